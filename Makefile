@@ -1,0 +1,66 @@
+# Barnabas: everything a newcomer needs, from a bare clone with Python 3.11 or later.
+#
+#   make setup   a virtual environment in .venv with pinned dependencies (and the Java oracle's jars, where Maven is)
+#   make test    lint, types, import contracts, tests
+#   make demo    shows what works
+#   make bench   our code beside its peers, in one run
+#   make fuzz    the long fuzzing run (100,000 cases and more)
+
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+JARS   := target/jars/.fetched
+MVN    := $(shell command -v mvn 2>/dev/null)
+
+.PHONY: setup jars test check lint types imports unit demo bench fuzz format clean
+
+setup: $(STAMP) jars
+
+$(STAMP): pyproject.toml setup.py constraints.txt $(shell find src -name '*.pyx' 2>/dev/null)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+# The Java client is an oracle for tests; a machine without Maven skips those tests.
+jars: $(if $(MVN),$(JARS))
+
+$(JARS): tests/java/pom.xml
+	rm -rf target/jars
+	$(MVN) -q -B -f tests/java/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/target/jars
+	touch $@
+
+test: setup lint types imports unit
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports --no-cache
+
+unit: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not nightly'
+
+check: lint types imports
+
+fuzz: setup
+	$(BIN)/python -m pytest -n 2 -m nightly
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+demo: $(STAMP)
+	$(BIN)/python examples/tour.py
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build target dist .mypy_cache .ruff_cache .hypothesis
+	find src -name '*.so' -delete

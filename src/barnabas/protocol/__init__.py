@@ -1,0 +1,1 @@
+"""Kafka's wire protocol: declared messages and the codecs compiled from them."""
