@@ -1,0 +1,49 @@
+"""The source being written: lines, indentation, fresh names, and the objects the source refers to."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+
+class Source:
+    """Collects generated lines and the scope they will run in.
+
+    Structs are shared: two runs of the same format use the same ``Struct`` object under the same name.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.scope: dict[str, Any] = {}
+        self._counter = 0
+        self._structs: dict[tuple[str, str], str] = {}
+
+    def emit(self, depth: int, line: str) -> None:
+        self.lines.append("    " * depth + line)
+
+    def fresh(self, stem: str) -> str:
+        self._counter += 1
+        return f"{stem}{self._counter}"
+
+    def bind(self, stem: str, value: Any) -> str:
+        """A name in the scope for an object."""
+        name = self.fresh(stem)
+        self.scope[name] = value
+        return name
+
+    def struct(self, codes: str, method: str) -> str:
+        """The name of ``Struct(codes).pack`` or ``.unpack_from``."""
+        name = self._structs.get((codes, method))
+        if name is None:
+            name = self.bind("S", getattr(struct.Struct(f">{codes}"), method))
+            self._structs[codes, method] = name
+        return name
+
+    def literal(self, value: Any) -> str:
+        """An expression for a default: spelled out when it is a plain number or null, bound by name otherwise."""
+        if value is None or isinstance(value, int):
+            return repr(value)
+        return self.bind("D", value)
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"

@@ -1,0 +1,302 @@
+"""Field declarations: the vocabulary in which messages are written down.
+
+A message is a class whose annotated attributes are its fields. The annotation is the Python type, the value says how
+the field travels::
+
+    class HeartbeatRequest(Request, api_key=12, versions="0-4", flexible="4+"):
+        group_id: str = string(default="")
+        generation_id: int = int32(default=0)
+        group_instance_id: str | None = string("3+", nullable="3+", default=None)
+
+The first argument is the range of versions that have the field (all of them when left out). ``default`` is what a
+reader gets when the version at hand lacks the field, and what a new object starts with. Every field has one, because a
+message object serves all versions.
+
+``ignorable`` decides what happens when a field is set but the version being written cannot carry it: an ignorable field
+is dropped silently, any other raises :class:`~barnabas.common.errors.UnsupportedVersionError` rather than change the
+meaning of the message behind the caller's back.
+
+``tag`` makes the field a *tagged* one (KIP-482): it is written after the ordinary fields, as number, size and value,
+and only when it differs from its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.protocol.versions import ALL, NONE, VersionRange
+
+if TYPE_CHECKING:
+    from barnabas.protocol.message import Struct
+
+FIXED: Final = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
+"""The kinds of one size, with their code in :mod:`struct`."""
+
+WIDTH: Final = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "float64": 8,
+    "uuid": 16,
+}
+
+
+@dataclass(slots=True)
+class Field:
+    """One declared field. ``name`` is filled in when the class that declares it is made."""
+
+    kind: str
+    """``int32``, ``string``, ``bytes``, ``records``, ``struct``, ``array`` ..."""
+    versions: VersionRange
+    default: Any
+    default_factory: Callable[[], Any] | None
+    nullable: VersionRange
+    tag: int | None
+    tagged: VersionRange
+    ignorable: bool
+    flexible: VersionRange | None
+    """Overrides the message's flexible versions; only the client id of the request header needs it."""
+    element: str | type[Struct] | None
+    """What an array holds, or the type of a struct."""
+    name: str = ""
+
+    def is_tagged(self, version: int) -> bool:
+        return self.tag is not None and version in self.tagged
+
+    def make_default(self) -> Any:
+        return self.default_factory() if self.default_factory is not None else self.default
+
+
+def _field(
+    kind: str,
+    versions: str | None,
+    default: object,
+    *,
+    default_factory: Callable[[], Any] | None = None,
+    nullable: str | None = None,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+    flexible: str | None = None,
+    element: str | type[Struct] | None = None,
+) -> Any:
+    own = ALL if versions is None else VersionRange.parse(versions)
+    return Field(
+        kind=kind,
+        versions=own,
+        default=default,
+        default_factory=default_factory,
+        nullable=NONE if nullable is None else VersionRange.parse(nullable),
+        tag=tag,
+        tagged=NONE if tag is None else own if tagged is None else VersionRange.parse(tagged),
+        ignorable=ignorable,
+        flexible=None if flexible is None else VersionRange.parse(flexible),
+        element=element,
+    )
+
+
+# The specifiers below are spelled out one by one because a type checker has to recognise each of them by name.
+
+
+def boolean(
+    versions: str | None = None,
+    *,
+    default: bool,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    return _field("bool", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+
+
+def int8(
+    versions: str | None = None,
+    *,
+    default: int,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    return _field("int8", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+
+
+def int16(
+    versions: str | None = None,
+    *,
+    default: int,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    return _field("int16", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+
+
+def uint16(
+    versions: str | None = None,
+    *,
+    default: int,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    return _field("uint16", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+
+
+def int32(
+    versions: str | None = None,
+    *,
+    default: int,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    return _field("int32", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+
+
+def uint32(
+    versions: str | None = None,
+    *,
+    default: int,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    return _field("uint32", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+
+
+def int64(
+    versions: str | None = None,
+    *,
+    default: int,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    return _field("int64", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+
+
+def float64(versions: str | None = None, *, default: float, ignorable: bool = False) -> Any:
+    return _field("float64", versions, default, ignorable=ignorable)
+
+
+def uuid(
+    versions: str | None = None,
+    *,
+    default: Uuid = ZERO_UUID,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    return _field("uuid", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+
+
+def string(
+    versions: str | None = None,
+    *,
+    default: str | None,
+    nullable: str | None = None,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+    flexible: str | None = None,
+) -> Any:
+    return _field(
+        "string",
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        tagged=tagged,
+        ignorable=ignorable,
+        flexible=flexible,
+    )
+
+
+def binary(
+    versions: str | None = None,
+    *,
+    default: bytes | None,
+    nullable: str | None = None,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Kafka's ``bytes``: copied out of the request buffer, so it may be kept."""
+    return _field("bytes", versions, default, nullable=nullable, tag=tag, tagged=tagged, ignorable=ignorable)
+
+
+def records(versions: str | None = None, *, default: None, nullable: str | None = None) -> Any:
+    """Record batches: read as a view of the request buffer, written as one piece of the response, never copied."""
+    return _field("records", versions, default, nullable=nullable)
+
+
+def array(
+    element: str | type[Struct],
+    versions: str | None = None,
+    *,
+    default: None = None,
+    default_factory: Callable[[], list[Any]] | None = None,
+    nullable: str | None = None,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """A list of structs, or of a primitive given by its name: ``array("int32", default_factory=list)``."""
+    return _field(
+        "array",
+        versions,
+        default,
+        default_factory=default_factory,
+        nullable=nullable,
+        tag=tag,
+        tagged=tagged,
+        ignorable=ignorable,
+        element=element,
+    )
+
+
+def struct(
+    element: type[Struct],
+    versions: str | None = None,
+    *,
+    default: None = None,
+    default_factory: Callable[[], Any] | None = None,
+    nullable: str | None = None,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """A nested struct.
+
+    A tagged struct that Kafka declares as "never null, default all defaults" is ``None`` here when it is absent: a
+    fetch response has three of them per partition, and making three objects only to leave them out would cost more
+    than the rest of the partition.
+    """
+    return _field(
+        "struct",
+        versions,
+        default,
+        default_factory=default_factory,
+        nullable=nullable,
+        tag=tag,
+        tagged=tagged,
+        ignorable=ignorable,
+        element=element,
+    )

@@ -1,0 +1,95 @@
+"""Frames: a four-byte length, then a header and a body.
+
+Everything here is bytes in, bytes out; sockets are the business of :mod:`barnabas.network`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from barnabas.common.errors import ProtocolError
+from barnabas.protocol.headers import RequestHeader
+from barnabas.protocol.message import Buffer, Request, Response
+
+LENGTH_SIZE = 4
+DEFAULT_MAX_FRAME_SIZE = 100 * 1024 * 1024
+"""Kafka's default of ``socket.request.max.bytes``."""
+
+_LENGTH = struct.Struct(">i")
+_RESPONSE_HEAD = struct.Struct(">ii")
+
+
+def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """A whole request, ready to be sent."""
+    return b"".join(request_parts(request, version, correlation_id, client_id))
+
+
+def request_parts(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Any]:
+    """A whole request as a list of buffers, its records not copied."""
+    api_key = request.api_key
+    header = RequestHeader(
+        request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
+    )
+    parts: list[Any] = [b""]
+    header.encode_parts(api_key.request_header_version(version), parts)
+    request.encode_parts(version, parts)
+    parts[0] = _LENGTH.pack(sum(map(len, parts)))
+    return parts
+
+
+def encode_response(response: Response, version: int, correlation_id: int) -> bytes:
+    """A whole response, ready to be sent; its records must be in memory."""
+    return b"".join(response_parts(response, version, correlation_id))
+
+
+def response_parts(response: Response, version: int, correlation_id: int) -> list[Any]:
+    """A whole response as a list of buffers and, for records that are still in a file, regions."""
+    parts: list[Any] = [b""]
+    if response.api_key.response_header_version(version):
+        parts.append(b"\0")  # no tagged fields
+    response.encode_parts(version, parts)
+    parts[0] = _RESPONSE_HEAD.pack(sum(map(len, parts)) + 4, correlation_id)
+    return parts
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames.
+
+    Feed it whatever arrived and take the frames that are complete. At most one incomplete frame is held, and only as
+    much of it as has really arrived: a length prefix allocates nothing.
+
+    >>> reader = FrameReader()
+    >>> list(reader.feed(bytes.fromhex("00000002 6162 000000")))
+    [b'ab']
+    >>> list(reader.feed(bytes.fromhex("01 63")))
+    [b'c']
+    """
+
+    def __init__(self, max_frame_size: int = DEFAULT_MAX_FRAME_SIZE) -> None:
+        self._max = max_frame_size
+        self._pending = bytearray()
+
+    def feed(self, data: Buffer) -> Iterator[bytes]:
+        """Takes bytes in and yields each frame, without its length, that they complete."""
+        self._pending += data
+        start = 0
+        try:
+            while len(self._pending) - start >= LENGTH_SIZE:
+                (size,) = _LENGTH.unpack_from(self._pending, start)
+                if not 0 <= size <= self._max:
+                    raise ProtocolError(f"a frame of {size} bytes; allowed are 0 to {self._max}")
+                stop = start + LENGTH_SIZE + size
+                if stop > len(self._pending):
+                    break
+                frame = bytes(self._pending[start + LENGTH_SIZE : stop])
+                start = stop
+                yield frame
+        finally:
+            del self._pending[:start]
+
+    @property
+    def buffered(self) -> int:
+        """Bytes held of a frame that is not complete."""
+        return len(self._pending)

@@ -1,0 +1,99 @@
+"""Headers: what comes before the body of every request and response.
+
+A request header says which API and version the body has, a number that comes back in the response, and who is asking.
+Which version the *header* has follows from the API and version inside it, so a reader looks at the first four bytes
+before it knows how to read the rest; :func:`parse_request_header` does both at once, because it runs for every
+request.
+
+Version 2 of the header is flexible, yet the client id keeps its old two-byte length. That is on purpose: a broker can
+then find the client id, for its logs and quotas, in a request of any API and version, even one it does not know.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from barnabas.common.errors import ProtocolError, UnsupportedVersionError
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.compiler.runtime import unknown_tags
+from barnabas.protocol.fields import int16, int32, string
+from barnabas.protocol.message import Buffer, Message
+
+
+class RequestHeader(Message, versions="1-2", flexible="2+"):
+    """The header of a request, as a message; the broker reads it with :func:`parse_request_header`."""
+
+    request_api_key: int = int16(default=0)
+    request_api_version: int = int16(default=0)
+    correlation_id: int = int32(default=0)
+    client_id: str | None = string("1+", default="", nullable="1+", flexible="none")
+
+
+class ResponseHeader(Message, versions="0-1", flexible="1+"):
+    """The header of a response: the number from the request, and tagged fields that nobody uses so far."""
+
+    correlation_id: int = int32(default=0)
+
+
+class ParsedHeader(NamedTuple):
+    """What the header of a request says, and where its body starts."""
+
+    api_key: ApiKey
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_start: int
+
+
+_FIXED = struct.Struct(">hhih")
+_APIS = {int(key): key for key in ApiKey}
+
+
+def parse_request_header(buffer: Buffer) -> ParsedHeader:
+    """Reads a request's header.
+
+    The version of the API need not be one we speak: an ApiVersions request of the future has to be answered, not
+    dropped, so whether to serve a version is for the caller to decide. An API that does not exist cannot be answered
+    at all, because not even the version of its header is known: that raises :class:`UnsupportedVersionError`.
+    """
+    try:
+        number, version, correlation_id, size = _FIXED.unpack_from(buffer)
+    except struct.error:
+        raise ProtocolError(f"a request of {len(buffer)} bytes is too short for its header") from None
+    api_key = _APIS.get(number)
+    if api_key is None:
+        raise UnsupportedVersionError(
+            f"no API has the number {number} (version {version}, correlation id {correlation_id})"
+        )
+    start = _FIXED.size
+    client_id = None
+    if size >= 0:
+        stop = start + size
+        if stop > len(buffer):
+            raise ProtocolError(
+                f"{api_key.title} v{version} header: a client id of {size} bytes at byte {start}, "
+                f"the request has {len(buffer)}"
+            )
+        try:
+            client_id = str(buffer[start:stop], "utf-8")
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"{api_key.title} v{version} header: the client id is not UTF-8 ({error})") from None
+        start = stop
+    elif size != -1:
+        raise ProtocolError(f"{api_key.title} v{version} header: a client id of {size} bytes")
+    if version >= api_key.flexible.lowest and api_key.request_header_version(version) == 2:
+        start = _skip_tags(buffer, start, api_key, version)
+    return ParsedHeader(api_key, version, correlation_id, client_id, start)
+
+
+def _skip_tags(buffer: Buffer, start: int, api_key: ApiKey, version: int) -> int:
+    """No request header has a tagged field yet; those of a newer client are stepped over."""
+    try:
+        count = buffer[start]
+        start += 1
+        if count:
+            _, start = unknown_tags(buffer, start, len(buffer), count)
+    except (IndexError, ProtocolError):
+        raise ProtocolError(f"{api_key.title} v{version} header: broken tagged fields before byte {start}") from None
+    return start

@@ -1,0 +1,216 @@
+"""DOC metadata."""
+
+from __future__ import annotations
+
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.protocol.fields import array, binary, boolean, float64, int8, int16, int32, int64, string, uint16, uuid
+from barnabas.protocol.internal.framing import MetadataRecord
+from barnabas.protocol.message import Struct
+
+
+class BrokerEndpoint(Struct):
+    name: str = string(default="")
+    host: str = string(default="")
+    port: int = uint16(default=0)
+    security_protocol: int = int16(default=0)
+
+
+class BrokerFeature(Struct):
+    name: str = string(default="")
+    min_supported_version: int = int16(default=0)
+    max_supported_version: int = int16(default=0)
+
+
+class RegisterBrokerRecord(MetadataRecord, record_type=0, versions="0-4", flexible="0+"):
+    broker_id: int = int32(default=0)
+    is_migrating_zk_broker: bool = boolean("2+", default=False)
+    incarnation_id: Uuid = uuid(default=ZERO_UUID)
+    broker_epoch: int = int64(default=0)
+    end_points: list[BrokerEndpoint] = array(BrokerEndpoint, default_factory=list)
+    features: list[BrokerFeature] = array(BrokerFeature, default_factory=list)
+    rack: str | None = string(default="", nullable="0+")
+    fenced: bool = boolean(default=True)
+    in_controlled_shutdown: bool = boolean("1+", default=False)
+    log_dirs: list[Uuid] = array("uuid", "3+", default_factory=list, tag=0)
+    cordoned_log_dirs: list[Uuid] | None = array("uuid", "4+", default=None, nullable="4+", tag=1)
+
+
+class UnregisterBrokerRecord(MetadataRecord, record_type=1, versions="0", flexible="0+"):
+    broker_id: int = int32(default=0)
+    broker_epoch: int = int64(default=0)
+
+
+class TopicRecord(MetadataRecord, record_type=2, versions="0", flexible="0+"):
+    name: str = string(default="")
+    topic_id: Uuid = uuid(default=ZERO_UUID)
+
+
+class PartitionRecord(MetadataRecord, record_type=3, versions="0-2", flexible="0+"):
+    partition_id: int = int32(default=-1)
+    topic_id: Uuid = uuid(default=ZERO_UUID)
+    replicas: list[int] = array("int32", default_factory=list)
+    isr: list[int] = array("int32", default_factory=list)
+    removing_replicas: list[int] = array("int32", default_factory=list)
+    adding_replicas: list[int] = array("int32", default_factory=list)
+    leader: int = int32(default=-1)
+    leader_recovery_state: int = int8(default=0, tag=0)
+    leader_epoch: int = int32(default=-1)
+    partition_epoch: int = int32(default=-1)
+    directories: list[Uuid] = array("uuid", "1+", default_factory=list)
+    eligible_leader_replicas: list[int] | None = array("int32", "2+", default=None, nullable="2+", tag=1)
+    last_known_elr: list[int] | None = array("int32", "2+", default=None, nullable="2+", tag=2)
+
+
+class ConfigRecord(MetadataRecord, record_type=4, versions="0", flexible="0+"):
+    resource_type: int = int8(default=0)
+    resource_name: str = string(default="")
+    name: str = string(default="")
+    value: str | None = string(default="", nullable="0+")
+
+
+class PartitionChangeRecord(MetadataRecord, record_type=5, versions="0-2", flexible="0+"):
+    partition_id: int = int32(default=-1)
+    topic_id: Uuid = uuid(default=ZERO_UUID)
+    isr: list[int] | None = array("int32", default=None, nullable="0+", tag=0)
+    leader: int = int32(default=-2, tag=1)
+    replicas: list[int] | None = array("int32", default=None, nullable="0+", tag=2)
+    removing_replicas: list[int] | None = array("int32", default=None, nullable="0+", tag=3)
+    adding_replicas: list[int] | None = array("int32", default=None, nullable="0+", tag=4)
+    leader_recovery_state: int = int8(default=-1, tag=5)
+    directories: list[Uuid] | None = array("uuid", "1+", default=None, nullable="1+", tag=8)
+    eligible_leader_replicas: list[int] | None = array("int32", "2+", default=None, nullable="2+", tag=6)
+    last_known_elr: list[int] | None = array("int32", "2+", default=None, nullable="2+", tag=7)
+
+
+class FenceBrokerRecord(MetadataRecord, record_type=7, versions="0", flexible="0+"):
+    id: int = int32(default=0)
+    epoch: int = int64(default=0)
+
+
+class UnfenceBrokerRecord(MetadataRecord, record_type=8, versions="0", flexible="0+"):
+    id: int = int32(default=0)
+    epoch: int = int64(default=0)
+
+
+class RemoveTopicRecord(MetadataRecord, record_type=9, versions="0", flexible="0+"):
+    topic_id: Uuid = uuid(default=ZERO_UUID)
+
+
+class DelegationTokenRecord(MetadataRecord, record_type=10, versions="0", flexible="0+"):
+    owner: str = string(default="")
+    requester: str = string(default="")
+    renewers: list[str] = array("string", default_factory=list)
+    issue_timestamp: int = int64(default=0)
+    max_timestamp: int = int64(default=0)
+    expiration_timestamp: int = int64(default=0)
+    token_id: str = string(default="")
+
+
+class UserScramCredentialRecord(MetadataRecord, record_type=11, versions="0", flexible="0+"):
+    name: str = string(default="")
+    mechanism: int = int8(default=0)
+    salt: bytes = binary(default=b"")
+    stored_key: bytes = binary(default=b"")
+    server_key: bytes = binary(default=b"")
+    iterations: int = int32(default=0)
+
+
+class FeatureLevelRecord(MetadataRecord, record_type=12, versions="0", flexible="0+"):
+    name: str = string(default="")
+    feature_level: int = int16(default=0)
+
+
+class EntityData(Struct):
+    entity_type: str = string(default="")
+    entity_name: str | None = string(default="", nullable="0+")
+
+
+class ClientQuotaRecord(MetadataRecord, record_type=14, versions="0", flexible="0+"):
+    entity: list[EntityData] = array(EntityData, default_factory=list)
+    key: str = string(default="")
+    value: float = float64(default=0.0)
+    remove: bool = boolean(default=False)
+
+
+class ProducerIdsRecord(MetadataRecord, record_type=15, versions="0", flexible="0+"):
+    broker_id: int = int32(default=0)
+    broker_epoch: int = int64(default=-1)
+    next_producer_id: int = int64(default=0)
+
+
+class BrokerRegistrationChangeRecord(MetadataRecord, record_type=17, versions="0-3", flexible="0+"):
+    broker_id: int = int32(default=0)
+    broker_epoch: int = int64(default=0)
+    fenced: int = int8(default=0, tag=0)
+    in_controlled_shutdown: int = int8("1+", default=0, tag=1)
+    log_dirs: list[Uuid] = array("uuid", "2+", default_factory=list, tag=2)
+    cordoned_log_dirs: list[Uuid] | None = array("uuid", "3+", default=None, nullable="3+", tag=3)
+
+
+class AccessControlEntryRecord(MetadataRecord, record_type=18, versions="0", flexible="0+"):
+    id: Uuid = uuid(default=ZERO_UUID)
+    resource_type: int = int8(default=0)
+    resource_name: str = string(default="")
+    pattern_type: int = int8(default=0)
+    principal: str = string(default="")
+    host: str = string(default="")
+    operation: int = int8(default=0)
+    permission_type: int = int8(default=0)
+
+
+class RemoveAccessControlEntryRecord(MetadataRecord, record_type=19, versions="0", flexible="0+"):
+    id: Uuid = uuid(default=ZERO_UUID)
+
+
+class NoOpRecord(MetadataRecord, record_type=20, versions="0", flexible="0+"):
+    pass
+
+
+class ZkMigrationStateRecord(MetadataRecord, record_type=21, versions="0", flexible="0+"):
+    zk_migration_state: int = int8(default=0)
+
+
+class RemoveUserScramCredentialRecord(MetadataRecord, record_type=22, versions="0", flexible="0+"):
+    name: str = string(default="")
+    mechanism: int = int8(default=0)
+
+
+class BeginTransactionRecord(MetadataRecord, record_type=23, versions="0", flexible="0+"):
+    name: str | None = string(default=None, nullable="0+", tag=0)
+
+
+class EndTransactionRecord(MetadataRecord, record_type=24, versions="0", flexible="0+"):
+    pass
+
+
+class AbortTransactionRecord(MetadataRecord, record_type=25, versions="0", flexible="0+"):
+    reason: str | None = string(default=None, nullable="0+", tag=0)
+
+
+class RemoveDelegationTokenRecord(MetadataRecord, record_type=26, versions="0", flexible="0+"):
+    token_id: str = string(default="")
+
+
+class ControllerEndpoint(Struct):
+    name: str = string(default="")
+    host: str = string(default="")
+    port: int = uint16(default=0)
+    security_protocol: int = int16(default=0)
+
+
+class ControllerFeature(Struct):
+    name: str = string(default="")
+    min_supported_version: int = int16(default=0)
+    max_supported_version: int = int16(default=0)
+
+
+class RegisterControllerRecord(MetadataRecord, record_type=27, versions="0", flexible="0+"):
+    controller_id: int = int32(default=0)
+    incarnation_id: Uuid = uuid(default=ZERO_UUID)
+    zk_migration_ready: bool = boolean(default=False)
+    end_points: list[ControllerEndpoint] = array(ControllerEndpoint, default_factory=list)
+    features: list[ControllerFeature] = array(ControllerFeature, default_factory=list)
+
+
+class ClearElrRecord(MetadataRecord, record_type=28, versions="0", flexible="0+"):
+    topic_name: str = string(default="")

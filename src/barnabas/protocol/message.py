@@ -1,0 +1,282 @@
+"""Structs and messages: the classes that declarations turn into.
+
+Making a message class only collects its fields; nothing is compiled and no source is generated until a version is
+first encoded or decoded (see :mod:`barnabas.protocol.compiler`). So declaring all of Kafka's messages costs a process
+the time to import the ones it uses, and a client that speaks three APIs compiles six codecs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, dataclass_transform
+
+from barnabas.common.errors import ProtocolError, UnsupportedVersionError
+from barnabas.protocol.fields import (
+    Field,
+    array,
+    binary,
+    boolean,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    records,
+    string,
+    struct,
+    uint16,
+    uint32,
+    uuid,
+)
+from barnabas.protocol.versions import NONE, VersionRange
+
+if TYPE_CHECKING:
+    from barnabas.protocol.api_keys import ApiKey
+
+
+class Region(Protocol):
+    """Records that are not in memory: a part of a log file, for the transport to send as it is."""
+
+    def __len__(self) -> int: ...
+
+
+Buffer = bytes | bytearray | memoryview
+Records = bytes | bytearray | memoryview | Region
+Decoder = Callable[[Any, int, int], tuple[Any, int]]
+"""``decode(buffer, start, end) -> (message, position after it)``."""
+Encoder = Callable[[Any, Callable[[Any], None]], None]
+"""``encode(message, append)``: hands the pieces of the encoded message to ``append``, in order."""
+
+_compile_lock = threading.Lock()
+"""Guards the per-class codec tables while a codec is compiled. Nothing else is locked inside it."""
+
+
+@dataclass_transform(
+    kw_only_default=True,
+    field_specifiers=(
+        boolean,
+        int8,
+        int16,
+        uint16,
+        int32,
+        uint32,
+        int64,
+        float64,
+        uuid,
+        string,
+        binary,
+        records,
+        array,
+        struct,
+    ),
+)
+class StructType(type):
+    """Collects the declared fields of a class and turns them into slots."""
+
+    fields: tuple[Field, ...]
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> StructType:
+        declared: list[Field] = []
+        namespace.pop("unknown_tagged_fields", None)  # a default for the type checker; at run time it is a slot
+        for attribute in namespace.get("__annotations__", ()):
+            field = namespace.get(attribute)
+            if isinstance(field, Field):
+                field.name = attribute
+                declared.append(field)
+                del namespace[attribute]
+        slots = tuple(field.name for field in declared)
+        namespace["__slots__"] = slots if bases else ("unknown_tagged_fields",)
+        cls = super().__new__(mcs, name, bases, namespace, **options)
+        cls.fields = tuple(declared)
+        return cls
+
+
+class Struct(metaclass=StructType):
+    """A group of fields: a message, or the element of an array inside one.
+
+    The constructor takes fields by name; what is left out gets its default. It is generated on first use, because most
+    structs of most processes are only ever decoded.
+    """
+
+    fields: ClassVar[tuple[Field, ...]]
+    unknown_tagged_fields: dict[int, bytes] | None = None
+    """Tagged fields of a newer peer, kept so that re-encoding the message loses nothing."""
+
+    def __init__(self, **values: Any) -> None:
+        cls = type(self)
+        cls.__init__ = _make_init(cls)  # type: ignore[method-assign]
+        cls.__init__(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.unknown_tagged_fields == other.unknown_tagged_fields and all(
+            getattr(self, field.name) == getattr(other, field.name) for field in self.fields
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = [f"{field.name}={getattr(self, field.name)!r}" for field in self.fields]
+        if self.unknown_tagged_fields:
+            shown.append(f"unknown_tagged_fields={self.unknown_tagged_fields!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _make_init(cls: type[Struct]) -> Callable[..., None]:
+    """Source for ``__init__`` with one keyword parameter per field, as :mod:`dataclasses` would write it."""
+    scope: dict[str, Any] = {"_ABSENT": _ABSENT}
+    parameters = ["self", "*", "unknown_tagged_fields=None"]
+    body = ["    self.unknown_tagged_fields = unknown_tagged_fields"]
+    for field in cls.fields:
+        if field.default_factory is not None:
+            scope[f"_f_{field.name}"] = field.default_factory
+            parameters.append(f"{field.name}=_ABSENT")
+            body.append(f"    self.{field.name} = _f_{field.name}() if {field.name} is _ABSENT else {field.name}")
+        else:
+            scope[f"_d_{field.name}"] = field.default
+            parameters.append(f"{field.name}=_d_{field.name}")
+            body.append(f"    self.{field.name} = {field.name}")
+    source = f"def __init__({', '.join(parameters)}):\n" + "\n".join(body)
+    exec(compile(source, f"<{cls.__qualname__}.__init__>", "exec"), scope)  # noqa: S102 - made from our own declarations
+    made: Callable[..., None] = scope["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
+
+
+_ABSENT: Any = object()
+
+
+class Message(Struct):
+    """A struct with versions: something that is encoded and decoded by itself.
+
+    ``versions`` is the range this code can speak, ``flexible`` the part of it that uses compact lengths and tagged
+    fields (KIP-482).
+    """
+
+    versions: ClassVar[VersionRange] = NONE
+    flexible: ClassVar[VersionRange] = NONE
+    _decoders: ClassVar[dict[int, Decoder]]
+    _encoders: ClassVar[dict[int, Encoder]]
+
+    def __init_subclass__(
+        cls,
+        *,
+        versions: str | None = None,
+        flexible: str = "none",
+        **options: Any,
+    ) -> None:
+        super().__init_subclass__(**options)
+        cls.versions = NONE if versions is None else VersionRange.parse(versions)
+        cls.flexible = VersionRange.parse(flexible)
+        cls._decoders = {}
+        cls._encoders = {}
+
+    # -- decoding
+
+    @classmethod
+    def decoder(cls, version: int) -> Decoder:
+        """The compiled decoder of one version.
+
+        Broken bytes make it raise just about anything; :meth:`decode_from` is it with errors explained.
+        """
+        found = cls._decoders.get(version)
+        if found is None:
+            cls._check_version(version)
+            from barnabas.protocol.compiler.decoding import compile_decoder  # noqa: PLC0415 - on first use
+
+            with _compile_lock:
+                found = cls._decoders.get(version)
+                if found is None:
+                    found = cls._decoders[version] = compile_decoder(cls, version)
+        return found
+
+    @classmethod
+    def decode_from(cls, buffer: Buffer, version: int, start: int = 0, end: int | None = None) -> tuple[Self, int]:
+        """Decodes the message that starts at ``start``; returns it and the position after it."""
+        limit = len(buffer) if end is None else end
+        decode = cls._decoders.get(version) or cls.decoder(version)
+        try:
+            return decode(buffer, start, limit)
+        except Exception as error:  # noqa: BLE001 - turned into one ProtocolError that says what and where
+            from barnabas.protocol.interpreter import explain_decode_failure  # noqa: PLC0415 - the rare path
+
+            raise explain_decode_failure(cls, version, buffer, start, limit, error) from None
+
+    @classmethod
+    def decode(cls, buffer: Buffer, version: int) -> Self:
+        """Decodes a buffer that holds this message and nothing else."""
+        message, position = cls.decode_from(buffer, version)
+        if position != len(buffer):
+            raise ProtocolError(
+                f"{cls.__name__} v{version}: {len(buffer) - position} bytes left over after the message, "
+                f"which ends at byte {position} of {len(buffer)}"
+            )
+        return message
+
+    # -- encoding
+
+    @classmethod
+    def encoder(cls, version: int) -> Encoder:
+        """The compiled encoder of one version; :meth:`encode_parts` is it with errors explained."""
+        found = cls._encoders.get(version)
+        if found is None:
+            cls._check_version(version)
+            from barnabas.protocol.compiler.encoding import compile_encoder  # noqa: PLC0415 - on first use
+
+            with _compile_lock:
+                found = cls._encoders.get(version)
+                if found is None:
+                    found = cls._encoders[version] = compile_encoder(cls, version)
+        return found
+
+    def encode_parts(self, version: int, parts: list[Any] | None = None) -> list[Any]:
+        """The encoded message as a list of buffers, with ``records`` passed through as the objects they are.
+
+        This is how a response leaves the broker: what is not records is bytes, and a region of a log file stays a
+        region, for the transport to send without reading it.
+        """
+        out: list[Any] = [] if parts is None else parts
+        encode = self._encoders.get(version) or self.encoder(version)
+        try:
+            encode(self, out.append)
+        except UnsupportedVersionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - turned into one ProtocolError that says which field
+            from barnabas.protocol.interpreter import explain_encode_failure  # noqa: PLC0415 - the rare path
+
+            raise explain_encode_failure(self, version, error) from None
+        return out
+
+    def encode(self, version: int) -> bytes:
+        return b"".join(self.encode_parts(version))
+
+    @classmethod
+    def _check_version(cls, version: int) -> None:
+        if version not in cls.versions:
+            raise UnsupportedVersionError(f"{cls.__name__} has no version {version}; it has {cls.versions}")
+
+
+class ApiMessage(Message):
+    """A message that belongs to an API: the body of a request or of a response.
+
+    Its versions are those of the API, from the table in :mod:`barnabas.protocol.api_keys`.
+    """
+
+    api_key: ClassVar[ApiKey]
+
+    def __init_subclass__(cls, *, api_key: ApiKey | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if api_key is not None:
+            cls.api_key = api_key
+            cls.versions = api_key.versions
+            cls.flexible = api_key.flexible
+
+
+class Request(ApiMessage):
+    """The body of a request."""
+
+
+class Response(ApiMessage):
+    """The body of a response."""

@@ -1,0 +1,19 @@
+"""DOC AllocateProducerIds."""
+
+from __future__ import annotations
+
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import int16, int32, int64
+from barnabas.protocol.message import Request, Response
+
+
+class AllocateProducerIdsRequest(Request, api_key=ApiKey.ALLOCATE_PRODUCER_IDS):
+    broker_id: int = int32(default=0)
+    broker_epoch: int = int64(default=-1)
+
+
+class AllocateProducerIdsResponse(Response, api_key=ApiKey.ALLOCATE_PRODUCER_IDS):
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16(default=0)
+    producer_id_start: int = int64(default=0)
+    producer_id_len: int = int32(default=0)

@@ -1,0 +1,36 @@
+"""DOC AlterUserScramCredentials."""
+
+from __future__ import annotations
+
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import array, binary, int8, int16, int32, string
+from barnabas.protocol.message import Request, Response, Struct
+
+
+class ScramCredentialDeletion(Struct):
+    name: str = string(default="")
+    mechanism: int = int8(default=0)
+
+
+class ScramCredentialUpsertion(Struct):
+    name: str = string(default="")
+    mechanism: int = int8(default=0)
+    iterations: int = int32(default=0)
+    salt: bytes = binary(default=b"")
+    salted_password: bytes = binary(default=b"")
+
+
+class AlterUserScramCredentialsRequest(Request, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS):
+    deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion, default_factory=list)
+    upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion, default_factory=list)
+
+
+class AlterUserScramCredentialsResult(Struct):
+    user: str = string(default="")
+    error_code: int = int16(default=0)
+    error_message: str | None = string(default="", nullable="0+")
+
+
+class AlterUserScramCredentialsResponse(Response, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS):
+    throttle_time_ms: int = int32(default=0)
+    results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult, default_factory=list)

@@ -1,0 +1,39 @@
+"""DOC BrokerRegistration."""
+
+from __future__ import annotations
+
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import array, boolean, int16, int32, int64, string, uint16, uuid
+from barnabas.protocol.message import Request, Response, Struct
+
+
+class Listener(Struct):
+    name: str = string(default="")
+    host: str = string(default="")
+    port: int = uint16(default=0)
+    security_protocol: int = int16(default=0)
+
+
+class Feature(Struct):
+    name: str = string(default="")
+    min_supported_version: int = int16(default=0)
+    max_supported_version: int = int16(default=0)
+
+
+class BrokerRegistrationRequest(Request, api_key=ApiKey.BROKER_REGISTRATION):
+    broker_id: int = int32(default=0)
+    cluster_id: str = string(default="")
+    incarnation_id: Uuid = uuid(default=ZERO_UUID)
+    listeners: list[Listener] = array(Listener, default_factory=list)
+    features: list[Feature] = array(Feature, default_factory=list)
+    rack: str | None = string(default="", nullable="0+")
+    is_migrating_zk_broker: bool = boolean("1+", default=False)
+    log_dirs: list[Uuid] = array("uuid", "2+", default_factory=list, ignorable=True)
+    previous_broker_epoch: int = int64("3+", default=-1, ignorable=True)
+
+
+class BrokerRegistrationResponse(Response, api_key=ApiKey.BROKER_REGISTRATION):
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16(default=0)
+    broker_epoch: int = int64(default=-1)

@@ -1,0 +1,33 @@
+"""DOC CreateDelegationToken."""
+
+from __future__ import annotations
+
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import array, binary, int16, int32, int64, string
+from barnabas.protocol.message import Request, Response, Struct
+
+
+class CreatableRenewers(Struct):
+    principal_type: str = string(default="")
+    principal_name: str = string(default="")
+
+
+class CreateDelegationTokenRequest(Request, api_key=ApiKey.CREATE_DELEGATION_TOKEN):
+    owner_principal_type: str | None = string("3+", default="", nullable="3+")
+    owner_principal_name: str | None = string("3+", default="", nullable="3+")
+    renewers: list[CreatableRenewers] = array(CreatableRenewers, default_factory=list)
+    max_lifetime_ms: int = int64(default=0)
+
+
+class CreateDelegationTokenResponse(Response, api_key=ApiKey.CREATE_DELEGATION_TOKEN):
+    error_code: int = int16(default=0)
+    principal_type: str = string(default="")
+    principal_name: str = string(default="")
+    token_requester_principal_type: str = string("3+", default="")
+    token_requester_principal_name: str = string("3+", default="")
+    issue_timestamp_ms: int = int64(default=0)
+    expiry_timestamp_ms: int = int64(default=0)
+    max_timestamp_ms: int = int64(default=0)
+    token_id: str = string(default="")
+    hmac: bytes = binary(default=b"")
+    throttle_time_ms: int = int32(default=0)

@@ -1,0 +1,44 @@
+"""DOC DeleteAcls."""
+
+from __future__ import annotations
+
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import array, int8, int16, int32, string
+from barnabas.protocol.message import Request, Response, Struct
+
+
+class DeleteAclsFilter(Struct):
+    resource_type_filter: int = int8(default=0)
+    resource_name_filter: str | None = string(default="", nullable="0+")
+    pattern_type_filter: int = int8("1+", default=3)
+    principal_filter: str | None = string(default="", nullable="0+")
+    host_filter: str | None = string(default="", nullable="0+")
+    operation: int = int8(default=0)
+    permission_type: int = int8(default=0)
+
+
+class DeleteAclsRequest(Request, api_key=ApiKey.DELETE_ACLS):
+    filters: list[DeleteAclsFilter] = array(DeleteAclsFilter, default_factory=list)
+
+
+class DeleteAclsMatchingAcl(Struct):
+    error_code: int = int16(default=0)
+    error_message: str | None = string(default="", nullable="0+")
+    resource_type: int = int8(default=0)
+    resource_name: str = string(default="")
+    pattern_type: int = int8("1+", default=3)
+    principal: str = string(default="")
+    host: str = string(default="")
+    operation: int = int8(default=0)
+    permission_type: int = int8(default=0)
+
+
+class DeleteAclsFilterResult(Struct):
+    error_code: int = int16(default=0)
+    error_message: str | None = string(default="", nullable="0+")
+    matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl, default_factory=list)
+
+
+class DeleteAclsResponse(Response, api_key=ApiKey.DELETE_ACLS):
+    throttle_time_ms: int = int32(default=0)
+    filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult, default_factory=list)

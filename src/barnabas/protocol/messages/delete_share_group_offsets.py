@@ -1,0 +1,33 @@
+"""DOC DeleteShareGroupOffsets."""
+
+from __future__ import annotations
+
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import array, int16, int32, string, uuid
+from barnabas.protocol.message import Request, Response, Struct
+
+
+class DeleteShareGroupOffsetsRequestTopic(Struct):
+    topic_name: str = string(default="")
+
+
+class DeleteShareGroupOffsetsRequest(Request, api_key=ApiKey.DELETE_SHARE_GROUP_OFFSETS):
+    group_id: str = string(default="")
+    topics: list[DeleteShareGroupOffsetsRequestTopic] = array(DeleteShareGroupOffsetsRequestTopic, default_factory=list)
+
+
+class DeleteShareGroupOffsetsResponseTopic(Struct):
+    topic_name: str = string(default="")
+    topic_id: Uuid = uuid(default=ZERO_UUID)
+    error_code: int = int16(default=0)
+    error_message: str | None = string(default=None, nullable="0+")
+
+
+class DeleteShareGroupOffsetsResponse(Response, api_key=ApiKey.DELETE_SHARE_GROUP_OFFSETS):
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16(default=0)
+    error_message: str | None = string(default=None, nullable="0+")
+    responses: list[DeleteShareGroupOffsetsResponseTopic] = array(
+        DeleteShareGroupOffsetsResponseTopic, default_factory=list
+    )

@@ -1,0 +1,31 @@
+"""DOC DeleteTopics."""
+
+from __future__ import annotations
+
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import array, int16, int32, string, uuid
+from barnabas.protocol.message import Request, Response, Struct
+
+
+class DeleteTopicState(Struct):
+    name: str | None = string("6+", default=None, nullable="6+")
+    topic_id: Uuid = uuid("6+", default=ZERO_UUID)
+
+
+class DeleteTopicsRequest(Request, api_key=ApiKey.DELETE_TOPICS):
+    topics: list[DeleteTopicState] = array(DeleteTopicState, "6+", default_factory=list)
+    topic_names: list[str] = array("string", "0-5", default_factory=list, ignorable=True)
+    timeout_ms: int = int32(default=0)
+
+
+class DeletableTopicResult(Struct):
+    name: str | None = string(default="", nullable="6+")
+    topic_id: Uuid = uuid("6+", default=ZERO_UUID, ignorable=True)
+    error_code: int = int16(default=0)
+    error_message: str | None = string("5+", default=None, nullable="5+", ignorable=True)
+
+
+class DeleteTopicsResponse(Response, api_key=ApiKey.DELETE_TOPICS):
+    throttle_time_ms: int = int32("1+", default=0, ignorable=True)
+    responses: list[DeletableTopicResult] = array(DeletableTopicResult, default_factory=list)

@@ -1,0 +1,40 @@
+"""DOC DescribeClientQuotas."""
+
+from __future__ import annotations
+
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import array, boolean, float64, int8, int16, int32, string
+from barnabas.protocol.message import Request, Response, Struct
+
+
+class ComponentData(Struct):
+    entity_type: str = string(default="")
+    match_type: int = int8(default=0)
+    match: str | None = string(default="", nullable="0+")
+
+
+class DescribeClientQuotasRequest(Request, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS):
+    components: list[ComponentData] = array(ComponentData, default_factory=list)
+    strict: bool = boolean(default=False)
+
+
+class EntityData(Struct):
+    entity_type: str = string(default="")
+    entity_name: str | None = string(default="", nullable="0+")
+
+
+class ValueData(Struct):
+    key: str = string(default="")
+    value: float = float64(default=0.0)
+
+
+class EntryData(Struct):
+    entity: list[EntityData] = array(EntityData, default_factory=list)
+    values: list[ValueData] = array(ValueData, default_factory=list)
+
+
+class DescribeClientQuotasResponse(Response, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS):
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16(default=0)
+    error_message: str | None = string(default="", nullable="0+")
+    entries: list[EntryData] | None = array(EntryData, default_factory=list, nullable="0+")

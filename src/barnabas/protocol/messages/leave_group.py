@@ -1,0 +1,31 @@
+"""DOC LeaveGroup."""
+
+from __future__ import annotations
+
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import array, int16, int32, string
+from barnabas.protocol.message import Request, Response, Struct
+
+
+class MemberIdentity(Struct):
+    member_id: str = string("3+", default="")
+    group_instance_id: str | None = string("3+", default=None, nullable="3+")
+    reason: str | None = string("5+", default=None, nullable="5+", ignorable=True)
+
+
+class LeaveGroupRequest(Request, api_key=ApiKey.LEAVE_GROUP):
+    group_id: str = string(default="")
+    member_id: str = string("0-2", default="")
+    members: list[MemberIdentity] = array(MemberIdentity, "3+", default_factory=list)
+
+
+class MemberResponse(Struct):
+    member_id: str = string("3+", default="")
+    group_instance_id: str | None = string("3+", default="", nullable="3+")
+    error_code: int = int16("3+", default=0)
+
+
+class LeaveGroupResponse(Response, api_key=ApiKey.LEAVE_GROUP):
+    throttle_time_ms: int = int32("1+", default=0, ignorable=True)
+    error_code: int = int16(default=0)
+    members: list[MemberResponse] = array(MemberResponse, "3+", default_factory=list)

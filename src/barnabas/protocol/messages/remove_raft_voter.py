@@ -1,0 +1,20 @@
+"""DOC RemoveRaftVoter."""
+
+from __future__ import annotations
+
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import int16, int32, string, uuid
+from barnabas.protocol.message import Request, Response
+
+
+class RemoveRaftVoterRequest(Request, api_key=ApiKey.REMOVE_RAFT_VOTER):
+    cluster_id: str | None = string(default="", nullable="0+")
+    voter_id: int = int32(default=0)
+    voter_directory_id: Uuid = uuid(default=ZERO_UUID)
+
+
+class RemoveRaftVoterResponse(Response, api_key=ApiKey.REMOVE_RAFT_VOTER):
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16(default=0)
+    error_message: str | None = string(default="", nullable="0+", ignorable=True)

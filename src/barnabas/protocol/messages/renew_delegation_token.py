@@ -1,0 +1,18 @@
+"""DOC RenewDelegationToken."""
+
+from __future__ import annotations
+
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import binary, int16, int32, int64
+from barnabas.protocol.message import Request, Response
+
+
+class RenewDelegationTokenRequest(Request, api_key=ApiKey.RENEW_DELEGATION_TOKEN):
+    hmac: bytes = binary(default=b"")
+    renew_period_ms: int = int64(default=0)
+
+
+class RenewDelegationTokenResponse(Response, api_key=ApiKey.RENEW_DELEGATION_TOKEN):
+    error_code: int = int16(default=0)
+    expiry_timestamp_ms: int = int64(default=0)
+    throttle_time_ms: int = int32(default=0)

@@ -1,0 +1,88 @@
+"""DOC ShareFetch."""
+
+from __future__ import annotations
+
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import array, boolean, int8, int16, int32, int64, records, string, struct, uuid
+from barnabas.protocol.message import Records, Request, Response, Struct
+
+
+class AcknowledgementBatch(Struct):
+    first_offset: int = int64(default=0)
+    last_offset: int = int64(default=0)
+    acknowledge_types: list[int] = array("int8", default_factory=list)
+
+
+class FetchPartition(Struct):
+    partition_index: int = int32(default=0)
+    partition_max_bytes: int = int32("0", default=0)
+    acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch, default_factory=list)
+
+
+class FetchTopic(Struct):
+    topic_id: Uuid = uuid(default=ZERO_UUID)
+    partitions: list[FetchPartition] = array(FetchPartition, default_factory=list)
+
+
+class ForgottenTopic(Struct):
+    topic_id: Uuid = uuid(default=ZERO_UUID)
+    partitions: list[int] = array("int32", default_factory=list)
+
+
+class ShareFetchRequest(Request, api_key=ApiKey.SHARE_FETCH):
+    group_id: str | None = string(default=None, nullable="0+")
+    member_id: str | None = string(default="", nullable="0+")
+    share_session_epoch: int = int32(default=0)
+    max_wait_ms: int = int32(default=0)
+    min_bytes: int = int32(default=0)
+    max_bytes: int = int32(default=2147483647)
+    max_records: int = int32("1+", default=0)
+    batch_size: int = int32("1+", default=0)
+    share_acquire_mode: int = int8("2+", default=0, ignorable=True)
+    is_renew_ack: bool = boolean("2+", default=False)
+    topics: list[FetchTopic] = array(FetchTopic, default_factory=list)
+    forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, default_factory=list)
+
+
+class LeaderIdAndEpoch(Struct):
+    leader_id: int = int32(default=0)
+    leader_epoch: int = int32(default=0)
+
+
+class AcquiredRecords(Struct):
+    first_offset: int = int64(default=0)
+    last_offset: int = int64(default=0)
+    delivery_count: int = int16(default=0)
+
+
+class PartitionData(Struct):
+    partition_index: int = int32(default=0)
+    error_code: int = int16(default=0)
+    error_message: str | None = string(default=None, nullable="0+")
+    acknowledge_error_code: int = int16(default=0)
+    acknowledge_error_message: str | None = string(default=None, nullable="0+")
+    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, default_factory=LeaderIdAndEpoch)
+    records: Records | None = records(default=None, nullable="0")
+    acquired_records: list[AcquiredRecords] = array(AcquiredRecords, default_factory=list)
+
+
+class ShareFetchableTopicResponse(Struct):
+    topic_id: Uuid = uuid(default=ZERO_UUID)
+    partitions: list[PartitionData] = array(PartitionData, default_factory=list)
+
+
+class NodeEndpoint(Struct):
+    node_id: int = int32(default=0)
+    host: str = string(default="")
+    port: int = int32(default=0)
+    rack: str | None = string(default=None, nullable="0+")
+
+
+class ShareFetchResponse(Response, api_key=ApiKey.SHARE_FETCH):
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16(default=0)
+    error_message: str | None = string(default=None, nullable="0+")
+    acquisition_lock_timeout_ms: int = int32("1+", default=0)
+    responses: list[ShareFetchableTopicResponse] = array(ShareFetchableTopicResponse, default_factory=list)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, default_factory=list)

@@ -1,0 +1,35 @@
+"""DOC ShareGroupHeartbeat."""
+
+from __future__ import annotations
+
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import array, int16, int32, string, struct, uuid
+from barnabas.protocol.message import Request, Response, Struct
+
+
+class ShareGroupHeartbeatRequest(Request, api_key=ApiKey.SHARE_GROUP_HEARTBEAT):
+    group_id: str = string(default="")
+    member_id: str = string(default="")
+    member_epoch: int = int32(default=0)
+    rack_id: str | None = string(default=None, nullable="0+")
+    subscribed_topic_names: list[str] | None = array("string", default=None, nullable="0+")
+
+
+class TopicPartitions(Struct):
+    topic_id: Uuid = uuid(default=ZERO_UUID)
+    partitions: list[int] = array("int32", default_factory=list)
+
+
+class Assignment(Struct):
+    topic_partitions: list[TopicPartitions] = array(TopicPartitions, default_factory=list)
+
+
+class ShareGroupHeartbeatResponse(Response, api_key=ApiKey.SHARE_GROUP_HEARTBEAT):
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16(default=0)
+    error_message: str | None = string(default=None, nullable="0+")
+    member_id: str | None = string(default=None, nullable="0+")
+    member_epoch: int = int32(default=0)
+    heartbeat_interval_ms: int = int32(default=0)
+    assignment: Assignment | None = struct(Assignment, default=None, nullable="0+")

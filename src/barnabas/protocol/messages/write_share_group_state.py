@@ -1,0 +1,49 @@
+"""DOC WriteShareGroupState."""
+
+from __future__ import annotations
+
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import array, int8, int16, int32, int64, string, uuid
+from barnabas.protocol.message import Request, Response, Struct
+
+
+class StateBatch(Struct):
+    first_offset: int = int64(default=0)
+    last_offset: int = int64(default=0)
+    delivery_state: int = int8(default=0)
+    delivery_count: int = int16(default=0)
+
+
+class PartitionData(Struct):
+    partition: int = int32(default=0)
+    state_epoch: int = int32(default=0)
+    leader_epoch: int = int32(default=0)
+    start_offset: int = int64(default=0)
+    delivery_complete_count: int = int32("1+", default=-1, ignorable=True)
+    state_batches: list[StateBatch] = array(StateBatch, default_factory=list)
+
+
+class WriteStateData(Struct):
+    topic_id: Uuid = uuid(default=ZERO_UUID)
+    partitions: list[PartitionData] = array(PartitionData, default_factory=list)
+
+
+class WriteShareGroupStateRequest(Request, api_key=ApiKey.WRITE_SHARE_GROUP_STATE):
+    group_id: str = string(default="")
+    topics: list[WriteStateData] = array(WriteStateData, default_factory=list)
+
+
+class PartitionResult(Struct):
+    partition: int = int32(default=0)
+    error_code: int = int16(default=0)
+    error_message: str | None = string(default=None, nullable="0+")
+
+
+class WriteStateResult(Struct):
+    topic_id: Uuid = uuid(default=ZERO_UUID)
+    partitions: list[PartitionResult] = array(PartitionResult, default_factory=list)
+
+
+class WriteShareGroupStateResponse(Response, api_key=ApiKey.WRITE_SHARE_GROUP_STATE):
+    results: list[WriteStateResult] = array(WriteStateResult, default_factory=list)

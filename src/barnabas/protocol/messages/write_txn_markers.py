@@ -1,0 +1,44 @@
+"""DOC WriteTxnMarkers."""
+
+from __future__ import annotations
+
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.fields import array, boolean, int8, int16, int32, int64, string
+from barnabas.protocol.message import Request, Response, Struct
+
+
+class WritableTxnMarkerTopic(Struct):
+    name: str = string(default="")
+    partition_indexes: list[int] = array("int32", default_factory=list)
+
+
+class WritableTxnMarker(Struct):
+    producer_id: int = int64(default=0)
+    producer_epoch: int = int16(default=0)
+    transaction_result: bool = boolean(default=False)
+    topics: list[WritableTxnMarkerTopic] = array(WritableTxnMarkerTopic, default_factory=list)
+    coordinator_epoch: int = int32(default=0)
+    transaction_version: int = int8("2+", default=0, ignorable=True)
+
+
+class WriteTxnMarkersRequest(Request, api_key=ApiKey.WRITE_TXN_MARKERS):
+    markers: list[WritableTxnMarker] = array(WritableTxnMarker, default_factory=list)
+
+
+class WritableTxnMarkerPartitionResult(Struct):
+    partition_index: int = int32(default=0)
+    error_code: int = int16(default=0)
+
+
+class WritableTxnMarkerTopicResult(Struct):
+    name: str = string(default="")
+    partitions: list[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult, default_factory=list)
+
+
+class WritableTxnMarkerResult(Struct):
+    producer_id: int = int64(default=0)
+    topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult, default_factory=list)
+
+
+class WriteTxnMarkersResponse(Response, api_key=ApiKey.WRITE_TXN_MARKERS):
+    markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult, default_factory=list)

@@ -1,0 +1,1 @@
+"""Other implementations of the protocol that our code is tested against."""
