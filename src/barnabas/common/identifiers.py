@@ -2,8 +2,8 @@
 
 Kafka writes a UUID as 16 bytes on the wire and as 22 characters of URL-safe base64 for people (a topic id in
 ``kafka-topics --describe``, the ``cluster.id`` in ``meta.properties``). Inside Barnabas a UUID *is* those 16 bytes: a
-message with thousands of topic ids then costs one slice each, compares and hashes at C speed, and needs no wrapper object.
-``Uuid`` is a name for the type checker only.
+message with thousands of topic ids then costs one slice each, compares and hashes at C speed, and needs no wrapper
+object. ``Uuid`` is a name for the type checker only.
 """
 
 from __future__ import annotations
