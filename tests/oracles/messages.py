@@ -41,7 +41,7 @@ def versions_of(cls: type[Message]) -> range:
 
 
 def message_values(cls: type[Message], version: int, count: int) -> Iterator[Message]:
-    """Repeatable values: the first has nothing but defaults where it can, the next has everything set, the rest are random."""
+    """Repeatable values: first hardly anything set, then everything, then at random."""
     chance = random.Random(f"{cls.__name__} {version}")
     for index in range(count):
         yield _fill(cls, version, chance, fullness=(0.0, 1.0, 0.6)[min(index, 2)])

@@ -1,7 +1,7 @@
 """Every message in every version against the Java client's own serializers.
 
-Our bytes are read by Java, which tells the value of every field by name, and writes the same bytes again; Java's bytes for the
-same JSON are ours. So names, types, order, versions, defaults, nullability and tags are all Kafka's.
+Our bytes are read by Java, which tells the value of every field by name, and writes the same bytes again; Java's bytes
+for the same JSON are ours. So names, types, order, versions, defaults, nullability and tags are all Kafka's.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ def test_same_bytes_and_same_fields(
     name: str, java_oracle: JavaOracle, record_property: Callable[[str, object], None]
 ) -> None:
     cls = MESSAGES[name]
-    calls: list[tuple[int, bytes, dict[str, Any]]] = []
-    for version in versions_of(cls):
-        for message in message_values(cls, version, VALUES):
-            calls.append((version, message.encode(version), to_json(message, version)))
+    calls: list[tuple[int, bytes, dict[str, Any]]] = [
+        (version, message.encode(version), to_json(message, version))
+        for version in versions_of(cls)
+        for message in message_values(cls, version, VALUES)
+    ]
     shown = java_oracle.decode_to_json_many((name, version, data) for version, data, _ in calls)
     written = java_oracle.reencode_many((name, version, data) for version, data, _ in calls)
     made = java_oracle.encode_from_json_many((name, version, value) for version, _, value in calls)

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.common.identifiers import Uuid
 from barnabas.protocol.versions import ALL, NONE, VersionRange
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def float64(versions: str | None = None, *, default: float, ignorable: bool = Fa
 def uuid(
     versions: str | None = None,
     *,
-    default: Uuid = ZERO_UUID,
+    default: Uuid,
     tag: int | None = None,
     tagged: str | None = None,
     ignorable: bool = False,

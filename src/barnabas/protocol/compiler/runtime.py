@@ -66,7 +66,7 @@ def refuse(message: str, version: int, *fields: str) -> NoReturn:
     )
 
 
-def unknown_tags(buffer: Any, position: int, end: int, count: int) -> tuple[dict[int, bytes], int]:
+def unknown_tags(buffer: Any, position: int, end: int, count: int) -> tuple[dict[int, bytes] | None, int]:
     """Reads the tagged fields of a struct that declares none."""
     if count > 127:
         count, position = long_uvarint(buffer, position, count)
@@ -79,7 +79,7 @@ def unknown_tags(buffer: Any, position: int, end: int, count: int) -> tuple[dict
             fail()
         found[tag] = bytes(buffer[position:stop])
         position = stop
-    return found, position
+    return found or None, position  # an overlong varint can spell a count of zero
 
 
 def write_tags(append: Callable[[Any], None], known: list[tuple[int, bytes]], unknown: dict[int, bytes] | None) -> None:

@@ -1,4 +1,15 @@
-"""DOC AddOffsetsToTxn."""
+"""AddOffsetsToTxn (API 25): brings a consumer group's offsets into a transaction.
+
+A transactional producer sends it to its transaction coordinator before the first TxnOffsetCommit for a group. The
+coordinator works out which partition of ``__consumer_offsets`` holds the group and adds that partition to the
+transaction, exactly as AddPartitionsToTxn does for data partitions, so that EndTxn will write a marker there too. No
+offset travels in this request; those go to the *group* coordinator, in TxnOffsetCommit.
+
+A producer on transaction version 2 never sends it: TxnOffsetCommit v5 registers the partition on the way.
+
+Versions: v1 client-side throttling (KIP-219); v2 a fenced producer is told PRODUCER_FENCED, not
+INVALID_PRODUCER_EPOCH (KIP-588); v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-890).
+"""
 
 from __future__ import annotations
 

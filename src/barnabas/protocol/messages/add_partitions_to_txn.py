@@ -1,4 +1,22 @@
-"""DOC AddPartitionsToTxn."""
+"""AddPartitionsToTxn (API 24): tells the transaction coordinator which partitions a transaction writes to.
+
+EndTxn has to put a marker into every partition that a transaction touched, so the coordinator must know a partition
+before data lands in it. The request has two lives:
+
+- **v0 to v3, from producers.** One transaction per request, in the ``v3_and_below_*`` fields, sent before the first
+  Produce to a partition. It is all or nothing: when one partition is refused (unauthorized, unknown), the others come
+  back as OPERATION_NOT_ATTEMPTED.
+- **v4 and later, from brokers** (needs ClusterAction). A partition leader that receives transactional data asks the
+  coordinator itself, for several transactions at once. With ``verify_only`` it asks whether the partition already
+  belongs to the ongoing transaction, which stops a late Produce from leaving a transaction hanging open for ever.
+  Without it, under transaction version 2, the partition is added; producers then need not send the request at all.
+
+CONCURRENT_TRANSACTIONS means that the markers of the previous transaction are still being written: retry after a
+pause. A failed verification is TRANSACTION_ABORTABLE: the producer can abort and go on.
+
+Versions: v1 client-side throttling (KIP-219); v2 PRODUCER_FENCED (KIP-588); v3 flexible; v4 batches, ``verify_only``,
+top-level error (KIP-890); v5 TRANSACTION_ABORTABLE.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +31,8 @@ class AddPartitionsToTxnTopic(Struct):
 
 
 class AddPartitionsToTxnTransaction(Struct):
+    """One transaction of a batched request (v4 and later)."""
+
     transactional_id: str = string("4+", default="")
     producer_id: int = int64("4+", default=0)
     producer_epoch: int = int16("4+", default=0)
@@ -41,6 +61,8 @@ class AddPartitionsToTxnTopicResult(Struct):
 
 
 class AddPartitionsToTxnResult(Struct):
+    """The answer for one transaction of a batched request (v4 and later)."""
+
     transactional_id: str = string("4+", default="")
     topic_results: list[AddPartitionsToTxnTopicResult] = array(
         AddPartitionsToTxnTopicResult, "4+", default_factory=list

@@ -1,4 +1,16 @@
-"""DOC AddRaftVoter."""
+"""AddRaftVoter (API 80): makes a controller a voter of the metadata quorum (KIP-853).
+
+Sent by an administrator, or by a controller that joins on its own; brokers forward it, the raft leader carries it
+out. A voter is named by its node id *and* its log directory id, so that a machine that comes back with an empty disk
+is not mistaken for the voter it replaces. The leader checks that the newcomer supports the current ``kraft.version``,
+waits until it has nearly caught up, then appends a VotersRecord; only one change of the voter set may be in flight.
+
+``cluster_id`` null skips the check that the request reached the right cluster. DUPLICATE_VOTER means that the id is a
+voter already, REQUEST_TIMED_OUT that the newcomer did not catch up within ``timeout_ms``.
+
+Versions: v1 ``ack_when_committed``; false asks for the answer as soon as the leader has appended the new set, which
+is what a self-joining controller needs: it may itself be required for the commit.
+"""
 
 from __future__ import annotations
 

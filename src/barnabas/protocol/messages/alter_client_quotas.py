@@ -1,4 +1,15 @@
-"""DOC AlterClientQuotas."""
+"""AlterClientQuotas (API 49): sets and removes client quotas (KIP-546).
+
+An administrator's request, forwarded to the controller. An *entity* is the combination of names a quota is for: a
+``user``, a ``client-id``, both together, or an ``ip`` alone. A null name is the default, used for every name that has
+no entry of its own; it is not a wildcard. The keys are ``producer_byte_rate``, ``consumer_byte_rate``,
+``request_percentage`` and ``controller_mutation_rate``, and for an ip ``connection_creation_rate``. What is not
+mentioned stays as it is.
+
+Each entry succeeds or fails by itself. ``validate_only`` reports what would happen.
+
+Versions: v1 flexible.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +24,8 @@ class EntityData(Struct):
 
 
 class OpData(Struct):
+    """One key to set; with ``remove`` the value is ignored and the key dropped."""
+
     key: str = string(default="")
     value: float = float64(default=0.0)
     remove: bool = boolean(default=False)

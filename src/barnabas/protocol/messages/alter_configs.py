@@ -1,4 +1,11 @@
-"""DOC AlterConfigs."""
+"""AlterConfigs (API 33): replaces the whole configuration of a topic or broker.
+
+Replaces, not changes: every key that is not listed goes back to its default. Two administrators who each read, modify
+and write therefore undo each other's work, which is why IncrementalAlterConfigs exists and this request is
+deprecated. Resource types and names are as in DescribeConfigs. Each resource succeeds or fails by itself.
+
+Versions: v1 client-side throttling (KIP-219); v2 flexible.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""DOC AlterPartition."""
+"""AlterPartition (API 56): a partition leader asks the controller to change the in-sync replicas.
+
+The leader alone knows who keeps up, but the ISR is cluster metadata, so it proposes and the controller decides. Until
+the answer is in, the leader counts the *larger* of the old and the proposed ISR when it advances the high watermark:
+a replica that might be in sync must never be missing a committed record.
+
+Two fences keep a slow request from doing harm: ``leader_epoch`` (FENCED_LEADER_EPOCH) and ``partition_epoch``, which
+rises with every change to the partition (INVALID_UPDATE_VERSION: the leader's picture is old, wait for metadata).
+INELIGIBLE_REPLICA means that a proposed member is fenced or shutting down; NEW_LEADER_ELECTED that the change was
+made *and* cost the sender its leadership, as happens when a reassignment completes. ``leader_recovery_state`` is 1
+after an unclean election until the new leader has repaired its log.
+
+Versions: v2 topic ids, INELIGIBLE_REPLICA (KIP-841); v3 the ISR carries each broker's epoch, so that a broker which
+crashed, restarted empty and re-registered cannot slip back in (KIP-903).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +23,8 @@ from barnabas.protocol.message import Request, Response, Struct
 
 
 class BrokerState(Struct):
+    """A proposed member of the ISR; epoch -1 skips the check."""
+
     broker_id: int = int32("3+", default=0)
     broker_epoch: int = int64("3+", default=-1)
 

@@ -1,4 +1,9 @@
-"""DOC AlterShareGroupOffsets."""
+"""AlterShareGroupOffsets (API 91): moves the start offset of a share group's partitions (KIP-932).
+
+Sent by an administrator to the group coordinator. The group must have no members (NON_EMPTY_GROUP). What was acquired
+or acknowledged past the new start offset is forgotten: the coordinator initializes the state of the partition anew,
+with a higher state epoch, through InitializeShareGroupState.
+"""
 
 from __future__ import annotations
 

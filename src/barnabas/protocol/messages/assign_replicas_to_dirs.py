@@ -1,4 +1,11 @@
-"""DOC AssignReplicasToDirs."""
+"""AssignReplicasToDirs (API 73): a broker reports in which log directory its replicas live (KIP-858).
+
+Sent to the controller when a replica sits somewhere else than the metadata says: after the broker picked a directory
+for a new replica, or moved one. With several disks per broker the controller must know which replicas go down with a
+failed directory, and the broker must not serve a replica whose place is unknown to the cluster. Directories are the
+UUIDs from their ``meta.properties``, not paths. Errors come per partition; a top-level one, such as
+STALE_BROKER_EPOCH, voids the request.
+"""
 
 from __future__ import annotations
 

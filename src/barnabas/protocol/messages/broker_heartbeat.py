@@ -1,4 +1,21 @@
-"""DOC BrokerHeartbeat."""
+"""BrokerHeartbeat (API 63): a broker tells the active controller that it lives, and learns what it may do.
+
+Sent every ``broker.heartbeat.interval.ms`` (2 s). A broker that stays silent for ``broker.session.timeout.ms`` (9 s)
+is *fenced*: it leads nothing, drops out of every ISR that has another member, and clients no longer see it. The same
+request drives the whole life of a broker:
+
+- **Starting.** It registers fenced and keeps ``want_fence`` set while it recovers its logs. The controller unfences
+  it once the flag is gone and ``current_metadata_offset`` has reached the broker's own registration
+  (``is_caught_up``), so nobody is directed to a broker that has not heard of the topics.
+- **Stopping.** With ``want_shut_down`` the controller moves leadership away; the broker keeps heartbeating until
+  ``should_shut_down`` says that it may go.
+
+``is_fenced`` defaults to true: silence is not permission. STALE_BROKER_EPOCH means that this incarnation is not the
+registered one any more.
+
+Versions: v1 failed log directories (KIP-858); v2 cordoned log directories, which get no new replicas; null until the
+broker has got far enough to know them (KIP-1066).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,22 @@
-"""DOC CreateAcls."""
+"""CreateAcls (API 30): adds access control entries.
+
+Forwarded to the controller. An entry reads "*principal*, from *host*, is *allowed or denied* an *operation* on a
+*resource*". The principal is ``User:alice`` or ``User:*``; the host is an address or ``*``. Results carry no names:
+they are in the order of the request. Adding an entry that exists is no error; SECURITY_DISABLED means that the
+cluster runs no authorizer.
+
+The codes, here and in DescribeAcls and DeleteAcls:
+
+- resource: 2 topic, 3 group, 4 cluster (its name is ``kafka-cluster``), 5 transactional id, 6 delegation token, 7
+  user
+- pattern: 3 literal, 4 prefixed; in filters also 1 any and 2 match, "every pattern that covers this name"
+- operation: 2 all, 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe, 9 cluster action, 10 describe configs,
+  11 alter configs, 12 idempotent write, 13 create tokens, 14 describe tokens
+- permission: 2 deny, 3 allow
+- 1 is "any" in each of them and belongs in filters only; 0 is unknown and refused
+
+Versions: v1 resource pattern types (KIP-290); v2 flexible; v3 the user resource (KIP-373).
+"""
 
 from __future__ import annotations
 

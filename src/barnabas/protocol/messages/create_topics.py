@@ -1,4 +1,18 @@
-"""DOC CreateTopics."""
+"""CreateTopics (API 19): creates topics.
+
+Forwarded to the controller. Each topic succeeds or fails by itself. Either partitions and replication factor are
+given, -1 for the cluster's default, or ``assignments`` spells out the replicas of every partition, preferred leader
+first, and the two numbers must be -1. A null config value is refused (INVALID_CONFIG). REQUEST_TIMED_OUT does not
+undo anything: the topic may exist a moment later.
+
+Success means that the metadata log has the topic; brokers hear of it shortly after, so a producer may still see
+UNKNOWN_TOPIC_OR_PARTITION for a while. The answer tells how the topic turned out. Somebody who may create but not
+describe configurations gets null ``configs`` and the reason in ``topic_config_error_code``.
+
+Versions: v3 client-side throttling (KIP-219); v4 defaults for partitions and replication factor (KIP-464); v5
+flexible, configs in the answer (KIP-525); v6 THROTTLING_QUOTA_EXCEEDED when the controller mutation quota is used up
+(KIP-599); v7 topic id (KIP-516).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +28,8 @@ class CreatableReplicaAssignment(Struct):
 
 
 class CreatableTopicConfig(Struct):
+    """A setting asked for."""
+
     name: str = string(default="")
     value: str | None = string(default="", nullable="0+")
 
@@ -33,6 +49,8 @@ class CreateTopicsRequest(Request, api_key=ApiKey.CREATE_TOPICS):
 
 
 class CreatableTopicConfigs(Struct):
+    """A setting as it came out; ``config_source`` as in DescribeConfigs."""
+
     name: str = string("5+", default="")
     value: str | None = string("5+", default="", nullable="5+")
     read_only: bool = boolean("5+", default=False)

@@ -1,4 +1,8 @@
-"""DOC DeleteShareGroupOffsets."""
+"""DeleteShareGroupOffsets (API 92): makes a share group forget whole topics (KIP-932).
+
+Sent by an administrator to the group coordinator; the group must be empty (NON_EMPTY_GROUP). It works by topic, not
+by partition. If the group subscribes to the topic again, it starts where ``share.auto.offset.reset`` says.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""DOC DescribeAcls."""
+"""DescribeAcls (API 29): lists the access control entries that match a filter.
+
+Any broker or controller answers from its own metadata. Filter fields work as in DeleteAcls: null or code 1 matches
+anything, pattern type 2 finds everything that applies to the named resource. Entries come grouped by resource.
+SECURITY_DISABLED means that the cluster runs no authorizer, which is different from having no entries.
+
+Versions: v1 resource pattern types (KIP-290); v2 flexible; v3 the user resource (KIP-373).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""DOC DescribeCluster."""
+"""DescribeCluster (API 60): who is in the cluster (KIP-700).
+
+The administrator's lean alternative to Metadata. Asked of a broker it lists brokers, of a controller with
+``endpoint_type`` 2 the controllers (KIP-919); the wrong kind is MISMATCHED_ENDPOINT_TYPE or
+UNSUPPORTED_ENDPOINT_TYPE. A controller names the real raft leader in ``controller_id``; a broker names some live
+broker, because clients cannot reach controllers and any broker forwards. ``cluster_authorized_operations`` is a bit
+set over ACL operation codes, -2147483648 if not asked for.
+
+Versions: v1 endpoint types (KIP-919); v2 fenced brokers on request (KIP-1073).
+"""
 
 from __future__ import annotations
 

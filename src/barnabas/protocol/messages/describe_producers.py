@@ -1,4 +1,9 @@
-"""DOC DescribeProducers."""
+"""DescribeProducers (API 61): the producer state of partitions, as their leader keeps it (KIP-664).
+
+For hunting down *hanging transactions*: a producer whose transaction the coordinator has forgotten, but whose
+``current_txn_start_offset`` still holds back the last stable offset, so that read-committed consumers stand still.
+Sent to the leader of each partition. -1 is "none" for that offset, the last sequence and the last timestamp.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,8 @@ class DescribeProducersRequest(Request, api_key=ApiKey.DESCRIBE_PRODUCERS):
 
 
 class ProducerState(Struct):
+    """One producer id; ``coordinator_epoch`` is from the last marker written for it."""
+
     producer_id: int = int64(default=0)
     producer_epoch: int = int32(default=0)
     last_sequence: int = int32(default=-1)

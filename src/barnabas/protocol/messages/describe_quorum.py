@@ -1,4 +1,12 @@
-"""DOC DescribeQuorum."""
+"""DescribeQuorum (API 55): how the metadata quorum is doing.
+
+Brokers forward it; only the raft leader knows the answer, others reply NOT_LEADER_OR_FOLLOWER. Voters and observers
+(brokers, mostly) are listed with the log end offset that their last fetch revealed, -1 unknown.
+``last_fetch_timestamp`` is when they fetched, ``last_caught_up_timestamp`` when they were last level with the
+leader's log end; -1 unknown. The leader shows the present as its own.
+
+Versions: v1 the two timestamps (KIP-836); v2 error messages, directory ids and the voters' endpoints (KIP-853).
+"""
 
 from __future__ import annotations
 

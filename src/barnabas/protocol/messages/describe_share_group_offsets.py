@@ -1,4 +1,12 @@
-"""DOC DescribeShareGroupOffsets."""
+"""DescribeShareGroupOffsets (API 90): where share groups stand (KIP-932).
+
+Sent to the group coordinator, which asks the share coordinators (ReadShareGroupStateSummary). ``topics`` null asks
+for all of a group's topics. A share group has no committed offset: ``start_offset`` is the first record not yet done
+with, and some after it may be done already. -1: not initialized. ``lag`` counts the records that still have to be
+delivered, not simply log end minus start.
+
+Versions: v1 ``lag``, -1 unknown (KIP-1226).
+"""
 
 from __future__ import annotations
 

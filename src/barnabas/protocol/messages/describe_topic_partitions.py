@@ -1,4 +1,16 @@
-"""DOC DescribeTopicPartitions."""
+"""DescribeTopicPartitions (API 75): topics and partitions page by page (KIP-966).
+
+What administrators use instead of Metadata: answers of bounded size, and two more replica sets. Any broker answers.
+No ``topics`` means all of them. The broker sorts topics by name and stops after ``response_partition_limit``
+partitions (or its own ``max.request.partition.size.limit``, 2000, whichever is lower); ``next_cursor`` then says
+where to go on, and goes into the next request as it is. Null: that was the last page. A topic cut by the limit
+appears on both pages, with different partitions. The cursor's topic must be among those asked for.
+
+``eligible_leader_replicas`` were in the ISR when it fell below ``min.insync.replicas`` and have every committed
+record, so that one of them can be elected without loss. ``last_known_elr`` were that, but have had an unclean
+shutdown since. Both are nullable in the schema, yet must be sent as lists, empty if need be: Kafka's admin client
+does not cope with null.
+"""
 
 from __future__ import annotations
 

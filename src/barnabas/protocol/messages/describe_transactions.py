@@ -1,4 +1,10 @@
-"""DOC DescribeTransactions."""
+"""DescribeTransactions (API 65): the state of transactions, as their coordinator keeps it (KIP-664).
+
+Sent to the coordinator of each transactional id. States: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit,
+CompleteAbort, PrepareEpochFence. An id that the coordinator does not know is TRANSACTIONAL_ID_NOT_FOUND. ``topics``
+are the partitions of the current transaction; once it is being ended, those whose marker is still missing. A start
+time of -1: there never was a transaction. No ids asked for, none answered: ListTransactions finds them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""DOC DescribeUserScramCredentials."""
+"""DescribeUserScramCredentials (API 50): which users have SCRAM credentials (KIP-554).
+
+``users`` null or empty lists all. Mechanism (1 SCRAM-SHA-256, 2 SCRAM-SHA-512) and iterations are all that is told;
+salts and keys stay in the server. A user without credentials is RESOURCE_NOT_FOUND, one named twice
+DUPLICATE_RESOURCE.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""DOC EndQuorumEpoch."""
+"""EndQuorumEpoch (API 54): a raft leader that shuts down tells the voters to elect another at once.
+
+Without it the voters would notice only when their fetches fail or time out. The request lists them in order of how
+far their logs are: the first starts an election immediately, the others wait a little longer the further down they
+stand, so that they do not compete.
+
+``leader_id`` -1 in the answer is "I know of none".
+
+Versions: v1 flexible, ``preferred_candidates`` with directory ids in place of ``preferred_successors``, endpoints of
+the leader (KIP-853).
+"""
 
 from __future__ import annotations
 

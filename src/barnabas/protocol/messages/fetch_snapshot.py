@@ -1,4 +1,16 @@
-"""DOC FetchSnapshot."""
+"""FetchSnapshot (API 59): downloads a snapshot of the metadata log, piece by piece (KIP-630).
+
+For a controller or broker so far behind that the leader no longer has the log it needs; Fetch then answers with the
+``snapshot_id`` to get. The reader asks for ``position`` 0, then for what follows the bytes it has, until it has
+``size`` of them. Pieces are cut by size, so ``unaligned_records`` may begin and end within a batch: the bytes make
+sense only once the file is complete.
+
+Only the leader serves it: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH and NOT_LEADER_OR_FOLLOWER as in Fetch.
+SNAPSHOT_NOT_FOUND: the leader has deleted it in favour of a newer one; start over with Fetch. POSITION_OUT_OF_RANGE:
+there is no such byte.
+
+Versions: v1 directory of the replica, endpoint of the leader (KIP-853).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +21,8 @@ from barnabas.protocol.message import Records, Request, Response, Struct
 
 
 class SnapshotId(Struct):
+    """A snapshot holds everything before ``end_offset``; ``epoch`` is that of the last record in it."""
+
     end_offset: int = int64(default=0)
     epoch: int = int32(default=0)
 

@@ -1,4 +1,12 @@
-"""DOC IncrementalAlterConfigs."""
+"""IncrementalAlterConfigs (API 44): changes single configuration keys and leaves the others alone (KIP-339).
+
+Forwarded to the controller; a broker takes requests for its own loggers itself. ``config_operation``: 0 set, 1 delete
+(back to the default), 2 append to and 3 subtract from a list-valued key. Resource types and names are as in
+DescribeConfigs; for client metrics and groups, setting the first key creates the resource, deleting the last one
+removes it. All keys of one resource change together or not at all.
+
+Versions: v1 flexible.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""DOC LeaveGroup."""
+"""LeaveGroup (API 13): takes members out of a classic group at once.
+
+Without it the group would wait for their sessions to time out before it rebalances. Consumers send it when they
+close; static members normally do *not*, for they are expected back. An administrator sends it to remove members,
+static ones by ``group_instance_id`` with an empty member id. Each member has its own error code; the top-level one is
+for the request as a whole.
+
+Versions: v1 throttle time; v2 client-side throttling (KIP-219); v3 many members at once (KIP-345); v4 flexible; v5
+``reason``, for the broker's log (KIP-800).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""DOC ListConfigResources."""
+"""ListConfigResources (API 74): names everything that has, or can have, a configuration.
+
+Any broker answers. ``resource_types`` (as in DescribeConfigs) selects; an empty list means all supported types:
+topics, brokers, broker loggers, client metrics and groups. Only for client metrics and groups is there no other way
+to find out what exists.
+
+Versions: v0 client metrics only, under the name ListClientMetricsResources (KIP-1000); v1 resource types (KIP-1142).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,28 @@
-"""DOC ListOffsets."""
+"""ListOffsets (API 2): finds the offset for a point in time, or for one of the ends of the log.
+
+Sent to the leader of the partitions: by a consumer that has nothing committed, by ``seekToBeginning`` and
+``offsetsForTimes``, by tools that compute lag. A ``timestamp`` of 0 or more is milliseconds and finds the *first*
+record at that time or later. Negative ones are names:
+
+- -1 latest: the high watermark; with ``isolation_level`` 1 (read committed) the last stable offset
+- -2 earliest: the log start offset
+- -3 the record with the largest timestamp (v7)
+- -4 earliest on the broker's own disk, when the topic has tiered storage (v8)
+- -5 last one in tiered storage (v9)
+- -6 first one that has yet to be uploaded (v11)
+
+The answer is the offset, its timestamp (-1 for the named positions other than -3) and its leader epoch. No such
+record, say all are older: offset -1 and timestamp -1, *without* an error. OFFSET_NOT_AVAILABLE comes from a new
+leader that does not know its high watermark yet: retry, or offsets would seem to go backwards.
+
+``replica_id`` must be set to -1 by clients: the declared default, 0, is a broker's id, and a broker sees past the
+high watermark.
+
+Versions: v2 isolation level, throttle time; v3 client-side throttling (KIP-219); v4 leader epochs,
+FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH (KIP-320); v5 OFFSET_NOT_AVAILABLE (KIP-207); v6 flexible; v7 -3
+(KIP-734); v8 -4 (KIP-405); v9 -5 (KIP-1005); v10 ``timeout_ms`` for look-ups in tiered storage (KIP-1075); v11 -6
+(KIP-1023).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,20 @@
-"""DOC OffsetFetch."""
+"""OffsetFetch (API 9): reads the committed offsets of groups.
+
+Sent to the group coordinator, by consumers when they are assigned partitions and by tools. ``committed_offset`` -1
+means that nothing is committed, *without* an error: the consumer then goes by ``auto.offset.reset``. ``topics`` null
+asks for everything the group has.
+
+``require_stable`` matters for exactly-once: offsets that belong to an open transaction are not readable yet, and the
+partition reports UNSTABLE_OFFSET_COMMIT: retry until that transaction has ended. Without the flag one would get the
+offset from before and process the same records twice (KIP-447).
+
+Up to v7 one group per request, in the ``*Topic`` and ``*Partition`` structs; from v8 on many, in ``groups``, each
+with its own error code. The two forms exclude each other.
+
+Versions: v2 null for all topics, top-level error; v3 throttle time; v4 client-side throttling (KIP-219); v5 leader
+epochs (KIP-320); v6 flexible; v7 ``require_stable``; v8 several groups (KIP-709); v9 member id and epoch,
+STALE_MEMBER_EPOCH (KIP-848), -1 and null for who is no member; v10 topic ids instead of names.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +25,15 @@ from barnabas.protocol.message import Request, Response, Struct
 
 
 class OffsetFetchRequestTopic(Struct):
+    """The form up to v7."""
+
     name: str = string("0-7", default="")
     partition_indexes: list[int] = array("int32", "0-7", default_factory=list)
 
 
 class OffsetFetchRequestTopics(Struct):
+    """The form since v8, within a group."""
+
     name: str = string("8-9", default="", ignorable=True)
     topic_id: Uuid = uuid("10+", default=ZERO_UUID, ignorable=True)
     partition_indexes: list[int] = array("int32", "8+", default_factory=list)
@@ -38,6 +58,8 @@ class OffsetFetchRequest(Request, api_key=ApiKey.OFFSET_FETCH):
 
 
 class OffsetFetchResponsePartition(Struct):
+    """The form up to v7."""
+
     partition_index: int = int32("0-7", default=0)
     committed_offset: int = int64("0-7", default=0)
     committed_leader_epoch: int = int32("5-7", default=-1, ignorable=True)
@@ -46,11 +68,15 @@ class OffsetFetchResponsePartition(Struct):
 
 
 class OffsetFetchResponseTopic(Struct):
+    """The form up to v7."""
+
     name: str = string("0-7", default="")
     partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition, "0-7", default_factory=list)
 
 
 class OffsetFetchResponsePartitions(Struct):
+    """The form since v8, within a group."""
+
     partition_index: int = int32("8+", default=0)
     committed_offset: int = int64("8+", default=0)
     committed_leader_epoch: int = int32("8+", default=-1, ignorable=True)
@@ -59,6 +85,8 @@ class OffsetFetchResponsePartitions(Struct):
 
 
 class OffsetFetchResponseTopics(Struct):
+    """The form since v8, within a group."""
+
     name: str = string("8-9", default="", ignorable=True)
     topic_id: Uuid = uuid("10+", default=ZERO_UUID, ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions, "8+", default_factory=list)

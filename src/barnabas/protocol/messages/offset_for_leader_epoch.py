@@ -1,4 +1,16 @@
-"""DOC OffsetForLeaderEpoch."""
+"""OffsetForLeaderEpoch (API 23): asks where the records of a leader epoch end.
+
+This is how two logs are compared after a change of leader (KIP-101, KIP-279). The leader answers with the largest
+epoch it has that is *not above* the one asked for, and the offset at which that epoch ends in its log. A replica cuts
+its own log there; a consumer that finds its position beyond it has read records that were lost since, and reports
+truncation (KIP-320). Followers have mostly moved on to the same check inside Fetch v12; consumers still ask here.
+
+``replica_id``: -1 a consumer, -2, the default, a debugging one; a broker id a follower. -1 for epoch and offset:
+nothing is known of that epoch.
+
+Versions: v2 ``current_leader_epoch`` to fence the asker: FENCED_LEADER_EPOCH when it is behind, UNKNOWN_LEADER_EPOCH
+when it is ahead (KIP-320); v3 replica id (KIP-392); v4 flexible.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +36,8 @@ class OffsetForLeaderEpochRequest(Request, api_key=ApiKey.OFFSET_FOR_LEADER_EPOC
 
 
 class EpochEndOffset(Struct):
+    """``end_offset`` is the offset after the last record of ``leader_epoch``."""
+
     error_code: int = int16(default=0)
     partition: int = int32(default=0)
     leader_epoch: int = int32("1+", default=-1, ignorable=True)

@@ -1,4 +1,14 @@
-"""DOC ReadShareGroupState."""
+"""ReadShareGroupState (API 84): loads the delivery state of share partitions (KIP-932).
+
+Between brokers: a partition leader to the share coordinator when a share group first fetches from the partition, and
+after each change of leader. By quoting its ``leader_epoch`` the new leader also fences the old one: from now on
+writes with a lower epoch are FENCED_LEADER_EPOCH.
+
+``start_offset`` -1: initialized, but the leader is to decide where to begin. ``state_batches`` describe what lies
+after the start offset: ranges that are 0 available, 2 acknowledged or 4 archived, and how often they were delivered.
+That a record is *acquired* right now is never stored; after a change of leader such records are simply available
+again.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +34,8 @@ class ReadShareGroupStateRequest(Request, api_key=ApiKey.READ_SHARE_GROUP_STATE)
 
 
 class StateBatch(Struct):
+    """A range of offsets in the same delivery state, both ends included."""
+
     first_offset: int = int64(default=0)
     last_offset: int = int64(default=0)
     delivery_state: int = int8(default=0)

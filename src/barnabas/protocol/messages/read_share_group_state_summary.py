@@ -1,4 +1,11 @@
-"""DOC ReadShareGroupStateSummary."""
+"""ReadShareGroupStateSummary (API 87): the start offset of share partitions, without the details (KIP-932).
+
+Between brokers: the group coordinator asks share coordinators for it, to answer DescribeShareGroupOffsets.
+``leader_epoch`` is the one last seen by the share coordinator.
+
+Versions: v1 ``delivery_complete_count``: how many records at or after the start offset are done with, from which the
+lag is computed, -1 unknown (KIP-1226).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""DOC StreamsGroupDescribe."""
+"""StreamsGroupDescribe (API 89): shows Kafka Streams groups, their topology and tasks (KIP-1071).
+
+Sent to the coordinator of each group. For each member there is the assignment it works on and the target it is moving
+to, each with active, standby and warm-up tasks; a task is a subtopology and a partition. ``topology`` is as the
+broker has resolved it: real topics in place of patterns, partition counts filled in; its ``subtopologies`` are null
+while source topics are missing or do not fit together. In ``TopicInfo`` 0 stands for "any number of partitions" and
+"default replication factor".
+
+``authorized_operations`` is -2147483648 if not asked for. ``user_endpoint`` is where an instance answers interactive
+queries.
+
+Versions: v1 ``topology_description``, the graph of processors that the application uploaded (KIP-1331);
+``topology_description_status`` says why there is none: 0 not asked for, 1 not stored, 2 failed, 3 here it is; and the
+name of the assignor that the *next* assignment will use (KIP-1357).
+"""
 
 from __future__ import annotations
 
@@ -19,6 +33,8 @@ class Endpoint(Struct):
 
 
 class TaskOffset(Struct):
+    """How far a task's changelog has been read, summed over its partitions."""
+
     subtopology_id: str = string(default="")
     partition: int = int32(default=0)
     offset: int = int64(default=0)
@@ -48,6 +64,10 @@ class TopicInfo(Struct):
 
 
 class TopologyDescriptionNode(Struct):
+    """A node of the processing graph: ``node_type`` 1 source, 2 processor, 3 sink. A topic chosen at run time is left
+    out.
+    """
+
     name: str = string("1+", default="")
     node_type: int = int8("1+", default=0)
     source_topics: list[str] = array("string", "1+", default_factory=list)

@@ -1,4 +1,12 @@
-"""DOC StreamsGroupTopologyDescriptionUpdate."""
+"""StreamsGroupTopologyDescriptionUpdate (API 93): a Streams application uploads the graph of its processors (KIP-1331).
+
+Sent by a member after a heartbeat answered with ``topology_description_required``. What the heartbeat itself carries
+is only what assignment needs; this is the full picture, for people and tools, kept by a plug-in of the broker and
+shown by StreamsGroupDescribe v1. Edges are given as ``successors``; predecessors follow from them.
+
+UNKNOWN_MEMBER_ID: the sender is no member any more, or the group is gone; join again. UNSUPPORTED_VERSION: the broker
+keeps no descriptions. STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED: the plug-in could not store it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +16,8 @@ from barnabas.protocol.message import Request, Response, Struct
 
 
 class TopologyDescriptionNode(Struct):
+    """``node_type`` 1 source, 2 processor, 3 sink. Topics chosen at run time are left empty."""
+
     name: str = string(default="")
     node_type: int = int8(default=0)
     source_topics: list[str] = array("string", default_factory=list)
@@ -22,6 +32,8 @@ class TopologyDescriptionSubtopology(Struct):
 
 
 class TopologyDescriptionGlobalStore(Struct):
+    """A global state store: the source that feeds it and the processor that fills it."""
+
     source: TopologyDescriptionNode = struct(TopologyDescriptionNode, default_factory=TopologyDescriptionNode)
     processor: TopologyDescriptionNode = struct(TopologyDescriptionNode, default_factory=TopologyDescriptionNode)
 

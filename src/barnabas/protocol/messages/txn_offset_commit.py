@@ -1,4 +1,19 @@
-"""DOC TxnOffsetCommit."""
+"""TxnOffsetCommit (API 28): commits a consumer's offsets as part of a producer's transaction.
+
+The heart of consume-transform-produce: the offsets take effect if and only if the output does. The *producer* sends
+it, to the *group* coordinator, which writes the offsets to ``__consumer_offsets`` as transactional records. They stay
+pending until the transaction's marker arrives, and meanwhile OffsetFetch with ``require_stable`` reports
+UNSTABLE_OFFSET_COMMIT. Before v5 the transaction coordinator has to be told by AddOffsetsToTxn first.
+
+Two fences: producer id and epoch stop a zombie producer (INVALID_PRODUCER_EPOCH), and since v3 member id and
+generation stop one whose partitions have gone to somebody else (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
+FENCED_INSTANCE_ID), which is what allows one producer per process instead of one per partition (KIP-447). -1 and an
+empty id skip the second check.
+
+Versions: v1 client-side throttling (KIP-219); v2 leader epoch (KIP-320); v3 flexible, group membership (KIP-447); v4
+TRANSACTION_ABORTABLE; v5 adds the partition to a transaction of version 2 implicitly (both KIP-890); v6 topic ids
+instead of names, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH, UNKNOWN_TOPIC_ID (KIP-1319).
+"""
 
 from __future__ import annotations
 

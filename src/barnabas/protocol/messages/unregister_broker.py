@@ -1,4 +1,9 @@
-"""DOC UnregisterBroker."""
+"""UnregisterBroker (API 64): removes the registration of a broker that is gone for good.
+
+An administrator's request, forwarded to the controller. A broker that was merely shut down stays registered, fenced,
+and keeps counting when the controller decides whether a feature may be raised. BROKER_ID_NOT_REGISTERED: there is
+none. A broker that still runs would simply register again.
+"""
 
 from __future__ import annotations
 

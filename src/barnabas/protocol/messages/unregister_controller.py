@@ -1,4 +1,9 @@
-"""DOC UnregisterController."""
+"""UnregisterController (API 94): removes the registration of a controller that is gone for good (KIP-1312).
+
+The counterpart of UnregisterBroker. RemoveRaftVoter takes a node out of the quorum, but leaves what
+ControllerRegistration wrote, and a forgotten old controller then keeps features from being raised.
+CONTROLLER_ID_NOT_REGISTERED: there is none.
+"""
 
 from __future__ import annotations
 

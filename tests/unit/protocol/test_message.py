@@ -1,0 +1,159 @@
+"""Structs and messages as Python objects."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from barnabas.common.errors import ProtocolError, UnsupportedVersionError
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.protocol.fields import array, int16, int32, records, string, struct, uuid
+from barnabas.protocol.message import Message, Records, Struct
+from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+
+class Inner(Struct):
+    number: int = int32(default=7)
+
+
+class Sample(Message, versions="0-3", flexible="2+"):
+    name: str = string(default="")
+    added: int = int16("1+", default=-1)
+    dropped: str = string("0-1", default="", ignorable=True)
+    maybe: str | None = string("1+", default=None, nullable="2+")
+    ids: list[int] = array("int32", default_factory=list)
+    inner: Inner = struct(Inner, "3+", default_factory=Inner)
+    topic_id: Uuid = uuid("3+", default=ZERO_UUID)
+    data: Records | None = records("1+", default=None, nullable="1+")
+
+
+def test_defaults_are_fresh() -> None:
+    one, other = Sample(), Sample()
+    one.ids.append(1)
+    one.inner.number = 8
+    assert other.ids == []
+    assert other.inner == Inner(number=7)
+
+
+def test_objects_have_slots_only() -> None:
+    with pytest.raises(AttributeError):
+        Sample().tpyo = 1  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="tpyo"):
+        Sample(tpyo=1)  # type: ignore[call-arg]
+
+
+def test_equality_and_repr() -> None:
+    assert Sample(name="a") == Sample(name="a")
+    assert Sample(name="a") != Sample(name="b")
+    assert Sample(name="a", unknown_tagged_fields={5: b"x"}) != Sample(name="a")
+    assert "name='a'" in repr(Sample(name="a"))
+    assert "unknown_tagged_fields={5: b'x'}" in repr(Sample(unknown_tagged_fields={5: b"x"}))
+
+
+def test_a_field_the_version_lacks_is_refused_or_dropped() -> None:
+    """Losing a field silently changes what the request asks for; only a field declared ignorable may go."""
+    with pytest.raises(UnsupportedVersionError, match=r"Sample v0 .*Sample\.added"):
+        Sample(added=3).encode(0)
+    with pytest.raises(UnsupportedVersionError, match=r"Sample v2 .*Sample\.inner"):
+        Sample(inner=Inner(number=1)).encode(2)
+    assert Sample.decode(Sample(dropped="gone").encode(2), 2).dropped == ""
+    with pytest.raises(UnsupportedVersionError, match="Sample has no version 4; it has 0-3"):
+        Sample().encode(4)
+
+
+@pytest.mark.parametrize(
+    ("broken", "version", "message"),
+    [
+        (Sample(name=None), 0, "Sample v0, name: null where this version allows none"),  # type: ignore[arg-type]
+        (Sample(name=5), 0, "Sample v0, name: expected a string, got int"),  # type: ignore[arg-type]
+        (Sample(ids=[1, 2**31]), 2, r"Sample v2, ids\[1\]: 2147483648 is not a value of type int32"),
+        (Sample(added="x"), 1, "Sample v1, added: 'x' is not a value of type int16"),  # type: ignore[arg-type]
+        (Sample(name="x" * 40_000), 1, "Sample v1, name: 40000 is too long for the length prefix"),
+        (Sample(name="\ud800"), 2, "Sample v2, name: a string that cannot be written as UTF-8"),
+        (Sample(topic_id=Uuid(b"short")), 3, "Sample v3, topic_id: a UUID has 16 bytes, not 5"),
+        (Sample(inner=Sample()), 3, "Sample v3, inner"),  # type: ignore[arg-type]
+        (Sample(maybe=None), 1, "Sample v1, maybe: null where this version allows none"),
+    ],
+)
+def test_a_value_that_cannot_be_written(broken: Sample, version: int, message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        broken.encode(version)
+
+
+def test_records_are_a_view_of_the_request() -> None:
+    """No copy: the view shares memory with the buffer that the request came in."""
+    batch = bytes(range(200))
+    request = ProduceRequest(
+        topic_data=[
+            TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)]),
+        ]
+    )
+    buffer = bytearray(request.encode(9))
+    decoded = ProduceRequest.decode(buffer, 9)
+    view = decoded.topic_data[0].partition_data[0].records
+    assert isinstance(view, memoryview)
+    assert view == batch
+    buffer[buffer.index(batch)] = 99
+    assert view[0] == 99
+
+
+def test_records_leave_as_the_object_they_are() -> None:
+    class FileRegion:
+        def __len__(self) -> int:
+            return 1_000
+
+    region = FileRegion()
+    response = FetchResponse(responses=[])
+    from barnabas.protocol.messages.fetch import FetchableTopicResponse
+
+    response.responses.append(FetchableTopicResponse(partitions=[PartitionData(records=region)]))
+    parts = response.encode_parts(13)
+    assert any(part is region for part in parts)
+    before = b"".join(part for part in parts[: parts.index(region)])
+    assert before.endswith(b"\xe9\x07")  # 1,000 + 1 as a varint
+
+
+def test_trailing_bytes_are_an_error_only_when_asked() -> None:
+    data = MetadataRequest(topics=[MetadataRequestTopic(name="a")]).encode(4) + b"extra"
+    message, end = MetadataRequest.decode_from(data, 4)
+    assert (message.topics, end) == ([MetadataRequestTopic(name="a")], len(data) - 5)
+    with pytest.raises(ProtocolError, match="5 bytes left over after the message"):
+        MetadataRequest.decode(data, 4)
+
+
+def test_decoding_stays_inside_its_bounds() -> None:
+    """A message inside a larger buffer may not read past its own end, even where bytes are there."""
+    data = MetadataRequest(topics=[MetadataRequestTopic(name="topic")]).encode(12)
+    with pytest.raises(ProtocolError):
+        MetadataRequest.decode_from(data + bytes(100), 12, 0, len(data) - 1)
+
+
+def test_a_tag_given_twice_is_refused() -> None:
+    response = FetchResponse(unknown_tagged_fields={0: b"x"})
+    from barnabas.protocol.messages.fetch import NodeEndpoint
+
+    response.node_endpoints = [NodeEndpoint(node_id=1)]
+    with pytest.raises(ProtocolError, match="tag 0 is given twice"):
+        response.encode(16)
+
+
+def test_codecs_compile_once_under_many_threads() -> None:
+    class Raced(Message, versions="0"):
+        number: int = int32(default=0)
+
+    found = []
+    barrier = threading.Barrier(8)
+
+    def use() -> None:
+        barrier.wait()
+        found.append((Raced.decoder(0), Raced.encoder(0)))
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
