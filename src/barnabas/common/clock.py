@@ -51,8 +51,8 @@ class SystemClock:
     def milliseconds(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def nanoseconds(self) -> int:
-        return time.perf_counter_ns()
+    nanoseconds = staticmethod(time.perf_counter_ns)
+    """The function itself, not a method around it: the broker reads this clock five times for every request."""
 
     def hi_res_milliseconds(self) -> int:
         return time.perf_counter_ns() // 1_000_000

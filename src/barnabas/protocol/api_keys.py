@@ -253,8 +253,8 @@ class ApiKey(IntEnum):
     def response_header_version(self, version: int) -> int:
         """Version 1 has tagged fields.
 
-        An ApiVersions response always has version 0: the client reads it before it knows what the broker speaks, and must be able to
-        find the error code of a broker that is older than itself.
+        An ApiVersions response always has version 0: the client reads it before it knows what the broker speaks, and
+        must be able to find the error code of a broker that is older than itself.
         """
         return 1 if version in self.flexible and self is not ApiKey.API_VERSIONS else 0
 

@@ -3,7 +3,7 @@
 A message is a class whose annotated attributes are its fields. The annotation is the Python type, the value says how
 the field travels::
 
-    class HeartbeatRequest(Request, api_key=12, versions="0-4", flexible="4+"):
+    class HeartbeatRequest(Request, api_key=ApiKey.HEARTBEAT):
         group_id: str = string(default="")
         generation_id: int = int32(default=0)
         group_instance_id: str | None = string("3+", nullable="3+", default=None)

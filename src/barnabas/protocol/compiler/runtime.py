@@ -17,7 +17,7 @@ UVARINT = tuple(bytes((n,)) for n in range(128))
 
 
 def null_struct(tagged: bool) -> bytes:
-    """What stands for a null struct: -1, or 0 where the struct is a tagged field (a present one opens with 1 in both)."""
+    """The byte of a null struct: -1, or 0 in a tagged field. (The byte before one that is there is 1 in both.)"""
     return b"\x00" if tagged else b"\xff"
 
 

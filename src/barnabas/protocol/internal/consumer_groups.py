@@ -1,4 +1,15 @@
-"""DOC consumer_groups."""
+"""The records of ``__consumer_offsets`` for consumer groups of the new protocol (KIP-848).
+
+A classic group is one record; here the state is spread over many small ones, so that a heartbeat which moves one
+member writes one record. Everything is keyed by group, or by group and member; the newest value supersedes, a
+tombstone removes. A member that leaves gets three (its metadata, target and current assignment), a group that is
+deleted one for each of its records.
+
+Read together they are a pipeline: member metadata and the topics' metadata hash determine the *group epoch*; for a
+group epoch a *target assignment* is computed; each member's *current assignment* moves toward its target step by
+step, as others let go of partitions. A coordinator that takes over replays them and goes on where its predecessor
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +24,10 @@ class ConsumerGroupMetadataKey(CoordinatorKey, record_type=3, versions="0"):
 
 
 class ConsumerGroupMetadataValue(CoordinatorValue, record_type=3, versions="0", flexible="0+"):
+    """The group exists and has this epoch. ``metadata_hash`` changes when a subscribed topic does; then the epoch must
+    rise (KIP-1101).
+    """
+
     epoch: int = int32(default=0)
     metadata_hash: int = int64(default=0, tag=0)
 
@@ -34,6 +49,10 @@ class TopicMetadata(Struct):
 
 
 class ConsumerGroupPartitionMetadataValue(CoordinatorValue, record_type=4, versions="0", flexible="0+"):
+    """What the group knew about its topics. Replaced by ``metadata_hash`` in Kafka 4.1: read, and removed by
+    tombstones.
+    """
+
     topics: list[TopicMetadata] = array(TopicMetadata, default_factory=list)
 
 
@@ -53,6 +72,11 @@ class ClassicMemberMetadata(Struct):
 
 
 class ConsumerGroupMemberMetadataValue(CoordinatorValue, record_type=5, versions="0", flexible="0+"):
+    """What a member told about itself: null where it gave nothing, -1 for no timeout.
+
+    ``classic_member_metadata`` is there if the member still uses JoinGroup, while the group is being upgraded.
+    """
+
     instance_id: str | None = string(default="", nullable="0+")
     rack_id: str | None = string(default="", nullable="0+")
     client_id: str = string(default="")
@@ -71,6 +95,12 @@ class ConsumerGroupTargetAssignmentMetadataKey(CoordinatorKey, record_type=6, ve
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(CoordinatorValue, record_type=6, versions="0", flexible="0+"):
+    """The group epoch for which the target assignment is complete, and when it was computed (KIP-1263).
+
+    It is written after the members' targets: an epoch equal to the group's means that there is nothing left to
+    compute.
+    """
+
     assignment_epoch: int = int32(default=0)
     assignment_timestamp: int = int64(default=0, tag=0, ignorable=True)
 
@@ -86,6 +116,8 @@ class TopicPartition(Struct):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(CoordinatorValue, record_type=7, versions="0", flexible="0+"):
+    """What one member is to have."""
+
     topic_partitions: list[TopicPartition] = array(TopicPartition, default_factory=list)
 
 
@@ -95,12 +127,21 @@ class ConsumerGroupCurrentMemberAssignmentKey(CoordinatorKey, record_type=8, ver
 
 
 class TopicPartitions(Struct):
+    """Partitions held; ``assignment_epochs``, one per partition, tells since which epoch, to fence late commits."""
+
     topic_id: Uuid = uuid(default=ZERO_UUID)
     partitions: list[int] = array("int32", default_factory=list)
     assignment_epochs: list[int] | None = array("int32", default_factory=list, nullable="0+", tag=0)
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(CoordinatorValue, record_type=8, versions="0", flexible="0+"):
+    """What one member has, and the epoch it is expected to quote.
+
+    ``previous_member_epoch`` is accepted too, in case the answer with the new one was lost. ``state``: 0 stable, 1
+    has partitions to revoke, 2 waits for partitions that others have not released. Partitions pending revocation stay
+    the member's until it confirms.
+    """
+
     member_epoch: int = int32(default=0)
     previous_member_epoch: int = int32(default=0)
     state: int = int8(default=0)
@@ -109,11 +150,15 @@ class ConsumerGroupCurrentMemberAssignmentValue(CoordinatorValue, record_type=8,
 
 
 class ConsumerGroupRegularExpressionKey(CoordinatorKey, record_type=16, versions="0"):
+    """One per group and pattern."""
+
     group_id: str = string("0", default="")
     regular_expression: str = string("0", default="")
 
 
 class ConsumerGroupRegularExpressionValue(CoordinatorValue, record_type=16, versions="0", flexible="0+"):
+    """The topics a pattern matched, with the version of the metadata and the time at which it was evaluated."""
+
     topics: list[str] = array("string", default_factory=list)
     version: int = int64(default=0)
     timestamp: int = int64(default=0)

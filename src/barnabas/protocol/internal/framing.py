@@ -6,9 +6,9 @@ two ways.
 *Metadata records* (``__cluster_metadata``, ``__remote_log_metadata``) have no key. Their value opens with three
 unsigned varints: a frame version (1), the record type, the record's version. Then comes the body.
 
-*Coordinator records* (``__consumer_offsets``, ``__transaction_state``, ``__share_group_state``) are compacted by key.
-The key opens with an int16 that is the record type; the value opens with an int16 that is the version of the value. A
-key without a value is a tombstone.
+*Coordinator records* (``__consumer_offsets``, ``__transaction_state``, ``__share_group_state``) are found again by
+their key. The key opens with an int16 that is the record type; the value opens with an int16 that is the version of
+the value. A key without a value is a tombstone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,26 @@
-"""DOC metadata."""
+"""The records of ``__cluster_metadata``: everything a KRaft cluster knows about itself.
+
+The active controller appends them, the other controllers and all brokers replay them in order; the result is the
+metadata image. The log has one partition and no keys, so it is not compacted: instead each node now and then writes a
+*snapshot*, a file of the same records that describes the image at one offset, and drops the log before it. How a
+record says its type and version is explained in :mod:`~barnabas.protocol.internal.framing`. A log or snapshot begins
+with the FeatureLevelRecord of ``metadata.version``, which says which of the versions below may follow.
+
+Four habits of these records:
+
+- **Whole or change.** Some state a thing as a whole and replace what was there (RegisterBrokerRecord,
+  PartitionRecord, ConfigRecord for one key). Others carry only what differs, with "unchanged" as the default: null
+  for lists, -1, -2 or 0 for numbers, depending on what is a legal value (PartitionChangeRecord,
+  BrokerRegistrationChangeRecord). Since those are tagged fields, an unchanged one costs no byte.
+- **Removal** is a record of its own (RemoveTopicRecord), or a flag or null value (ClientQuotaRecord, ConfigRecord). A
+  topic takes its partitions with it.
+- **Topics by id.** A TopicRecord binds id and name once; whatever is said about partitions later uses the id, so
+  nothing meant for a deleted topic can hit its namesake.
+- **Atomicity.** The records of one batch apply together. What does not fit in one is put between
+  BeginTransactionRecord and EndTransactionRecord.
+
+Type numbers that are missing belonged to records that no longer exist.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +44,12 @@ class BrokerFeature(Struct):
 
 
 class RegisterBrokerRecord(MetadataRecord, record_type=0, versions="0-4", flexible="0+"):
+    """A broker has registered: replaces any earlier registration of this id. Its own offset is the broker epoch.
+
+    Versions: v1 controlled shutdown; v2 ZooKeeper migration; v3 log directories; v4 cordoned log directories, null
+    until the broker has told.
+    """
+
     broker_id: int = int32(default=0)
     is_migrating_zk_broker: bool = boolean("2+", default=False)
     incarnation_id: Uuid = uuid(default=ZERO_UUID)
@@ -36,16 +64,28 @@ class RegisterBrokerRecord(MetadataRecord, record_type=0, versions="0-4", flexib
 
 
 class UnregisterBrokerRecord(MetadataRecord, record_type=1, versions="0", flexible="0+"):
+    """The registration is gone. The epoch must be that of the registration it ends."""
+
     broker_id: int = int32(default=0)
     broker_epoch: int = int64(default=0)
 
 
 class TopicRecord(MetadataRecord, record_type=2, versions="0", flexible="0+"):
+    """A topic exists; its partitions follow in records of their own."""
+
     name: str = string(default="")
     topic_id: Uuid = uuid(default=ZERO_UUID)
 
 
 class PartitionRecord(MetadataRecord, record_type=3, versions="0-2", flexible="0+"):
+    """A partition as a whole. A snapshot has only these; in the log it stands where a partition is created.
+
+    Replicas are in order of preference, ``directories`` in the same order as the replicas. ``leader`` -1: none. The
+    leader epoch rises with each election, the partition epoch with each change of any kind.
+
+    Versions: v1 directories (KIP-858); v2 eligible leader replicas (KIP-966).
+    """
+
     partition_id: int = int32(default=-1)
     topic_id: Uuid = uuid(default=ZERO_UUID)
     replicas: list[int] = array("int32", default_factory=list)
@@ -62,6 +102,8 @@ class PartitionRecord(MetadataRecord, record_type=3, versions="0-2", flexible="0
 
 
 class ConfigRecord(MetadataRecord, record_type=4, versions="0", flexible="0+"):
+    """One key of one resource: types as in DescribeConfigs. A null value takes the key back to its default."""
+
     resource_type: int = int8(default=0)
     resource_name: str = string(default="")
     name: str = string(default="")
@@ -69,6 +111,14 @@ class ConfigRecord(MetadataRecord, record_type=4, versions="0", flexible="0+"):
 
 
 class PartitionChangeRecord(MetadataRecord, record_type=5, versions="0-2", flexible="0+"):
+    """What changed in a partition: null lists and a ``leader_recovery_state`` of -1 are unchanged.
+
+    ``leader`` -2 is unchanged, -1 is none; anything but -2, even the same leader again, raises the leader epoch. The
+    partition epoch rises with every such record.
+
+    Versions: v1 directories (KIP-858); v2 eligible leader replicas (KIP-966).
+    """
+
     partition_id: int = int32(default=-1)
     topic_id: Uuid = uuid(default=ZERO_UUID)
     isr: list[int] | None = array("int32", default=None, nullable="0+", tag=0)
@@ -83,20 +133,30 @@ class PartitionChangeRecord(MetadataRecord, record_type=5, versions="0-2", flexi
 
 
 class FenceBrokerRecord(MetadataRecord, record_type=7, versions="0", flexible="0+"):
+    """A broker is fenced. Newer clusters write BrokerRegistrationChangeRecord instead."""
+
     id: int = int32(default=0)
     epoch: int = int64(default=0)
 
 
 class UnfenceBrokerRecord(MetadataRecord, record_type=8, versions="0", flexible="0+"):
+    """A broker may serve. Newer clusters write BrokerRegistrationChangeRecord instead."""
+
     id: int = int32(default=0)
     epoch: int = int64(default=0)
 
 
 class RemoveTopicRecord(MetadataRecord, record_type=9, versions="0", flexible="0+"):
+    """A topic is gone, with all its partitions."""
+
     topic_id: Uuid = uuid(default=ZERO_UUID)
 
 
 class DelegationTokenRecord(MetadataRecord, record_type=10, versions="0", flexible="0+"):
+    """A delegation token as a whole; a renewal writes it again. The secret is not stored: it is computed from id and
+    key.
+    """
+
     owner: str = string(default="")
     requester: str = string(default="")
     renewers: list[str] = array("string", default_factory=list)
@@ -107,6 +167,8 @@ class DelegationTokenRecord(MetadataRecord, record_type=10, versions="0", flexib
 
 
 class UserScramCredentialRecord(MetadataRecord, record_type=11, versions="0", flexible="0+"):
+    """A user's credential for one mechanism, as the server verifies it; the password cannot be had from it."""
+
     name: str = string(default="")
     mechanism: int = int8(default=0)
     salt: bytes = binary(default=b"")
@@ -116,6 +178,10 @@ class UserScramCredentialRecord(MetadataRecord, record_type=11, versions="0", fl
 
 
 class FeatureLevelRecord(MetadataRecord, record_type=12, versions="0", flexible="0+"):
+    """A feature has this level from here on; 0 turns it off. The record itself can never get a version 1, as old code
+    has to understand it.
+    """
+
     name: str = string(default="")
     feature_level: int = int16(default=0)
 
@@ -126,6 +192,8 @@ class EntityData(Struct):
 
 
 class ClientQuotaRecord(MetadataRecord, record_type=14, versions="0", flexible="0+"):
+    """One key of one quota entity is set, or removed; a null name is the default entity."""
+
     entity: list[EntityData] = array(EntityData, default_factory=list)
     key: str = string(default="")
     value: float = float64(default=0.0)
@@ -133,12 +201,21 @@ class ClientQuotaRecord(MetadataRecord, record_type=14, versions="0", flexible="
 
 
 class ProducerIdsRecord(MetadataRecord, record_type=15, versions="0", flexible="0+"):
+    """Producer ids below ``next_producer_id`` are taken; the broker is the one that got the last block."""
+
     broker_id: int = int32(default=0)
     broker_epoch: int = int64(default=-1)
     next_producer_id: int = int64(default=0)
 
 
 class BrokerRegistrationChangeRecord(MetadataRecord, record_type=17, versions="0-3", flexible="0+"):
+    """What changed in a registration. ``fenced``: 1 now fenced, -1 now unfenced, 0 unchanged;
+    ``in_controlled_shutdown``: 1 or 0 likewise.
+
+    Versions: v1 controlled shutdown; v2 log directories, empty for unchanged; v3 cordoned log directories, null for
+    unchanged.
+    """
+
     broker_id: int = int32(default=0)
     broker_epoch: int = int64(default=0)
     fenced: int = int8(default=0, tag=0)
@@ -148,6 +225,8 @@ class BrokerRegistrationChangeRecord(MetadataRecord, record_type=17, versions="0
 
 
 class AccessControlEntryRecord(MetadataRecord, record_type=18, versions="0", flexible="0+"):
+    """One access control entry, under an id of its own; codes as in CreateAcls."""
+
     id: Uuid = uuid(default=ZERO_UUID)
     resource_type: int = int8(default=0)
     resource_name: str = string(default="")
@@ -159,35 +238,47 @@ class AccessControlEntryRecord(MetadataRecord, record_type=18, versions="0", fle
 
 
 class RemoveAccessControlEntryRecord(MetadataRecord, record_type=19, versions="0", flexible="0+"):
+    """The entry with this id is gone."""
+
     id: Uuid = uuid(default=ZERO_UUID)
 
 
 class NoOpRecord(MetadataRecord, record_type=20, versions="0", flexible="0+"):
-    pass
+    """Nothing. The controller writes one when idle, so that the high watermark moves and lag can be measured."""
 
 
 class ZkMigrationStateRecord(MetadataRecord, record_type=21, versions="0", flexible="0+"):
+    """Left over from the migration off ZooKeeper, found in old logs: 0 none, 1 migration, 2 before, 3 after."""
+
     zk_migration_state: int = int8(default=0)
 
 
 class RemoveUserScramCredentialRecord(MetadataRecord, record_type=22, versions="0", flexible="0+"):
+    """The credential for this user and mechanism is gone."""
+
     name: str = string(default="")
     mechanism: int = int8(default=0)
 
 
 class BeginTransactionRecord(MetadataRecord, record_type=23, versions="0", flexible="0+"):
+    """Records from here on take effect together, at the EndTransactionRecord (KIP-868). The name is for people."""
+
     name: str | None = string(default=None, nullable="0+", tag=0)
 
 
 class EndTransactionRecord(MetadataRecord, record_type=24, versions="0", flexible="0+"):
-    pass
+    """Everything since BeginTransactionRecord takes effect."""
 
 
 class AbortTransactionRecord(MetadataRecord, record_type=25, versions="0", flexible="0+"):
+    """Everything since BeginTransactionRecord is void. A new controller writes it when its predecessor died halfway."""
+
     reason: str | None = string(default=None, nullable="0+", tag=0)
 
 
 class RemoveDelegationTokenRecord(MetadataRecord, record_type=26, versions="0", flexible="0+"):
+    """The token with this id is gone."""
+
     token_id: str = string(default="")
 
 
@@ -205,6 +296,8 @@ class ControllerFeature(Struct):
 
 
 class RegisterControllerRecord(MetadataRecord, record_type=27, versions="0", flexible="0+"):
+    """A controller has registered: replaces any earlier registration of this id."""
+
     controller_id: int = int32(default=0)
     incarnation_id: Uuid = uuid(default=ZERO_UUID)
     zk_migration_ready: bool = boolean(default=False)
@@ -213,4 +306,8 @@ class RegisterControllerRecord(MetadataRecord, record_type=27, versions="0", fle
 
 
 class ClearElrRecord(MetadataRecord, record_type=28, versions="0", flexible="0+"):
+    """Eligible leader replicas of a topic are forgotten, of all topics if the name is empty; follows a change of
+    ``min.insync.replicas``.
+    """
+
     topic_name: str = string(default="")

@@ -1,4 +1,15 @@
-"""DOC remote."""
+"""The records of ``__remote_log_metadata``: which log segments are in tiered storage (KIP-405).
+
+Written and read by the brokers themselves, through an ordinary producer and consumer. Which partition of the topic a
+user partition's events go to follows from a hash of its topic id and number. Records have no key and are framed like
+those of the metadata log (:mod:`~barnabas.protocol.internal.framing`); the topic is not compacted and by default
+keeps everything. Whoever leads or follows a partition replays its events in order, and the last one for a segment id
+counts.
+
+A segment's life: 0 copy started, 1 copy finished, 2 delete started, 3 delete finished. Only a segment in state 1 is
+served to readers. One that stays in 0 is the remains of a failed upload, under an id that is never used again: the
+next attempt takes a new one. That makes uploads safe to repeat, and orphans easy to find.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +36,13 @@ class SegmentLeaderEpochEntry(Struct):
 
 
 class RemoteLogSegmentMetadataRecord(MetadataRecord, record_type=0, versions="0", flexible="0+"):
+    """A segment as a whole; its first event, in state 0.
+
+    ``segment_leader_epochs`` tells which epochs the segment covers and where each begins, so that after an unclean
+    election readers do not follow a branch of history that was given up. ``txn_index_empty`` saves fetching an index
+    with nothing in it.
+    """
+
     remote_log_segment_id: RemoteLogSegmentIdEntry = struct(
         RemoteLogSegmentIdEntry, default_factory=RemoteLogSegmentIdEntry
     )
@@ -41,6 +59,8 @@ class RemoteLogSegmentMetadataRecord(MetadataRecord, record_type=0, versions="0"
 
 
 class RemoteLogSegmentMetadataUpdateRecord(MetadataRecord, record_type=1, versions="0", flexible="0+"):
+    """The segment has moved to another state. ``custom_metadata`` is for the storage plug-in."""
+
     remote_log_segment_id: RemoteLogSegmentIdEntry = struct(
         RemoteLogSegmentIdEntry, default_factory=RemoteLogSegmentIdEntry
     )
@@ -51,6 +71,10 @@ class RemoteLogSegmentMetadataUpdateRecord(MetadataRecord, record_type=1, versio
 
 
 class RemotePartitionDeleteMetadataRecord(MetadataRecord, record_type=2, versions="0", flexible="0+"):
+    """A whole partition is being deleted: 0 marked (by the controller), 1 started, 2 finished (by the leader of the
+    metadata partition).
+    """
+
     topic_id_partition: TopicIdPartitionEntry = struct(TopicIdPartitionEntry, default_factory=TopicIdPartitionEntry)
     broker_id: int = int32(default=0)
     event_timestamp_ms: int = int64(default=0)
@@ -58,6 +82,10 @@ class RemotePartitionDeleteMetadataRecord(MetadataRecord, record_type=2, version
 
 
 class RemoteLogSegmentMetadataSnapshotRecord(MetadataRecord, record_type=3, versions="0", flexible="0+"):
+    """The same as RemoteLogSegmentMetadataRecord, for a file that concerns one partition and need not name it each
+    time.
+    """
+
     segment_id: Uuid = uuid(default=ZERO_UUID)
     start_offset: int = int64(default=0)
     end_offset: int = int64(default=0)

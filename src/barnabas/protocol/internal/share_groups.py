@@ -1,4 +1,14 @@
-"""DOC share_groups."""
+"""The records of ``__consumer_offsets`` for share groups (KIP-932).
+
+Built like those of consumer groups (:mod:`~barnabas.protocol.internal.consumer_groups`): member metadata leads to a
+group epoch, that to a target assignment, that to each member's current one. They are simpler, since partitions are
+shared and nothing has to be revoked before it is assigned. Keyed by group, or by group and member; the newest value
+supersedes, a tombstone removes.
+
+How far the group has read is not here but in ``__share_group_state``, and the two topics have different coordinators.
+ShareGroupStatePartitionMetadata bridges them: it tells for which partitions delivery state exists, or is being
+created or deleted, so that a coordinator which takes over can finish what was begun.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +24,8 @@ class ShareGroupMemberMetadataKey(CoordinatorKey, record_type=10, versions="0"):
 
 
 class ShareGroupMemberMetadataValue(CoordinatorValue, record_type=10, versions="0", flexible="0+"):
+    """What a member told about itself."""
+
     rack_id: str | None = string(default="", nullable="0+")
     client_id: str = string(default="")
     client_host: str = string(default="")
@@ -25,6 +37,8 @@ class ShareGroupMetadataKey(CoordinatorKey, record_type=11, versions="0"):
 
 
 class ShareGroupMetadataValue(CoordinatorValue, record_type=11, versions="0", flexible="0+"):
+    """The group exists and has this epoch; the hash changes when a subscribed topic does."""
+
     epoch: int = int32(default=0)
     metadata_hash: int = int64(default=0)
 
@@ -34,6 +48,8 @@ class ShareGroupTargetAssignmentMetadataKey(CoordinatorKey, record_type=12, vers
 
 
 class ShareGroupTargetAssignmentMetadataValue(CoordinatorValue, record_type=12, versions="0", flexible="0+"):
+    """The group epoch for which the target assignment is complete, and when it was computed (KIP-1263)."""
+
     assignment_epoch: int = int32(default=0)
     assignment_timestamp: int = int64(default=0, tag=0, ignorable=True)
 
@@ -49,6 +65,8 @@ class TopicPartition(Struct):
 
 
 class ShareGroupTargetAssignmentMemberValue(CoordinatorValue, record_type=13, versions="0", flexible="0+"):
+    """What one member is to have."""
+
     topic_partitions: list[TopicPartition] = array(TopicPartition, default_factory=list)
 
 
@@ -63,6 +81,8 @@ class TopicPartitions(Struct):
 
 
 class ShareGroupCurrentMemberAssignmentValue(CoordinatorValue, record_type=14, versions="0", flexible="0+"):
+    """What one member has; the previous epoch is accepted too, in case an answer was lost."""
+
     member_epoch: int = int32(default=0)
     previous_member_epoch: int = int32(default=0)
     state: int = int8(default=0)
@@ -85,6 +105,8 @@ class TopicInfo(Struct):
 
 
 class ShareGroupStatePartitionMetadataValue(CoordinatorValue, record_type=15, versions="0", flexible="0+"):
+    """For which partitions the share coordinators hold delivery state, or are being told to."""
+
     initializing_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo, default_factory=list)
     initialized_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo, default_factory=list)
     deleting_topics: list[TopicInfo] = array(TopicInfo, default_factory=list)

@@ -1,4 +1,10 @@
-"""DOC streams_groups."""
+"""The records of ``__consumer_offsets`` for Kafka Streams groups (KIP-1071).
+
+Built like those of consumer groups (:mod:`~barnabas.protocol.internal.consumer_groups`), with tasks in place of
+partitions: a task is a subtopology and a partition number, and a member has active, standby and warm-up ones. In
+addition the group has a topology, sent by the first member. Keyed by group, or by group and member; the newest value
+supersedes, a tombstone removes.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +23,12 @@ class LastAssignmentConfig(Struct):
 
 
 class StreamsGroupMetadataValue(CoordinatorValue, record_type=17, versions="0", flexible="0+"):
+    """The group exists and has this epoch.
+
+    ``validated_topology_epoch`` is the topology for which all topics were found to be in order, -1 none;
+    ``last_assignment_configs`` the settings of the last assignment, as changing them calls for a new one.
+    """
+
     epoch: int = int32(default=0)
     metadata_hash: int = int64(default=0)
     validated_topology_epoch: int = int32(default=-1, tag=0)
@@ -41,6 +53,8 @@ class KeyValue(Struct):
 
 
 class StreamsGroupMemberMetadataValue(CoordinatorValue, record_type=19, versions="0", flexible="0+"):
+    """What a member told about itself; members with the same ``process_id`` are threads of one instance."""
+
     instance_id: str | None = string(default="", nullable="0+")
     rack_id: str | None = string(default="", nullable="0+")
     client_id: str = string(default="")
@@ -57,6 +71,8 @@ class StreamsGroupTargetAssignmentMetadataKey(CoordinatorKey, record_type=20, ve
 
 
 class StreamsGroupTargetAssignmentMetadataValue(CoordinatorValue, record_type=20, versions="0", flexible="0+"):
+    """The group epoch for which the target assignment is complete, and when it was computed (KIP-1263)."""
+
     assignment_epoch: int = int32(default=0)
     assignment_timestamp: int = int64(default=0, tag=0, ignorable=True)
 
@@ -72,6 +88,8 @@ class StreamsGroupTargetAssignmentMemberTaskIds(Struct):
 
 
 class StreamsGroupTargetAssignmentMemberValue(CoordinatorValue, record_type=21, versions="0", flexible="0+"):
+    """The tasks one member is to have."""
+
     active_tasks: list[StreamsGroupTargetAssignmentMemberTaskIds] = array(
         StreamsGroupTargetAssignmentMemberTaskIds, default_factory=list
     )
@@ -89,12 +107,19 @@ class StreamsGroupCurrentMemberAssignmentKey(CoordinatorKey, record_type=22, ver
 
 
 class StreamsGroupCurrentMemberAssignmentTaskIds(Struct):
+    """Tasks of one subtopology; ``assignment_epochs``, for active tasks only, fences late commits."""
+
     subtopology_id: str = string(default="")
     partitions: list[int] = array("int32", default_factory=list)
     assignment_epochs: list[int] | None = array("int32", default_factory=list, nullable="0+", tag=0)
 
 
 class StreamsGroupCurrentMemberAssignmentValue(CoordinatorValue, record_type=22, versions="0", flexible="0+"):
+    """The tasks one member has, those it still has to give up, and the epoch it is expected to quote.
+
+    ``state``: 1 stable, 2 has tasks to revoke, 3 waits for tasks that others have not released.
+    """
+
     member_epoch: int = int32(default=0)
     previous_member_epoch: int = int32(default=0)
     state: int = int8(default=0)
@@ -128,6 +153,8 @@ class TopicConfig(Struct):
 
 
 class TopicInfo(Struct):
+    """An internal topic; 0 leaves partitions or replication factor to the broker."""
+
     name: str = string(default="")
     partitions: int = int32(default=0)
     replication_factor: int = int16(default=0)
@@ -135,6 +162,8 @@ class TopicInfo(Struct):
 
 
 class CopartitionGroup(Struct):
+    """Topics that must have equal partition counts, each as an index into a list of the subtopology."""
+
     source_topics: list[int] = array("int16", default_factory=list)
     source_topic_regex: list[int] = array("int16", default_factory=list)
     repartition_source_topics: list[int] = array("int16", default_factory=list)
@@ -151,5 +180,7 @@ class Subtopology(Struct):
 
 
 class StreamsGroupTopologyValue(CoordinatorValue, record_type=23, versions="0", flexible="0+"):
+    """The topology of the application, as its members sent it: patterns not resolved, counts not filled in."""
+
     epoch: int = int32(default=0)
     subtopologies: list[Subtopology] = array(Subtopology, default_factory=list)

@@ -1,4 +1,13 @@
-"""DOC transaction_state."""
+"""The records of ``__transaction_state``: what transaction coordinators must not forget.
+
+A compacted topic of 50 partitions. A transactional id belongs to the partition its hash picks; that partition's
+leader is its coordinator, and when leadership moves, the new one replays the partition. The key is the transactional
+id, the newest value supersedes all earlier ones, and a tombstone ends an id that has been idle for
+``transactional.id.expiration.ms``.
+
+Appending a value is what *makes* a transition: a transaction is committed the moment its PrepareCommit is replicated,
+and a coordinator that finds PrepareCommit or PrepareAbort when it takes over sends out the markers again.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +26,15 @@ class PartitionsSchema(Struct):
 
 
 class TransactionLogValue(CoordinatorValue, record_type=0, versions="0-1", flexible="1+"):
+    """The state of one transactional id, as a whole.
+
+    ``transaction_status``: 0 empty, 1 ongoing, 2 prepare commit, 3 prepare abort, 4 complete commit, 5 complete
+    abort, 6 dead, 7 prepare epoch fence. The partitions are null in state 0.
+
+    Versions: v1 flexible; as tagged fields, the producer ids before and after a change of id, so that a retried
+    EndTxn is recognized, and the client's transaction version (KIP-890).
+    """
+
     producer_id: int = int64(default=0)
     previous_producer_id: int = int64("1+", default=-1, tag=0)
     next_producer_id: int = int64("1+", default=-1, tag=1)

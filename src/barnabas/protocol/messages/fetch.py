@@ -6,7 +6,7 @@ busy consumer cheap. Partitions are served in the order of the request until ``m
 rotates them. The limits are soft: the first batch of the first partition that has data is sent whole, however large,
 or the reader could never get past it (KIP-74).
 
-What comes back are **whole batches as they are in the log**, compressed as the producer sent them. So the first batch
+What comes back is **a stretch of the log as it is**: batches, compressed as the producer sent them. So the first one
 may begin *before* ``fetch_offset``, and the last may be cut off in the middle; the reader skips both ends.
 
 How far one may read depends on who asks. ``replica_id`` -1 is a consumer, which sees up to the high watermark, or up
@@ -95,7 +95,7 @@ class FetchRequest(Request, api_key=ApiKey.FETCH):
 
 
 class EpochEndOffset(Struct):
-    """The largest epoch both logs share, and where it ends: the reader truncates to there and asks again."""
+    """The leader's largest epoch not above the reader's, and where it ends: truncate to there and ask again."""
 
     epoch: int = int32("12+", default=-1)
     end_offset: int = int64("12+", default=-1)

@@ -12,7 +12,7 @@ The error codes steer the client:
 - TELEMETRY_TOO_LARGE: over ``telemetry_max_bytes``, also once decompressed; drop it and go on at the next interval
 - THROTTLING_QUOTA_EXCEEDED: too early; wait for the interval
 - INVALID_RECORD: the payload makes no sense; stop pushing
-- INVALID_REQUEST: no client id, or a push after the last one
+- INVALID_REQUEST: no client id, or a push after the last one; stop as well
 
 ``terminating`` marks the last push, when the client closes. It alone may come before the interval is over, and
 nothing may follow it.

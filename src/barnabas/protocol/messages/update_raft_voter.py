@@ -1,4 +1,9 @@
-"""DOC UpdateRaftVoter."""
+"""UpdateRaftVoter (API 82): a voter tells the raft leader its present endpoints and supported versions (KIP-853).
+
+Sent by a voter when it finds that the VotersRecord is out of date about itself, usually after a restart with another
+address. The leader appends a corrected record. ``current_leader`` in the answer helps a sender that asked the wrong
+node; an id of -1: no leader known.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,8 @@ class Listener(Struct):
 
 
 class KRaftVersionFeature(Struct):
+    """The range of ``kraft.version`` that the voter can run."""
+
     min_supported_version: int = int16(default=0)
     max_supported_version: int = int16(default=0)
 

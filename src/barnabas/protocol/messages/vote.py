@@ -1,4 +1,21 @@
-"""DOC Vote."""
+"""Vote (API 52): a controller asks the other voters to make it the raft leader.
+
+An election in KRaft is Raft's: a candidate raises its epoch, votes for itself, and needs a majority. It states how
+far its log goes, ``last_offset_epoch`` and ``last_offset`` (the *end* of the log, one past the last record). A voter
+agrees if it has not given its vote for that epoch to somebody else, knows of no leader in it, and its own log does
+not go further: a higher last epoch wins, then the longer log. So whoever is elected has every committed record. A
+vote is written to the ``quorum-state`` file *before* it is given, or a restarted voter might vote twice.
+
+With ``pre_vote`` (KIP-996) nobody commits to anything: the sender asks whether it *would* be elected before it raises
+its epoch. A voter that still hears from a leader refuses, and a node coming back from a network partition no longer
+topples a healthy leader.
+
+``leader_id`` (-1 unknown) and ``leader_epoch`` in the answer are what the voter knows. FENCED_LEADER_EPOCH: the
+candidate's epoch is old. INVALID_VOTER_KEY: the request was meant for another node or disk. INCONSISTENT_CLUSTER_ID:
+another cluster.
+
+Versions: v1 directory ids on both sides, receiver's id, endpoint of the leader (KIP-853); v2 ``pre_vote``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""DOC WriteShareGroupState."""
+"""WriteShareGroupState (API 85): persists what became of records in share partitions (KIP-932).
+
+Between brokers: the partition leader to the share coordinator, whenever acknowledgements or expired locks changed
+something; acknowledgements are answered to consumers only after this. ``state_batches`` hold the ranges that changed,
+not everything: 0 available, 2 acknowledged, 4 archived, with their delivery counts. ``start_offset`` -1 leaves it
+where it is.
+
+FENCED_LEADER_EPOCH: another broker leads the partition now. FENCED_STATE_EPOCH: the group's offsets were reset
+meanwhile. In both cases the sender drops its state.
+
+Versions: v1 ``delivery_complete_count``: how many records at or after the start offset are done with, -1 unknown
+(KIP-1226).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +21,8 @@ from barnabas.protocol.message import Request, Response, Struct
 
 
 class StateBatch(Struct):
+    """A range of offsets in the same delivery state, both ends included."""
+
     first_offset: int = int64(default=0)
     last_offset: int = int64(default=0)
     delivery_state: int = int8(default=0)

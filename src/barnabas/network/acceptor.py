@@ -1,0 +1,265 @@
+"""Acceptors: one thread for each listener that takes connections in and passes them on."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+from barnabas.common.clock import Clock
+from barnabas.network.config import SocketServerConfig
+from barnabas.network.connection_quotas import ConnectionQuotas, ConnectionThrottledError, TooManyConnectionsError
+from barnabas.network.endpoint import Endpoint
+from barnabas.network.poller import READ, make_poller
+from barnabas.network.processor import Processor
+
+log = logging.getLogger(__name__)
+
+SELECT_MS = 500
+ACCEPTS_PER_TURN = 256
+"""How many connections are taken before the throttled ones and the shutdown flag get a look."""
+
+
+class Acceptor:
+    """Takes connections in, within the quotas, and deals them out to the processors one by one.
+
+    A connection that was accepted is never dropped: if a processor's queue is full the next one gets it, and if all
+    are, the acceptor waits for the last one. A connection over a *rate* is kept open and silent until its delay is
+    over and then closed; closing it at once would only make the client come back sooner.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        config: SocketServerConfig,
+        quotas: ConnectionQuotas,
+        clock: Clock,
+        make_processor: Callable[[Endpoint], Processor],
+        blocked: Callable[[int], None] = lambda _nanoseconds: None,
+    ) -> None:
+        self._config = config
+        self._quotas = quotas
+        self._clock = clock
+        self._make_processor = make_processor
+        self._blocked = blocked
+        self._socket = self._open(endpoint)
+        # The port is known now, also where any free one was asked for.
+        self.endpoint = Endpoint(
+            endpoint.listener_name, endpoint.security_protocol, endpoint.host, self._socket.getsockname()[1]
+        )
+        self._poller = make_poller()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._poller.register(self._socket.fileno(), READ)
+        self._poller.register(self._wake_reader.fileno(), READ)
+        self._processors_lock = threading.Lock()
+        """Guards ``processors``, which the resizing thread changes and the acceptor walks."""
+        self.processors: list[Processor] = []
+        self._next = 0
+        self._throttled: list[tuple[int, int, socket.socket, str]] = []
+        """Sockets over their rate, the one to be closed first on top: (time to close, order, socket, address)."""
+        self._order = 0
+        self.accepted = 0
+        self.refused = 0
+        self._should_run = True
+        self._start_lock = threading.Lock()
+        """Makes start and shutdown exclude each other: a listener must not start after it was shut down."""
+        self._running = False
+        self.started_future: Future[None] = Future()
+        self.thread = threading.Thread(
+            target=self.run,
+            name=f"data-plane-kafka-socket-acceptor-{endpoint.listener_name}"
+            f"-{endpoint.security_protocol.name}-{self.endpoint.port}",
+            daemon=False,
+        )
+
+    def _open(self, endpoint: Endpoint) -> socket.socket:
+        host = endpoint.host or None
+        try:
+            infos = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except socket.gaierror as error:
+            raise OSError(f"cannot open {endpoint}: {error.strerror}") from None
+        family, kind, protocol, _, address = infos[0]
+        opened = socket.socket(family, kind, protocol)
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self._config.socket_receive_buffer_bytes >= 0:
+                # Before listen: accepted sockets inherit it, and the TCP window scale is agreed on with it.
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._config.socket_receive_buffer_bytes)
+            opened.bind(address)
+            opened.listen(self._config.socket_listen_backlog_size)
+            opened.setblocking(False)
+        except OSError as error:
+            opened.close()
+            raise OSError(error.errno, f"cannot open {endpoint}: {error.strerror}") from None
+        return opened
+
+    # -- life
+
+    def add_processors(self, count: int) -> None:
+        """Makes processors, and starts them if the listener is running."""
+        made = [self._make_processor(self.endpoint) for _ in range(count)]
+        with self._start_lock:
+            with self._processors_lock:
+                self.processors.extend(made)
+            if self._running:
+                for processor in made:
+                    processor.start()
+
+    def remove_processors(self, count: int) -> list[Processor]:
+        """Takes processors out and stops them; their connections end."""
+        with self._processors_lock:
+            removed = self.processors[-count:]
+            del self.processors[-count:]
+        for processor in removed:
+            processor.begin_shutdown()
+        for processor in removed:
+            processor.join()
+        return removed
+
+    def start(self) -> None:
+        """Starts the processors, then the acceptor itself, and completes ``started_future``."""
+        with self._start_lock:
+            if not self._should_run:
+                self.started_future.set_exception(RuntimeError(f"{self.endpoint} was shut down before it was started"))
+                return
+            if self._running:
+                return
+            try:
+                for processor in self.processors:
+                    processor.start()
+                self.thread.start()
+                self._running = True
+            except BaseException as error:
+                self.started_future.set_exception(error)
+                raise
+        log.info("Listening on %s", self.endpoint)
+        self.started_future.set_result(None)
+
+    def begin_shutdown(self) -> None:
+        with self._start_lock:
+            self._should_run = False
+        with suppress(OSError):
+            self._wake_writer.send(b"\0")
+        for processor in self.processors:
+            processor.begin_shutdown()
+
+    def join(self) -> None:
+        if self._running:
+            self.thread.join()
+        else:
+            self._close_everything()
+        for processor in self.processors:
+            processor.join()
+
+    # -- the loop
+
+    def run(self) -> None:
+        try:
+            while self._should_run:
+                try:
+                    self.run_once(SELECT_MS)
+                except Exception:  # one bad connection never ends the acceptor
+                    log.exception("Error while accepting on %s", self.endpoint)
+        finally:
+            self._close_everything()
+
+    def run_once(self, timeout_ms: float) -> None:
+        listening = self._socket.fileno()
+        for fd, _ in self._poller.poll(timeout_ms):
+            if fd == listening:
+                self._accept_new_connections()
+            else:
+                with suppress(BlockingIOError):
+                    self._wake_reader.recv(64)
+        self._close_throttled_connections()
+
+    def _accept_new_connections(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            if not self._should_run:
+                return
+            try:
+                sock, peer = self._socket.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError as error:  # gone before it was accepted
+                log.debug("A connection to %s ended before it was accepted: %s", self.endpoint, error)
+                continue
+            if self._admit(sock, peer):
+                self._assign(sock, peer)
+
+    def _admit(self, sock: socket.socket, peer: tuple[Any, ...]) -> bool:
+        """Counts the connection against the quotas, waiting for a place if it has to, and configures its socket."""
+        address = peer[0]
+        listener = self.endpoint.listener_name
+        try:
+            self._quotas.inc(listener, address, self._blocked)
+        except TooManyConnectionsError as error:
+            log.info("Rejected a connection: %s", error)
+            self.refused += 1
+            sock.close()
+            return False
+        except ConnectionThrottledError as error:
+            log.debug("Delaying and then closing a connection: %s", error)
+            self.refused += 1
+            self._order += 1
+            close_at = error.start_throttle_time_ms + error.throttle_time_ms
+            heapq.heappush(self._throttled, (close_at, self._order, sock, address))
+            return False
+        except BaseException:
+            sock.close()
+            raise
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._config.socket_send_buffer_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.socket_send_buffer_bytes)
+        except OSError as error:
+            log.debug("A connection from %s ended while it was being configured: %s", address, error)
+            self._quotas.dec(listener, address)
+            sock.close()
+            return False
+        self.accepted += 1
+        return True
+
+    def _assign(self, sock: socket.socket, peer: tuple[Any, ...]) -> None:
+        """Round robin; a full processor is skipped, and the last one is waited for."""
+        with self._processors_lock:
+            processors = list(self.processors)
+        for left in range(len(processors), 0, -1):
+            processor = processors[self._next % len(processors)]
+            self._next += 1
+            if processor.accept(sock, peer, may_block=left == 1, blocked=self._blocked):
+                return
+        self._quotas.dec(self.endpoint.listener_name, peer[0])  # only while shutting down
+        sock.close()
+
+    def _close_throttled_connections(self) -> None:
+        now = self._clock.milliseconds()
+        while self._throttled and self._throttled[0][0] <= now:
+            _, _, sock, address = heapq.heappop(self._throttled)
+            log.debug("Closing a throttled connection from %s", address)
+            sock.close()
+
+    def _close_everything(self) -> None:
+        self._socket.close()
+        for _, _, sock, _ in self._throttled:
+            sock.close()
+        self._throttled.clear()
+        self._poller.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
+
+    @property
+    def throttled(self) -> int:
+        """Connections that are kept silent until they are closed."""
+        return len(self._throttled)
+
+    def __repr__(self) -> str:
+        return f"Acceptor({self.endpoint}, {len(self.processors)} processors)"

@@ -1,0 +1,334 @@
+"""A channel: one connection, what has been read of its next request, what is being sent, and whether it may be read at
+all.
+
+A channel belongs to the thread of its selector, which is the only one to touch it.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum, auto
+from typing import Any, Protocol
+
+from barnabas.common.errors import AuthenticationError, ProtocolError
+from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
+from barnabas.network.mute import MUTED, NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent, next_state
+from barnabas.network.send import NetworkSend
+from barnabas.network.transport import TransportLayer
+
+READ_AHEAD = 1 << 17
+"""How much is read at once. A client that pipelines small requests then costs one system call for many of them."""
+FIRST_ALLOCATION = 1 << 20
+"""A request larger than this gets its buffer as its bytes arrive, not on the word of its length prefix."""
+
+_SIZE = struct.Struct(">i")
+_unpack_size = _SIZE.unpack_from
+
+
+class InvalidReceiveError(ProtocolError):
+    """A length prefix that cannot be."""
+
+
+class ChannelState(IntEnum):
+    """How far a connection has come; what a client says about a lost one."""
+
+    NOT_CONNECTED = auto()
+    AUTHENTICATE = auto()
+    READY = auto()
+    EXPIRED = auto()
+    FAILED_SEND = auto()
+    AUTHENTICATION_FAILED = auto()
+    LOCAL_CLOSE = auto()
+
+
+class Authenticator(Protocol):
+    """Runs on a fresh connection until it knows who is at the other end."""
+
+    @property
+    def complete(self) -> bool: ...
+
+    def authenticate(self, channel: KafkaChannel) -> None:
+        """Goes on as far as possible without waiting; :class:`AuthenticationError` ends the connection."""
+        ...
+
+    @property
+    def principal(self) -> Any: ...
+
+
+class AnonymousAuthenticator:
+    """For listeners that ask for nothing."""
+
+    __slots__ = ()
+
+    complete = True
+    principal: Any = None
+
+    def authenticate(self, channel: KafkaChannel) -> None: ...
+
+
+ANONYMOUS = AnonymousAuthenticator()
+
+
+class KafkaChannel:
+    """One connection.
+
+    **Receiving** is size-delimited, in two phases: four bytes of length, then that many bytes. The first phase reads
+    ahead: one ``recv`` takes whatever has arrived, and a request that is complete in it is handed out as a view, with
+    no further read and no copy. What follows it waits in ``_ahead`` for the next call. A request that is *not*
+    complete gets a buffer of its own, and the rest is read straight into that. When the memory pool is bounded there
+    is no reading ahead: exactly the length is read, then exactly the payload, and only after the pool has granted it.
+
+    **Sending** is one :class:`NetworkSend` at a time.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_filled",
+        "_head",
+        "_max_size",
+        "_payload",
+        "_pool",
+        "_size",
+        "authenticator",
+        "bytes_received",
+        "client_information",
+        "closing",
+        "context",
+        "events",
+        "fd",
+        "id",
+        "mute_state",
+        "network_thread_time_ns",
+        "out_of_memory",
+        "send",
+        "state",
+        "transport",
+    )
+
+    def __init__(
+        self,
+        channel_id: str,
+        transport: TransportLayer,
+        max_receive_size: int,
+        pool: MemoryPool = UNBOUNDED,
+        authenticator: Authenticator = ANONYMOUS,
+    ) -> None:
+        self.id = channel_id
+        self.transport = transport
+        self.authenticator = authenticator
+        self.fd = transport.fileno()
+        self.events = 0
+        """What the poller watches for; zero when it does not watch this channel."""
+        self.state = ChannelState.NOT_CONNECTED
+        self.mute_state = NOT_MUTED
+        self.out_of_memory = False
+        """Not read because the pool had nothing left; lifted by the selector, not by an answer."""
+        self.send: NetworkSend | None = None
+        self.closing = False
+        """The peer is gone, and requests that it sent before are still being handled."""
+        self.network_thread_time_ns = 0
+        self.bytes_received = 0
+        self.context: Any = None
+        """What the owner of the selector keeps about this connection."""
+        self.client_information: tuple[str, str] | None = None
+        self._max_size = max_receive_size
+        self._pool = pool
+        self._ahead: memoryview | None = None
+        """Whole requests, and at the end perhaps part of one, that were read but not asked for yet."""
+        self._head = b""
+        """Up to three bytes of a length prefix."""
+        self._payload: bytearray | None = None
+        self._filled = 0
+        self._size = -1
+        """The size of the request being read; negative between requests."""
+
+    # -- readiness
+
+    @property
+    def is_ready(self) -> bool:
+        return self.transport.is_ready and self.authenticator.complete
+
+    def prepare(self) -> None:
+        """Goes on with the handshake and the authentication."""
+        try:
+            if not self.transport.is_ready:
+                self.transport.handshake()
+            if self.transport.is_ready and not self.authenticator.complete:
+                self.state = ChannelState.AUTHENTICATE
+                self.authenticator.authenticate(self)
+        except AuthenticationError:
+            self.state = ChannelState.AUTHENTICATION_FAILED
+            raise
+        if self.is_ready:
+            self.state = ChannelState.READY
+
+    # -- muting
+
+    @property
+    def is_muted(self) -> bool:
+        return self.mute_state is not NOT_MUTED
+
+    def mute(self) -> None:
+        if self.mute_state is NOT_MUTED:
+            self.mute_state = MUTED
+
+    def maybe_unmute(self) -> bool:
+        """Back to being read, unless an answer or a throttle is still to come; returns whether it is read now."""
+        if self.mute_state is MUTED:
+            self.mute_state = NOT_MUTED
+        return self.mute_state is NOT_MUTED
+
+    def handle_mute_event(self, event: ChannelMuteEvent) -> None:
+        self.mute_state = next_state(self.mute_state, event)
+
+    def request_received(self) -> None:
+        """``mute`` and ``REQUEST_RECEIVED`` in one step, for the hot path."""
+        if self.mute_state is not NOT_MUTED:
+            raise RuntimeError(f"a request from a channel that is {self.mute_state.name}")
+        self.mute_state = RESPONSE_PENDING
+
+    def response_sent(self) -> bool:
+        """``RESPONSE_SENT`` and ``maybe_unmute`` in one step; returns whether the channel is read again."""
+        if self.mute_state is RESPONSE_PENDING:
+            self.mute_state = NOT_MUTED
+            return True
+        self.mute_state = next_state(self.mute_state, ChannelMuteEvent.RESPONSE_SENT)
+        return False
+
+    # -- receiving
+
+    @property
+    def has_bytes_buffered(self) -> bool:
+        """Whether reading may yield something without the socket becoming readable."""
+        return self._ahead is not None or self.transport.has_bytes_buffered
+
+    def read(self) -> memoryview | None:
+        """The next request, or none if it has not arrived yet.
+
+        Raises ``EOFError`` at the end of the stream, ``OSError`` for a broken connection, and
+        :class:`InvalidReceiveError` for a length that is negative or too large.
+        """
+        if self._size >= 0:
+            return self._read_payload()
+        view = self._ahead
+        if view is None:
+            if self._pool.bounded:
+                return self._read_exactly()
+            try:
+                data = self.transport.recv(READ_AHEAD)
+            except BlockingIOError:
+                return None
+            if not data:
+                raise EOFError("the peer closed the connection")
+            self.bytes_received += len(data)
+            if self._head:
+                data = self._head + data
+                self._head = b""
+            view = memoryview(data)
+        arrived = len(view)
+        if arrived >= 4:
+            (size,) = _unpack_size(view)
+            if size < 0 or size > self._max_size:
+                self._refuse(size)
+            stop = size + 4
+            if arrived >= stop:
+                self._ahead = view[stop:] if arrived > stop else None
+                return view[4:stop]
+        return self._collect(view)
+
+    def _refuse(self, size: int) -> None:
+        raise InvalidReceiveError(f"a request of {size} bytes from {self.id}; allowed are 0 to {self._max_size}")
+
+    def _collect(self, view: memoryview) -> memoryview | None:
+        """Only the beginning of a request has arrived: sets it aside and reads on, straight into its buffer."""
+        self._ahead = None
+        if len(view) < 4:
+            self._head = bytes(view)
+            return None
+        (self._size,) = _unpack_size(view)
+        self._payload = bytearray(max(min(self._size, FIRST_ALLOCATION), len(view) - 4))
+        self._filled = len(view) - 4
+        self._payload[: self._filled] = view[4:]
+        return self._read_payload()
+
+    def _read_exactly(self) -> memoryview | None:
+        """The length alone: with a bounded pool nothing is read that has not been granted."""
+        try:
+            data = self.transport.recv(4 - len(self._head))
+        except BlockingIOError:
+            return None
+        if not data:
+            raise EOFError("the peer closed the connection")
+        self.bytes_received += len(data)
+        self._head += data
+        if len(self._head) < 4:
+            return None
+        (size,) = _unpack_size(self._head)
+        self._head = b""
+        if size < 0 or size > self._max_size:
+            self._refuse(size)
+        self._size = size
+        return self._read_payload()
+
+    def _read_payload(self) -> memoryview | None:
+        size = self._size
+        payload = self._payload
+        if payload is None:
+            if not self._pool.try_reserve(size):
+                self.out_of_memory = True
+                return None
+            payload = self._payload = bytearray(min(size, FIRST_ALLOCATION))
+            self._filled = 0
+        recv_into = self.transport.recv_into
+        while self._filled < size:
+            if self._filled == len(payload):
+                payload.extend(bytes(min(len(payload), size - len(payload))))
+            try:
+                with memoryview(payload) as view:
+                    count = recv_into(view[self._filled :])
+            except BlockingIOError:
+                return None
+            if not count:
+                raise EOFError(f"the peer closed the connection {self._filled} bytes into a request of {size}")
+            self._filled += count
+            self.bytes_received += count
+        self._payload = None
+        self._size = -1
+        return memoryview(payload)
+
+    def abandon_receive(self) -> None:
+        """Gives back what the pool granted for a request that will never be complete."""
+        if self._pool.bounded and self._payload is not None:
+            self._pool.release(self._size)
+        self._payload = None
+        self._size = -1
+        self._ahead = None
+        self._head = b""
+
+    # -- sending
+
+    def set_send(self, send: NetworkSend) -> None:
+        if self.send is not None:
+            raise RuntimeError(f"{self.id} is still sending: {self.send!r}")
+        self.send = send
+
+    def write(self) -> NetworkSend | None:
+        """Sends what the socket takes; the send itself once it has gone out whole."""
+        send = self.send
+        if send is None:
+            return None
+        send.write_to(self.transport)
+        if send.remaining:
+            return None
+        self.send = None
+        return send
+
+    def take_network_thread_time(self) -> int:
+        """Nanoseconds that network threads spent on this channel since the last call: part of a client's request
+        quota."""
+        spent = self.network_thread_time_ns
+        self.network_thread_time_ns = 0
+        return spent
+
+    def __repr__(self) -> str:
+        return f"KafkaChannel({self.id}, {self.state.name}, {self.mute_state.name})"

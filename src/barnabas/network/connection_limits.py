@@ -1,0 +1,108 @@
+"""What connection limits there are, and whose: settings with their bounds, addresses and host names."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+from barnabas.common.errors import InvalidConfigurationError
+
+UNLIMITED = 2**31 - 1
+"""Kafka's way to write "no limit": the largest 32-bit number."""
+
+Resolver: TypeAlias = Callable[[str], Iterable[str]]
+"""From a host name to its addresses. Raises OSError or ValueError for a name that has none."""
+
+
+def _no_entries() -> Mapping[str, int]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """The limits that a broker starts with. They can all be changed later, but for how rates are sampled."""
+
+    max_connections_per_ip: int = UNLIMITED
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=_no_entries)
+    """By address or host name."""
+    max_connections: int = UNLIMITED
+    max_connection_creation_rate: int = UNLIMITED
+    """Connections per second."""
+    quota_samples: int = 11
+    quota_window_seconds: int = 1
+    inter_broker_listener: str | None = None
+    listener_max_connections: Mapping[str, int] = field(default_factory=_no_entries)
+    """``listener.name.<listener>.max.connections``; a listener without has the value of `max_connections`."""
+    listener_max_connection_creation_rate: Mapping[str, int] = field(default_factory=_no_entries)
+    """Likewise, with `max_connection_creation_rate` for a listener without."""
+
+    def __post_init__(self) -> None:
+        for value in (self.max_connections_per_ip, *self.max_connections_per_ip_overrides.values()):
+            at_least(0, "max.connections.per.ip", value)
+        for value in (self.max_connections, *self.listener_max_connections.values()):
+            at_least(0, "max.connections", value)
+        for value in (self.max_connection_creation_rate, *self.listener_max_connection_creation_rate.values()):
+            at_least(0, "max.connection.creation.rate", value)
+        at_least(1, "quota.window.num", self.quota_samples)
+        at_least(1, "quota.window.size.seconds", self.quota_window_seconds)
+
+
+def at_least(least: int, setting: str, value: int) -> None:
+    """Refuses a value that a setting cannot have."""
+    if value < least:
+        raise InvalidConfigurationError(f"{setting}={value}: must be at least {least}")
+
+
+def canonical_address(text: str) -> str:
+    """The one way to write an address: IPv6 in its shortest form, IPv4 within IPv6 as IPv4, no zone, no brackets.
+
+    >>> canonical_address("[0:0:0:0:0:0:0:1]"), canonical_address("::ffff:192.0.2.7"), canonical_address("fe80::1%eth0")
+    ('::1', '192.0.2.7', 'fe80::1')
+    """
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+def resolve_host(host: str) -> list[str]:
+    """All addresses of a host name, by the machine's resolver."""
+    if not host:
+        raise ValueError("the name is empty")
+    return [str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+
+
+def addresses_of(host: str, resolve: Resolver) -> list[str]:
+    """The addresses of a host, which may be written as an address already. May ask a name server: hold no lock."""
+    if _is_address(host):
+        return [canonical_address(host)]
+    try:
+        addresses = [canonical_address(address) for address in resolve(host)]
+    except (OSError, ValueError) as error:  # a UnicodeError, for what cannot be a host name, is a ValueError
+        raise InvalidConfigurationError(f"the host name {host!r} of a connection quota: {error}") from error
+    if not addresses:
+        raise InvalidConfigurationError(f"the host name {host!r} of a connection quota has no address")
+    return addresses
+
+
+def resolve_overrides(overrides: Mapping[str, int], resolve: Resolver) -> dict[str, int]:
+    """Overrides by address. One for an address counts more than one for a host name that leads to it."""
+    by_name: dict[str, int] = {}
+    by_address: dict[str, int] = {}
+    for host, maximum in overrides.items():
+        target = by_address if _is_address(host) else by_name
+        target.update(dict.fromkeys(addresses_of(host, resolve), maximum))
+    return by_name | by_address
+
+
+def _is_address(text: str) -> bool:
+    try:
+        canonical_address(text)
+    except ValueError:
+        return False
+    return True

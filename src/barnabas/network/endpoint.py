@@ -1,0 +1,29 @@
+"""Listeners: where connections come in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class SecurityProtocol(IntEnum):
+    """How a listener's connections are secured, with Kafka's numbers."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A listener: its name, how it is secured, and the address it binds to. Port 0 means any free one."""
+
+    listener_name: str
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    host: str = "127.0.0.1"
+    port: int = 9092
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener_name}://{host}:{self.port}"

@@ -1,0 +1,67 @@
+"""The request plane: where a processor hands its requests to.
+
+It is an interface because the layers above own what is behind it: the request channel and its handlers on a broker,
+something much smaller in a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from barnabas.network.endpoint import Endpoint, SecurityProtocol
+from barnabas.network.memory_pool import MemoryPool
+from barnabas.network.response import NetworkResponse
+from barnabas.protocol.headers import ParsedHeader
+
+
+@dataclass(slots=True)
+class ConnectionContext:
+    """What stays the same for all requests of one connection."""
+
+    connection_id: str
+    client_address: str
+    listener_name: str
+    security_protocol: SecurityProtocol
+    from_privileged_listener: bool
+    principal: Any = None
+    client_software_name: str = "unknown"
+    client_software_version: str = "unknown"
+
+
+class ProcessorHandle(Protocol):
+    """A processor as the request plane sees it."""
+
+    id: int
+    endpoint: Endpoint
+
+    def enqueue_response(self, response: NetworkResponse) -> None: ...
+
+    @property
+    def response_queue_size(self) -> int: ...
+
+
+class RequestPlane(Protocol):
+    """Takes requests from processors."""
+
+    def is_enabled(self, header: ParsedHeader) -> bool:
+        """Whether this listener serves that API in that version."""
+        ...
+
+    def new_request(
+        self,
+        processor_id: int,
+        context: ConnectionContext,
+        header: ParsedHeader,
+        payload: memoryview,
+        pool: MemoryPool,
+        received_ns: int,
+    ) -> Any: ...
+
+    def submit(self, requests: list[Any]) -> None:
+        """All requests of one poll. Blocks while the queue is full: that is the back-pressure."""
+        ...
+
+    def add_processor(self, processor: ProcessorHandle) -> None: ...
+
+    def remove_processor(self, processor_id: int) -> None: ...

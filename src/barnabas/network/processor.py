@@ -1,0 +1,398 @@
+"""Processors: the network threads of a broker.
+
+Each runs a selector over its share of a listener's connections, in a loop of fixed order. It reads requests, finds out
+from their headers what they are, hands them over, and sends the answers back. It never looks into a request's body,
+with one exception: the name and version of the client's software in ApiVersions (KIP-511), because they belong to the
+connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import InvalidRequestError, ProtocolError, UnsupportedVersionError
+from barnabas.network.channel import ChannelState, KafkaChannel
+from barnabas.network.config import SocketServerConfig
+from barnabas.network.connection_quotas import ConnectionQuotas
+from barnabas.network.endpoint import Endpoint
+from barnabas.network.memory_pool import MemoryPool
+from barnabas.network.mute import ChannelMuteEvent
+from barnabas.network.plane import ConnectionContext, RequestPlane
+from barnabas.network.response import NetworkResponse, ResponseKind
+from barnabas.network.selector import ChannelFactory, CloseMode, Selector, plaintext
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.headers import ParsedHeader, parse_request_header
+
+log = logging.getLogger(__name__)
+
+CONNECTION_QUEUE_SIZE = 20
+"""New connections that may wait for a processor, and the most it takes on in one turn: the ones it has come first."""
+POLL_MS = 300
+
+DisconnectListener = Callable[[str], None]
+
+
+class Processor:
+    """One network thread.
+
+    Two structures are shared with other threads: ``_new_connections``, filled by the acceptor, and ``_responses``,
+    filled by handlers. All else belongs to the thread itself.
+    """
+
+    def __init__(
+        self,
+        processor_id: int,
+        node_id: int,
+        endpoint: Endpoint,
+        config: SocketServerConfig,
+        plane: RequestPlane,
+        quotas: ConnectionQuotas,
+        pool: MemoryPool,
+        clock: Clock,
+        *,
+        privileged: bool = False,
+        channel_factory: ChannelFactory = plaintext,
+        disconnect_listeners: tuple[DisconnectListener, ...] = (),
+    ) -> None:
+        self.id = processor_id
+        self.endpoint = endpoint
+        self._listener = endpoint.listener_name
+        self._privileged = privileged
+        self._plane = plane
+        self._quotas = quotas
+        self._pool = pool
+        self._now = clock.nanoseconds
+        self._disconnect_listeners = disconnect_listeners
+        self.selector = Selector(
+            max_receive_size=config.socket_request_max_bytes,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+            failed_authentication_delay_ms=config.connection_failed_authentication_delay_ms,
+            memory_pool=pool,
+            channel_factory=channel_factory,
+            clock=clock,
+        )
+        self._new_connections: queue.Queue[tuple[socket.socket, tuple[Any, ...]]] = queue.Queue(CONNECTION_QUEUE_SIZE)
+        self._responses: deque[NetworkResponse] = deque()
+        self._wake_lock = threading.Lock()
+        """Guards ``_polling`` and ``_woken``: whether somebody has to wake the selector, and whether somebody has."""
+        self._polling = False
+        self._woken = False
+        self._inflight: dict[str, NetworkResponse] = {}
+        self._next_index = 0
+        self.expired_connections_killed = 0
+        self.bad_requests = 0
+        self._should_run = True
+        self._started = threading.Event()
+        self.thread = threading.Thread(
+            target=self.run,
+            name=f"data-plane-kafka-network-thread-{node_id}-{endpoint.listener_name}"
+            f"-{endpoint.security_protocol.name}-{processor_id}",
+            daemon=False,
+        )
+
+    # -- from other threads
+
+    def start(self) -> None:
+        self._started.set()
+        self.thread.start()
+
+    def accept(
+        self, sock: socket.socket, peer: tuple[Any, ...], *, may_block: bool, blocked: Callable[[int], None]
+    ) -> bool:
+        """Takes over a connection; false if the queue is full and the acceptor should try another processor."""
+        try:
+            self._new_connections.put_nowait((sock, peer))
+        except queue.Full:
+            if not may_block:
+                return False
+            started = self._now()
+            while self._should_run:
+                with suppress(queue.Full):
+                    self._new_connections.put((sock, peer), timeout=POLL_MS / 1000)
+                    break
+            else:
+                return False
+            blocked(self._now() - started)
+        self.wakeup()
+        return True
+
+    def enqueue_response(self, response: NetworkResponse) -> None:
+        """Called by handlers. Wakes the thread only if it sleeps and nobody has woken it yet."""
+        self._responses.append(response)
+        if self._polling:
+            self.wakeup()
+
+    def wakeup(self) -> None:
+        with self._wake_lock:
+            if not self._polling or self._woken:
+                return
+            self._woken = True
+        self.selector.wakeup()
+
+    @property
+    def response_queue_size(self) -> int:
+        return len(self._responses)
+
+    def begin_shutdown(self) -> None:
+        self._should_run = False
+        self.selector.wakeup()
+
+    def join(self) -> None:
+        """Waits for the thread; a processor that was never started has only its sockets to close."""
+        if self._started.is_set():
+            self.thread.join()
+        else:
+            self._close_everything()
+
+    # -- the loop
+
+    def run(self) -> None:
+        try:
+            while self._should_run:
+                try:
+                    self.run_once()
+                except Exception:  # a bug must not take all connections of this thread with it
+                    log.exception("Processor %d of %s got an uncaught exception", self.id, self._listener)
+        finally:
+            log.debug("Closing selector of processor %d", self.id)
+            self._close_everything()
+
+    def run_once(self, timeout_ms: float | None = None) -> None:
+        """One turn: the documented order, which the tests step through one by one."""
+        self._configure_new_connections()
+        self._process_new_responses()
+        self._poll(timeout_ms)
+        self._process_completed_receives()
+        self._process_completed_sends()
+        self._process_disconnected()
+        self._close_excess_connections()
+
+    def _poll(self, timeout_ms: float | None) -> None:
+        timeout = 0.0 if not self._new_connections.empty() else POLL_MS if timeout_ms is None else timeout_ms
+        if timeout:
+            with self._wake_lock:
+                self._polling = True
+                self._woken = False
+            # Whoever enqueued before it could see us polling has not woken us: look once more.
+            if self._responses or not self._new_connections.empty() or not self._should_run:
+                timeout = 0.0
+        self.selector.poll(timeout)
+        self._polling = False
+
+    def _configure_new_connections(self) -> None:
+        waiting = self._new_connections
+        for _ in range(CONNECTION_QUEUE_SIZE):
+            if waiting.empty():
+                return
+            try:
+                sock, peer = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                self._register(sock, peer)
+            except Exception as error:  # noqa: BLE001 - one bad connection never ends the processor
+                log.warning("Processor %d could not take over a connection from %s: %r", self.id, peer[0], error)
+                self._quotas.dec(self._listener, peer[0])
+                sock.close()
+
+    def _register(self, sock: socket.socket, peer: tuple[Any, ...]) -> None:
+        channel = self.selector.register(self._connection_id(sock.getsockname(), peer), sock)
+        channel.context = ConnectionContext(
+            connection_id=channel.id,
+            client_address=peer[0],
+            listener_name=self._listener,
+            security_protocol=self.endpoint.security_protocol,
+            from_privileged_listener=self._privileged,
+        )
+
+    def _connection_id(self, local: tuple[Any, ...], remote: tuple[Any, ...]) -> str:
+        """``local:port-remote:port-index``. The index keeps a reused pair of ports apart from its predecessor, whose
+        requests may still be in flight."""
+        index = self._next_index
+        self._next_index = 0 if index == 2**31 - 1 else index + 1
+        return f"{local[0]}:{local[1]}-{remote[0]}:{remote[1]}-{index}"
+
+    # -- responses
+
+    def _process_new_responses(self) -> None:
+        responses = self._responses
+        while responses:
+            response = responses.popleft()
+            request = response.request
+            if response.kind <= ResponseKind.CLOSE_CONNECTION:
+                request.response_dequeue_time_ns = self._now()
+            try:
+                if response.kind is ResponseKind.SEND:
+                    self._send(response)
+                elif response.kind is ResponseKind.NO_OP:
+                    request.complete(0, response)
+                    self._response_sent(request.connection_id)
+                elif response.kind is ResponseKind.CLOSE_CONNECTION:
+                    request.complete(0, response)
+                    self._close_by_id(request.connection_id)
+                else:
+                    self._throttle(response)
+            except Exception as error:  # noqa: BLE001 - this connection's end, not the processor's
+                self._channel_failed(request.connection_id, "Sending a response failed", error)
+
+    def _send(self, response: NetworkResponse) -> None:
+        request = response.request
+        connection_id = request.connection_id
+        selector = self.selector
+        channel = selector.channels.get(connection_id)
+        assert response.send is not None
+        if channel is None:
+            log.warning("Dropping a response: connection %s is gone", connection_id)
+            request.complete(0, response)
+            closing = selector.closing_channels.get(connection_id)
+            if closing is not None:
+                selector.send(closing, response.send)
+            return
+        if selector.send(channel, response.send):
+            request.complete(channel.take_network_thread_time(), response)
+            selector.response_sent(channel)
+        else:
+            self._inflight[connection_id] = response
+
+    def _response_sent(self, connection_id: str) -> None:
+        channel = self.selector.open_or_closing(connection_id)
+        if channel is not None:
+            self.selector.response_sent(channel)
+
+    def _throttle(self, response: NetworkResponse) -> None:
+        """A client that was throttled may be gone by the time its throttling starts or ends; then there is nothing to
+        do."""
+        channel = self.selector.open_or_closing(response.request.connection_id)
+        if channel is None:
+            return
+        if response.kind is ResponseKind.START_THROTTLING:
+            channel.handle_mute_event(ChannelMuteEvent.THROTTLE_STARTED)
+        else:
+            channel.handle_mute_event(ChannelMuteEvent.THROTTLE_ENDED)
+            self.selector.unmute(channel)
+
+    # -- requests
+
+    def _process_completed_receives(self) -> None:
+        received = self.selector.completed_receives
+        if not received:
+            return
+        now = self._now()
+        requests = []
+        selector = self.selector
+        plane = self._plane
+        for channel, payload in received:
+            try:
+                header = parse_request_header(payload)
+                if not plane.is_enabled(header):
+                    self._refuse(header)
+                if header.api_key is ApiKey.API_VERSIONS:
+                    self._note_client_software(channel, header, payload)
+                request = plane.new_request(self.id, channel.context, header, payload, self._pool, now)
+            except Exception as error:  # noqa: BLE001 - this connection's end, not the processor's
+                self.bad_requests += 1
+                self._pool.release(len(payload))
+                self._channel_failed(channel.id, "Closing connection after a bad request", error)
+                continue
+            selector.request_received(channel)
+            requests.append(request)
+        received.clear()  # the views must not keep the buffers of this poll alive until the next one
+        if requests:
+            plane.submit(requests)
+
+    @staticmethod
+    def _refuse(header: ParsedHeader) -> None:
+        if header.api_version in header.api_key.versions:
+            raise InvalidRequestError(f"{header.api_key.title} is not enabled on this listener")
+        raise UnsupportedVersionError(
+            f"{header.api_key.title} v{header.api_version}; versions {header.api_key.versions} are spoken"
+        )
+
+    @staticmethod
+    def _note_client_software(channel: KafkaChannel, header: ParsedHeader, payload: memoryview) -> None:
+        """KIP-511. A request that cannot be read is answered with an error by its handler; here it is let pass."""
+        with suppress(ProtocolError, UnsupportedVersionError):
+            if header.api_version >= 3 and header.api_version in header.api_key.versions:
+                body, _ = header.api_key.request.decode_from(payload, header.api_version, header.body_start)
+                channel.context.client_software_name = body.client_software_name  # type: ignore[attr-defined]
+                channel.context.client_software_version = body.client_software_version  # type: ignore[attr-defined]
+
+    def _process_completed_sends(self) -> None:
+        for channel, _ in self.selector.completed_sends:
+            response = self._inflight.pop(channel.id, None)
+            if response is None:
+                log.error("A send to %s was completed that nobody started", channel.id)
+                continue
+            response.request.complete(channel.take_network_thread_time(), response)
+            self.selector.response_sent(channel)
+        self.selector.completed_sends.clear()
+
+    # -- the end of connections
+
+    def _process_disconnected(self) -> None:
+        for channel, state in self.selector.disconnected:
+            if state is ChannelState.EXPIRED:
+                self.expired_connections_killed += 1
+            self._forget(channel)
+        self.selector.disconnected.clear()
+
+    def _forget(self, channel: KafkaChannel) -> None:
+        """Gives back everything that was counted for a connection, once."""
+        response = self._inflight.pop(channel.id, None)
+        if response is not None:
+            response.request.complete(0, response)
+        if channel.context is not None:
+            self._quotas.dec(self._listener, channel.context.client_address)
+            channel.context = None
+        for listener in self._disconnect_listeners:
+            try:
+                listener(channel.id)
+            except Exception:
+                log.exception("A disconnect listener failed for %s", channel.id)
+
+    def _close_excess_connections(self) -> None:
+        if self._quotas.max_connections_exceeded(self._listener):
+            channel = self.selector.lowest_priority_channel()
+            if channel is not None:
+                log.info("Closing %s: the broker has too many connections", channel.id)
+                self._close(channel)
+
+    def _close_by_id(self, connection_id: str) -> None:
+        channel = self.selector.open_or_closing(connection_id)
+        if channel is not None:
+            self._close(channel)
+
+    def _close(self, channel: KafkaChannel) -> None:
+        self.selector.close(channel, CloseMode.DISCARD_NO_NOTIFY)
+        self._forget(channel)
+
+    def _channel_failed(self, connection_id: str, what: str, error: Exception) -> None:
+        if isinstance(error, ProtocolError | UnsupportedVersionError | InvalidRequestError | OSError):
+            log.warning("%s %s: %s", what, connection_id, error)
+        else:
+            log.error("%s %s", what, connection_id, exc_info=error)
+        self._close_by_id(connection_id)
+
+    def _close_everything(self) -> None:
+        while True:
+            try:
+                sock, peer = self._new_connections.get_nowait()
+            except queue.Empty:
+                break
+            self._quotas.dec(self._listener, peer[0])
+            sock.close()
+        for channel in [*self.selector.channels.values(), *self.selector.closing_channels.values()]:
+            self._close(channel)
+        self._responses.clear()
+        self.selector.close_all()
+
+    def __repr__(self) -> str:
+        return f"Processor({self.id} of {self._listener}, {len(self.selector.channels)} connections)"

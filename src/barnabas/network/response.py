@@ -1,0 +1,51 @@
+"""Responses: what a handler may tell the processor to do with a request.
+
+There are five kinds. Three of them end a request, and each request gets exactly one of those: an answer, no answer (a
+produce with acks=0), or the end of its connection. The other two start and end the muting of a throttled client and go
+along with the first three.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, auto
+from typing import Any, Protocol
+
+from barnabas.network.send import NetworkSend
+
+
+class ResponseKind(IntEnum):
+    SEND = auto()
+    NO_OP = auto()
+    CLOSE_CONNECTION = auto()
+    START_THROTTLING = auto()
+    END_THROTTLING = auto()
+
+
+class PendingRequest(Protocol):
+    """What the network layer needs to know of a request that it has handed over."""
+
+    connection_id: str
+    processor_id: int
+    response_dequeue_time_ns: int
+
+    def complete(self, network_thread_time_ns: int, response: NetworkResponse) -> None:
+        """The last byte is out, or there is none: the time to write the request's timeline into the metrics."""
+        ...
+
+
+class NetworkResponse:
+    """A response on its way from a handler to the processor that owns the connection."""
+
+    __slots__ = ("kind", "request", "send")
+
+    def __init__(self, kind: ResponseKind, request: Any, send: NetworkSend | None = None) -> None:
+        self.kind = kind
+        self.request = request
+        self.send = send
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.kind <= ResponseKind.CLOSE_CONNECTION
+
+    def __repr__(self) -> str:
+        return f"NetworkResponse({self.kind.name}, {self.request!r})"

@@ -1,0 +1,111 @@
+"""Transports: how bytes get in and out of one socket.
+
+Everything above works with this interface, so that TLS is another class here and nothing else. The methods that move
+data are attributes holding the socket's own methods: the plaintext transport adds no Python call to a read or a write.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol
+
+_TRY_AGAIN = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR}
+_FALLBACK_CHUNK = 1 << 18
+
+
+class TransportLayer(Protocol):
+    """A non-blocking connection. ``BlockingIOError`` means that it would have to wait."""
+
+    recv: Callable[[int], bytes]
+    """Up to so many bytes; empty at the end of the stream."""
+    recv_into: Callable[[Any], int]
+    send: Callable[[Any], int]
+    sendmsg: Callable[[Any], int]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the handshake is done."""
+        ...
+
+    def handshake(self) -> None:
+        """Goes on with the handshake as far as possible without waiting."""
+        ...
+
+    @property
+    def has_bytes_buffered(self) -> bool:
+        """Whether bytes have left the socket and wait inside the transport, where no poller sees them."""
+        ...
+
+    def send_file(self, fd: int, position: int, count: int) -> int:
+        """Sends part of a file; returns how many bytes went out."""
+        ...
+
+    def finish_connect(self) -> bool: ...
+
+    def fileno(self) -> int: ...
+
+    @property
+    def socket(self) -> socket.socket: ...
+
+    def close(self) -> None: ...
+
+
+class PlaintextTransportLayer:
+    """Bytes as they are."""
+
+    __slots__ = ("_fd", "_socket", "recv", "recv_into", "send", "sendmsg")
+
+    is_ready = True
+    has_bytes_buffered = False
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._fd = sock.fileno()
+        self.recv: Callable[[int], bytes] = sock.recv
+        self.recv_into: Callable[[Any], int] = sock.recv_into
+        self.send: Callable[[Any], int] = sock.send
+        self.sendmsg: Callable[[Any], int] = sock.sendmsg
+
+    def handshake(self) -> None: ...
+
+    def finish_connect(self) -> bool:
+        """Whether an outgoing connection is there; raises if it failed."""
+        error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, os.strerror(error))
+        try:
+            self._socket.getpeername()
+        except OSError as problem:
+            if problem.errno == errno.ENOTCONN:
+                return False
+            raise
+        return True
+
+    def send_file(self, fd: int, position: int, count: int) -> int:
+        """File to socket inside the kernel where there is ``sendfile``."""
+        if hasattr(os, "sendfile"):
+            return _sendfile(self._fd, fd, position, count)
+        chunk = os.pread(fd, min(count, _FALLBACK_CHUNK), position)
+        return self.send(chunk) if chunk else 0
+
+    def fileno(self) -> int:
+        return self._fd
+
+    @property
+    def socket(self) -> socket.socket:
+        return self._socket
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _sendfile(out: int, source: int, position: int, count: int) -> int:
+    try:
+        return os.sendfile(out, source, position, count)
+    except OSError as error:
+        if error.errno in _TRY_AGAIN:
+            raise BlockingIOError(error.errno, "the socket is full") from None
+        raise

@@ -1,0 +1,1 @@
+"""The request path behind the sockets: request channel, handler pool, purgatories, timers."""

@@ -1,0 +1,218 @@
+"""Request handlers: the threads that do the work behind the request channel."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from barnabas.common.clock import Clock
+from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
+from barnabas.server.request import NOT_SET, Request
+from barnabas.server.request_channel import SHUTDOWN, CallbackRequest, RequestChannel
+from barnabas.server.request_local import RequestLocal, current
+
+log = logging.getLogger(__name__)
+
+RECEIVE_MS = 300
+_REPORT_IDLE_NS = 1_000_000
+"""Idle time is added up and reported in pieces of at least this: a meter costs more than a short wait."""
+
+
+class ApiRequestHandler(Protocol):
+    """What is behind the handlers: the dispatcher of a broker or a controller."""
+
+    def handle(self, request: Request, request_local: RequestLocal) -> None:
+        """Handles a request, now or later; answers it through the request channel."""
+        ...
+
+    def try_complete_actions(self) -> None:
+        """Drains the actions that requests have deferred."""
+        ...
+
+    def may_run_inline(self, request: Request) -> bool:
+        """Whether handling is short and never waits, so that a network thread may do it itself."""
+        ...
+
+
+class RequestRunner:
+    """Runs the handler for one request, on whatever thread, with all that has to happen around it.
+
+    Whatever goes wrong, the thread lives on and the buffer goes back. A request that its handler left without an
+    answer has its connection closed: a client that is cut off connects again, a client that hears nothing waits for
+    its timeout.
+    """
+
+    def __init__(
+        self,
+        apis: ApiRequestHandler,
+        channel: RequestChannel,
+        clock: Clock,
+        exit_procedure: ExitProcedure = exit_process,
+    ) -> None:
+        self.apis = apis
+        self.channel = channel
+        self._now = clock.nanoseconds
+        self._handle = apis.handle
+        self._exit = exit_procedure
+
+    def run(self, request: Request, local: RequestLocal) -> None:
+        request.request_dequeue_time_ns = self._now()
+        current.request = request
+        current.channel = self.channel
+        try:
+            self._handle(request, local)
+        except FatalExitError as error:
+            log.critical("Fatal error while handling %r: %s", request, error)
+            self._exit(error.status)
+        except Exception:
+            log.exception("Handling %r failed", request)
+            if not request.terminal:
+                self.channel.close_connection(request)
+        finally:
+            current.request = None
+            request.release_buffer()
+
+    def run_callback(self, callback: CallbackRequest, local: RequestLocal) -> None:
+        """Goes on with a request that has waited; several waits of one request add up to one callback time."""
+        request = callback.request
+        now = self._now()
+        if request.callback_request_dequeue_time_ns != NOT_SET:
+            before = request.callback_request_complete_time_ns - request.callback_request_dequeue_time_ns
+            request.callback_request_dequeue_time_ns = now - before
+            request.callback_request_complete_time_ns = NOT_SET
+        else:
+            request.callback_request_dequeue_time_ns = now
+        current.request = request
+        current.channel = self.channel
+        try:
+            callback.callback(local)
+        except FatalExitError as error:
+            log.critical("Fatal error in a callback of %r: %s", request, error)
+            self._exit(error.status)
+        except Exception:
+            log.exception("A callback of %r failed", request)
+            if not request.terminal:
+                self.channel.close_connection(request)
+        finally:
+            self.apis.try_complete_actions()
+            if request.callback_request_complete_time_ns == NOT_SET:
+                request.callback_request_complete_time_ns = self._now()
+            current.request = None
+
+
+class KafkaRequestHandler:
+    """One handler thread: takes what the channel has, runs it, and measures how long it had nothing to do."""
+
+    def __init__(
+        self, handler_id: int, name: str, runner: RequestRunner, clock: Clock, idle: Callable[[int], None]
+    ) -> None:
+        self.id = handler_id
+        self._runner = runner
+        self._now = clock.nanoseconds
+        self._idle = idle
+        self.thread = threading.Thread(target=self.run, name=name, daemon=True)
+
+    def run(self) -> None:
+        local = RequestLocal()
+        receive = self._runner.channel.receive_request
+        idle_ns = 0
+        try:
+            while True:
+                started = self._now()
+                item: Any = receive(RECEIVE_MS)
+                idle_ns += self._now() - started
+                if idle_ns >= _REPORT_IDLE_NS:
+                    self._idle(idle_ns)
+                    idle_ns = 0
+                if type(item) is Request:
+                    self._runner.run(item, local)
+                elif item is SHUTDOWN:
+                    return
+                elif isinstance(item, CallbackRequest):
+                    self._runner.run_callback(item, local)
+                # else a wake-up, or nothing in all that time
+        except BaseException:
+            log.exception("Request handler %d died", self.id)
+            raise
+        finally:
+            local.close()
+
+
+class KafkaRequestHandlerPool:
+    """``num.io.threads`` handlers on one channel; their number can be changed while they work."""
+
+    def __init__(
+        self,
+        runner: RequestRunner,
+        num_threads: int,
+        clock: Clock,
+        *,
+        idle: Callable[[int, int], None] = lambda _nanoseconds, _threads: None,
+        name_prefix: str = "data-plane",
+    ) -> None:
+        if num_threads < 1:
+            raise ValueError(f"num.io.threads must be at least 1, not {num_threads}")
+        self._runner = runner
+        self._clock = clock
+        self._idle = idle
+        self._name_prefix = name_prefix
+        self._lock = threading.Lock()
+        """Guards the list of handlers while it is resized."""
+        self._handlers: list[KafkaRequestHandler] = []
+        self._stopped = False
+        self.resize_thread_pool(num_threads)
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        return [handler.thread for handler in self._handlers]
+
+    @property
+    def size(self) -> int:
+        return len(self._handlers)
+
+    def resize_thread_pool(self, count: int) -> None:
+        if count < 1:
+            raise ValueError(f"num.io.threads must be at least 1, not {count}")
+        with self._lock:
+            if self._stopped:
+                return
+            before = len(self._handlers)
+            for handler_id in range(before, count):
+                handler = KafkaRequestHandler(
+                    handler_id,
+                    f"{self._name_prefix}-kafka-request-handler-{handler_id}",
+                    self._runner,
+                    self._clock,
+                    self._report_idle,
+                )
+                self._handlers.append(handler)
+                handler.thread.start()
+            # Which handler takes a shutdown cannot be chosen, so any may end; what counts is how many.
+            for _ in range(before - count):
+                self._runner.channel.send_shutdown()
+            if count < before:
+                self._await_survivors(count)
+        if count != before:
+            log.info("%s request handlers now, %s before", count, before)
+
+    def _await_survivors(self, count: int) -> None:
+        while sum(handler.thread.is_alive() for handler in self._handlers) > count:
+            for handler in self._handlers:
+                handler.thread.join(0.001)
+        self._handlers = [handler for handler in self._handlers if handler.thread.is_alive()]
+
+    def _report_idle(self, nanoseconds: int) -> None:
+        self._idle(nanoseconds, max(len(self._handlers), 1))
+
+    def shutdown(self) -> None:
+        """Ends all handlers after what they are at, and waits for them."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._stopped = True
+            for _ in self._handlers:
+                self._runner.channel.send_shutdown()
+        for handler in self._handlers:
+            handler.thread.join()

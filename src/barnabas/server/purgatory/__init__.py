@@ -1,0 +1,15 @@
+"""Where requests wait that cannot be answered yet, without holding a thread."""
+
+from __future__ import annotations
+
+from barnabas.server.purgatory.delayed_future import DelayedFuture, DelayedFuturePurgatory
+from barnabas.server.purgatory.delayed_operation import DelayedOperation
+from barnabas.server.purgatory.delayed_operation_purgatory import DelayedOperationPurgatory, ExpiredOperationReaper
+
+__all__ = [
+    "DelayedFuture",
+    "DelayedFuturePurgatory",
+    "DelayedOperation",
+    "DelayedOperationPurgatory",
+    "ExpiredOperationReaper",
+]

@@ -1,0 +1,220 @@
+"""The request channel: what connects the network threads and the handlers.
+
+Requests go one way through a bounded queue, answers go the other way through a deque of the processor that owns the
+connection. When the handlers fall behind the queue is full, the processors block, the sockets are not read, and TCP
+slows the clients down: nothing is dropped and memory stays bounded.
+
+A second queue carries *callbacks*: completions of requests that have waited once already, and that must go on a
+handler thread. It is served first. A callback is put by a thread that is no handler while the handlers may all be
+asleep at the request queue, so a sentinel goes into that one to wake one of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import Errors
+from barnabas.network.plane import ProcessorHandle
+from barnabas.network.response import NetworkResponse, ResponseKind
+from barnabas.network.send import NetworkSend
+from barnabas.protocol.framing import response_parts
+from barnabas.protocol.message import Response
+from barnabas.server.request import NOT_SET, Request
+from barnabas.server.request_metrics import RequestTimes
+
+
+class _Sentinel:
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+WAKEUP: Final = _Sentinel("WakeupRequest")
+SHUTDOWN: Final = _Sentinel("ShutdownRequest")
+
+
+class CallbackRequest:
+    """A completion to be run on a handler thread, for the request it belongs to."""
+
+    __slots__ = ("callback", "request")
+
+    def __init__(self, callback: Callable[[Any], None], request: Request) -> None:
+        self.callback = callback
+        self.request = request
+
+
+Item = Request | CallbackRequest | _Sentinel
+
+
+class RequestChannel:
+    """Bounded queues between processors and handlers.
+
+    One condition guards both queues. Requests come in by the list: all that one poll of a processor yielded, one lock,
+    one wake-up.
+    """
+
+    def __init__(self, queue_size: int, clock: Clock, times: RequestTimes) -> None:
+        if queue_size < 1:
+            raise ValueError(f"queued.max.requests must be at least 1, not {queue_size}")
+        self._size = queue_size
+        self._clock = clock
+        self._now = clock.nanoseconds
+        self.times = times
+        self._lock = threading.Lock()
+        """Guards the queues and the two counts of waiting threads. Nothing else is locked inside it."""
+        self._not_empty = threading.Condition(self._lock)
+        self._not_full = threading.Condition(self._lock)
+        self._requests: deque[Item] = deque()
+        self._callbacks: deque[CallbackRequest] = deque()
+        self._idle_handlers = 0
+        self._blocked_processors = 0
+        self._processors: dict[int, ProcessorHandle] = {}
+        self._processors_lock = threading.Lock()
+        """Guards changes of ``_processors``; it is replaced whole, so reading needs no lock."""
+        self._closed = False
+
+    # -- processors
+
+    def add_processor(self, processor: ProcessorHandle) -> None:
+        with self._processors_lock:
+            if processor.id in self._processors:
+                raise ValueError(f"there is a processor {processor.id} already")
+            self._processors = {**self._processors, processor.id: processor}
+
+    def remove_processor(self, processor_id: int) -> None:
+        with self._processors_lock:
+            self._processors = {key: value for key, value in self._processors.items() if key != processor_id}
+
+    @property
+    def response_queue_size(self) -> int:
+        return sum(processor.response_queue_size for processor in self._processors.values())
+
+    # -- requests
+
+    @property
+    def request_queue_size(self) -> int:
+        return len(self._requests)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is queued: a request that comes now has nothing ahead of it."""
+        return not self._requests and not self._callbacks
+
+    def send_requests(self, requests: Sequence[Request]) -> None:
+        """Queues requests in order; waits for room, which is the back-pressure."""
+        with self._lock:
+            start = 0
+            while start < len(requests):
+                room = self._size - len(self._requests)
+                if room <= 0:
+                    if self._closed:
+                        return
+                    self._blocked_processors += 1
+                    try:
+                        self._clock.wait(self._not_full, None)
+                    finally:
+                        self._blocked_processors -= 1
+                    continue
+                taken = requests[start : start + room]
+                self._requests.extend(taken)
+                start += len(taken)
+                if self._idle_handlers:
+                    self._not_empty.notify(len(taken))
+
+    def send_callback_request(self, callback: CallbackRequest) -> None:
+        """Queues a completion, ahead of all requests."""
+        with self._lock:
+            self._callbacks.append(callback)
+            # Not counted against the bound: whoever completes a request must never wait for room.
+            self._requests.append(WAKEUP)
+            if self._idle_handlers:
+                self._not_empty.notify()
+
+    def send_shutdown(self) -> None:
+        """Tells one handler to end."""
+        with self._lock:
+            self._requests.append(SHUTDOWN)
+            self._not_empty.notify()
+
+    def receive_request(self, timeout_ms: float) -> Item | None:
+        """The next thing to do for a handler: a callback if there is one, else a request; none if it takes too long."""
+        with self._lock:
+            if not self._requests and not self._callbacks:
+                self._idle_handlers += 1
+                try:
+                    self._clock.wait(self._not_empty, timeout_ms)
+                finally:
+                    self._idle_handlers -= 1
+            if self._callbacks:
+                return self._callbacks.popleft()
+            if not self._requests:
+                return None
+            item = self._requests.popleft()
+            if self._blocked_processors:
+                self._not_full.notify()
+            return item
+
+    def close(self) -> None:
+        """Lets processors that wait for room go; what they hold is dropped with their connections."""
+        with self._lock:
+            self._closed = True
+            self._not_full.notify_all()
+            self._not_empty.notify_all()
+
+    # -- responses
+
+    def send_response(self, request: Request, response: Response) -> None:
+        """Answers a request."""
+        parts = response_parts(response, request.api_version, request.correlation_id)
+        self._finish(request, NetworkResponse(ResponseKind.SEND, request, NetworkSend(parts, request)))
+
+    def send_parts(self, request: Request, parts: list[Any]) -> None:
+        """Answers a request with a frame that is encoded already."""
+        self._finish(request, NetworkResponse(ResponseKind.SEND, request, NetworkSend(parts, request)))
+
+    def send_no_op_response(self, request: Request) -> None:
+        """Ends a request that gets no answer, such as a produce with acks=0; the connection reads on."""
+        self._finish(request, NetworkResponse(ResponseKind.NO_OP, request))
+
+    def close_connection(self, request: Request, errors: dict[Errors, int] | None = None) -> None:
+        """Ends a request and its connection: the only way to tell of an error where there is no answer."""
+        for error, count in (errors or {}).items():
+            self.update_error_metrics(request, error, count)
+        self._finish(request, NetworkResponse(ResponseKind.CLOSE_CONNECTION, request))
+
+    def start_throttling(self, request: Request) -> None:
+        self._route(NetworkResponse(ResponseKind.START_THROTTLING, request))
+
+    def end_throttling(self, request: Request) -> None:
+        self._route(NetworkResponse(ResponseKind.END_THROTTLING, request))
+
+    def update_error_metrics(self, request: Request, error: Errors, count: int = 1) -> None:
+        self.times.of(request.api_key).mark_error(error, count)
+
+    def _finish(self, request: Request, response: NetworkResponse) -> None:
+        if request.terminal:
+            raise RuntimeError(f"{request!r} was answered twice")
+        request.terminal = True
+        now = self._now()
+        request.response_complete_time_ns = now
+        if request.api_local_complete_time_ns == NOT_SET:
+            request.api_local_complete_time_ns = now
+        if request.callback_request_dequeue_time_ns != NOT_SET and request.callback_request_complete_time_ns == NOT_SET:
+            request.callback_request_complete_time_ns = now
+        self._route(response)
+
+    def _route(self, response: NetworkResponse) -> None:
+        processor = self._processors.get(response.request.processor_id)
+        if processor is not None:  # else it was shut down, and the connection with it
+            processor.enqueue_response(response)
+
+    def __repr__(self) -> str:
+        return f"RequestChannel({len(self._requests)} of {self._size} queued, {len(self._processors)} processors)"

@@ -1,0 +1,9 @@
+"""Timeouts: a hierarchical timing wheel, in which adding and cancelling cost the same however many wait."""
+
+from __future__ import annotations
+
+from barnabas.server.timer.mock_timer import MockTimer
+from barnabas.server.timer.system_timer import SystemTimer
+from barnabas.server.timer.timer_task import Timer, TimerClosedError, TimerTask
+
+__all__ = ["MockTimer", "SystemTimer", "Timer", "TimerClosedError", "TimerTask"]
