@@ -37,7 +37,7 @@ from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.endpoint import Endpoint
 from barnabas.network.socket_server import SocketServer
-from barnabas.protocol.api_keys import Scope
+from barnabas.protocol.api_keys import ApiKey, Scope
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.server.api_version_manager import ApiVersionManager
@@ -152,8 +152,7 @@ class WorkApis:
 
     def try_complete_actions(self) -> None: ...
 
-    def may_run_inline(self, request: Request) -> bool:  # noqa: ARG002
-        return True
+    inline_apis = frozenset({ApiKey.PRODUCE})
 
 
 class FullServer:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from barnabas.common.errors import AuthenticationError, ProtocolError
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
-from barnabas.network.mute import MUTED, NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent, next_state
+from barnabas.network.mute import MUTED, NOT_MUTED, ChannelMuteEvent, next_state
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import TransportLayer
 
@@ -97,6 +97,7 @@ class KafkaChannel:
         "events",
         "fd",
         "id",
+        "last_active_ns",
         "mute_state",
         "network_thread_time_ns",
         "out_of_memory",
@@ -126,6 +127,7 @@ class KafkaChannel:
         self.send: NetworkSend | None = None
         self.closing = False
         """The peer is gone, and requests that it sent before are still being handled."""
+        self.last_active_ns = 0
         self.network_thread_time_ns = 0
         self.bytes_received = 0
         self.context: Any = None
@@ -180,20 +182,6 @@ class KafkaChannel:
 
     def handle_mute_event(self, event: ChannelMuteEvent) -> None:
         self.mute_state = next_state(self.mute_state, event)
-
-    def request_received(self) -> None:
-        """``mute`` and ``REQUEST_RECEIVED`` in one step, for the hot path."""
-        if self.mute_state is not NOT_MUTED:
-            raise RuntimeError(f"a request from a channel that is {self.mute_state.name}")
-        self.mute_state = RESPONSE_PENDING
-
-    def response_sent(self) -> bool:
-        """``RESPONSE_SENT`` and ``maybe_unmute`` in one step; returns whether the channel is read again."""
-        if self.mute_state is RESPONSE_PENDING:
-            self.mute_state = NOT_MUTED
-            return True
-        self.mute_state = next_state(self.mute_state, ChannelMuteEvent.RESPONSE_SENT)
-        return False
 
     # -- receiving
 
@@ -307,11 +295,6 @@ class KafkaChannel:
 
     # -- sending
 
-    def set_send(self, send: NetworkSend) -> None:
-        if self.send is not None:
-            raise RuntimeError(f"{self.id} is still sending: {self.send!r}")
-        self.send = send
-
     def write(self) -> NetworkSend | None:
         """Sends what the socket takes; the send itself once it has gone out whole."""
         send = self.send
@@ -322,13 +305,6 @@ class KafkaChannel:
             return None
         self.send = None
         return send
-
-    def take_network_thread_time(self) -> int:
-        """Nanoseconds that network threads spent on this channel since the last call: part of a client's request
-        quota."""
-        spent = self.network_thread_time_ns
-        self.network_thread_time_ns = 0
-        return spent
 
     def __repr__(self) -> str:
         return f"KafkaChannel({self.id}, {self.state.name}, {self.mute_state.name})"

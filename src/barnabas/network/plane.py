@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from barnabas.network.endpoint import Endpoint, SecurityProtocol
 from barnabas.network.memory_pool import MemoryPool
-from barnabas.network.response import NetworkResponse
+from barnabas.network.response import AnyResponse
 from barnabas.protocol.headers import ParsedHeader
 
 
@@ -35,7 +35,7 @@ class ProcessorHandle(Protocol):
     id: int
     endpoint: Endpoint
 
-    def enqueue_response(self, response: NetworkResponse) -> None: ...
+    def enqueue_response(self, response: AnyResponse) -> None: ...
 
     @property
     def response_queue_size(self) -> int: ...
@@ -43,10 +43,6 @@ class ProcessorHandle(Protocol):
 
 class RequestPlane(Protocol):
     """Takes requests from processors."""
-
-    def is_enabled(self, header: ParsedHeader) -> bool:
-        """Whether this listener serves that API in that version."""
-        ...
 
     def new_request(
         self,
@@ -56,7 +52,9 @@ class RequestPlane(Protocol):
         payload: memoryview,
         pool: MemoryPool,
         received_ns: int,
-    ) -> Any: ...
+    ) -> Any:
+        """A request for the plane's own use; raises if this listener does not serve that API in that version."""
+        ...
 
     def submit(self, requests: list[Any]) -> None:
         """All requests of one poll. Blocks while the queue is full: that is the back-pressure."""

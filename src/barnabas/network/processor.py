@@ -26,12 +26,14 @@ from barnabas.network.endpoint import Endpoint
 from barnabas.network.memory_pool import MemoryPool
 from barnabas.network.mute import ChannelMuteEvent
 from barnabas.network.plane import ConnectionContext, RequestPlane
-from barnabas.network.response import NetworkResponse, ResponseKind
+from barnabas.network.response import CLOSE_CONNECTION, NO_OP, SEND, START_THROTTLING, AnyResponse, SendResponse
 from barnabas.network.selector import ChannelFactory, CloseMode, Selector, plaintext
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader, parse_request_header
 
 log = logging.getLogger(__name__)
+
+API_VERSIONS = ApiKey.API_VERSIONS
 
 CONNECTION_QUEUE_SIZE = 20
 """New connections that may wait for a processor, and the most it takes on in one turn: the ones it has come first."""
@@ -80,12 +82,11 @@ class Processor:
             clock=clock,
         )
         self._new_connections: queue.Queue[tuple[socket.socket, tuple[Any, ...]]] = queue.Queue(CONNECTION_QUEUE_SIZE)
-        self._responses: deque[NetworkResponse] = deque()
+        self._responses: deque[AnyResponse] = deque()
         self._wake_lock = threading.Lock()
         """Guards ``_polling`` and ``_woken``: whether somebody has to wake the selector, and whether somebody has."""
         self._polling = False
         self._woken = False
-        self._inflight: dict[str, NetworkResponse] = {}
         self._next_index = 0
         self.expired_connections_killed = 0
         self.bad_requests = 0
@@ -124,7 +125,7 @@ class Processor:
         self.wakeup()
         return True
 
-    def enqueue_response(self, response: NetworkResponse) -> None:
+    def enqueue_response(self, response: AnyResponse) -> None:
         """Called by handlers. Wakes the thread only if it sleeps and nobody has woken it yet."""
         self._responses.append(response)
         if self._polling:
@@ -227,15 +228,14 @@ class Processor:
         while responses:
             response = responses.popleft()
             request = response.request
-            if response.kind <= ResponseKind.CLOSE_CONNECTION:
-                request.response_dequeue_time_ns = self._now()
+            request.response_dequeue_time_ns = self._now()
             try:
-                if response.kind is ResponseKind.SEND:
-                    self._send(response)
-                elif response.kind is ResponseKind.NO_OP:
+                if response.kind is SEND:
+                    self._send(response)  # type: ignore[arg-type]
+                elif response.kind is NO_OP:
                     request.complete(0, response)
                     self._response_sent(request.connection_id)
-                elif response.kind is ResponseKind.CLOSE_CONNECTION:
+                elif response.kind is CLOSE_CONNECTION:
                     request.complete(0, response)
                     self._close_by_id(request.connection_id)
                 else:
@@ -243,37 +243,38 @@ class Processor:
             except Exception as error:  # noqa: BLE001 - this connection's end, not the processor's
                 self._channel_failed(request.connection_id, "Sending a response failed", error)
 
-    def _send(self, response: NetworkResponse) -> None:
+    def _send(self, response: SendResponse) -> None:
         request = response.request
-        connection_id = request.connection_id
         selector = self.selector
-        channel = selector.channels.get(connection_id)
-        assert response.send is not None
+        channel = selector.channels.get(request.connection_id)
         if channel is None:
-            log.warning("Dropping a response: connection %s is gone", connection_id)
+            log.warning("Dropping a response: connection %s is gone", request.connection_id)
             request.complete(0, response)
-            closing = selector.closing_channels.get(connection_id)
+            closing = selector.closing_channels.get(request.connection_id)
             if closing is not None:
-                selector.send(closing, response.send)
-            return
-        if selector.send(channel, response.send):
-            request.complete(channel.take_network_thread_time(), response)
-            selector.response_sent(channel)
-        else:
-            self._inflight[connection_id] = response
+                selector.send(closing, response)
+        elif selector.send(channel, response):
+            self._sent(channel, response)
+        # else it is on its way: the channel holds it until it has gone out, or the connection is lost
+
+    def _sent(self, channel: KafkaChannel, response: SendResponse) -> None:
+        spent = channel.network_thread_time_ns
+        channel.network_thread_time_ns = 0
+        response.request.complete(spent, response)
+        self.selector.response_sent(channel)
 
     def _response_sent(self, connection_id: str) -> None:
         channel = self.selector.open_or_closing(connection_id)
         if channel is not None:
             self.selector.response_sent(channel)
 
-    def _throttle(self, response: NetworkResponse) -> None:
+    def _throttle(self, response: AnyResponse) -> None:
         """A client that was throttled may be gone by the time its throttling starts or ends; then there is nothing to
         do."""
         channel = self.selector.open_or_closing(response.request.connection_id)
         if channel is None:
             return
-        if response.kind is ResponseKind.START_THROTTLING:
+        if response.kind is START_THROTTLING:
             channel.handle_mute_event(ChannelMuteEvent.THROTTLE_STARTED)
         else:
             channel.handle_mute_event(ChannelMuteEvent.THROTTLE_ENDED)
@@ -292,11 +293,9 @@ class Processor:
         for channel, payload in received:
             try:
                 header = parse_request_header(payload)
-                if not plane.is_enabled(header):
-                    self._refuse(header)
-                if header.api_key is ApiKey.API_VERSIONS:
-                    self._note_client_software(channel, header, payload)
                 request = plane.new_request(self.id, channel.context, header, payload, self._pool, now)
+                if header[0] is API_VERSIONS:
+                    self._note_client_software(channel, header, payload)
             except Exception as error:  # noqa: BLE001 - this connection's end, not the processor's
                 self.bad_requests += 1
                 self._pool.release(len(payload))
@@ -309,14 +308,6 @@ class Processor:
             plane.submit(requests)
 
     @staticmethod
-    def _refuse(header: ParsedHeader) -> None:
-        if header.api_version in header.api_key.versions:
-            raise InvalidRequestError(f"{header.api_key.title} is not enabled on this listener")
-        raise UnsupportedVersionError(
-            f"{header.api_key.title} v{header.api_version}; versions {header.api_key.versions} are spoken"
-        )
-
-    @staticmethod
     def _note_client_software(channel: KafkaChannel, header: ParsedHeader, payload: memoryview) -> None:
         """KIP-511. A request that cannot be read is answered with an error by its handler; here it is let pass."""
         with suppress(ProtocolError, UnsupportedVersionError):
@@ -326,13 +317,8 @@ class Processor:
                 channel.context.client_software_version = body.client_software_version  # type: ignore[attr-defined]
 
     def _process_completed_sends(self) -> None:
-        for channel, _ in self.selector.completed_sends:
-            response = self._inflight.pop(channel.id, None)
-            if response is None:
-                log.error("A send to %s was completed that nobody started", channel.id)
-                continue
-            response.request.complete(channel.take_network_thread_time(), response)
-            self.selector.response_sent(channel)
+        for channel, send in self.selector.completed_sends:
+            self._sent(channel, send)  # type: ignore[arg-type]
         self.selector.completed_sends.clear()
 
     # -- the end of connections
@@ -346,9 +332,9 @@ class Processor:
 
     def _forget(self, channel: KafkaChannel) -> None:
         """Gives back everything that was counted for a connection, once."""
-        response = self._inflight.pop(channel.id, None)
-        if response is not None:
-            response.request.complete(0, response)
+        if channel.send is not None:  # the answer that was on its way
+            channel.send.request.complete(0, channel.send)  # type: ignore[attr-defined]
+            channel.send = None
         if channel.context is not None:
             self._quotas.dec(self._listener, channel.context.client_address)
             channel.context = None

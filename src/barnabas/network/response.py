@@ -7,6 +7,7 @@ along with the first three.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum, auto
 from typing import Any, Protocol
 
@@ -21,6 +22,13 @@ class ResponseKind(IntEnum):
     END_THROTTLING = auto()
 
 
+SEND = ResponseKind.SEND
+NO_OP = ResponseKind.NO_OP
+CLOSE_CONNECTION = ResponseKind.CLOSE_CONNECTION
+START_THROTTLING = ResponseKind.START_THROTTLING
+END_THROTTLING = ResponseKind.END_THROTTLING
+
+
 class PendingRequest(Protocol):
     """What the network layer needs to know of a request that it has handed over."""
 
@@ -28,24 +36,37 @@ class PendingRequest(Protocol):
     processor_id: int
     response_dequeue_time_ns: int
 
-    def complete(self, network_thread_time_ns: int, response: NetworkResponse) -> None:
+    def complete(self, network_thread_time_ns: int, response: AnyResponse) -> None:
         """The last byte is out, or there is none: the time to write the request's timeline into the metrics."""
         ...
 
 
 class NetworkResponse:
-    """A response on its way from a handler to the processor that owns the connection."""
+    """A response without bytes on its way from a handler to the processor that owns the connection."""
 
-    __slots__ = ("kind", "request", "send")
+    __slots__ = ("kind", "request")
 
-    def __init__(self, kind: ResponseKind, request: Any, send: NetworkSend | None = None) -> None:
+    def __init__(self, kind: ResponseKind, request: Any) -> None:
         self.kind = kind
         self.request = request
-        self.send = send
-
-    @property
-    def is_terminal(self) -> bool:
-        return self.kind <= ResponseKind.CLOSE_CONNECTION
 
     def __repr__(self) -> str:
         return f"NetworkResponse({self.kind.name}, {self.request!r})"
+
+
+class SendResponse(NetworkSend):
+    """An answer: the response and what is to be sent, in one object, because there is one for every request."""
+
+    __slots__ = ("request",)
+
+    kind = SEND
+
+    def __init__(self, request: Any, pieces: Sequence[Any]) -> None:
+        super().__init__(pieces)
+        self.request = request
+
+    def __repr__(self) -> str:
+        return f"SendResponse({self.size - self.remaining} of {self.size} bytes sent, {self.request!r})"
+
+
+AnyResponse = NetworkResponse | SendResponse

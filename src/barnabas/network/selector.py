@@ -33,7 +33,7 @@ from barnabas.common.errors import AuthenticationError, ProtocolError
 from barnabas.network.channel import ANONYMOUS, Authenticator, ChannelState, KafkaChannel
 from barnabas.network.idle import IdleExpiryManager
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
-from barnabas.network.mute import NOT_MUTED
+from barnabas.network.mute import NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent
 from barnabas.network.poller import READ, WRITE, Poller, make_poller
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
@@ -41,6 +41,7 @@ from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
 log = logging.getLogger(__name__)
 
 UNLIMITED = 2**31 - 1
+_READY = ChannelState.READY
 _READABLE = READ | 0x18
 """Ready to read, or in an error state that reading will tell about."""
 
@@ -153,7 +154,7 @@ class Selector:
         self.channels[channel_id] = channel
         self.stats.connections_created += 1
         if self._idle is not None:
-            self._idle.update(channel, self._now())
+            self._idle.add(channel, self._now())
         return channel
 
     def connect(
@@ -181,7 +182,7 @@ class Selector:
         self.channels[channel_id] = channel
         self._connecting.add(channel)
         if self._idle is not None:
-            self._idle.update(channel, self._now())
+            self._idle.add(channel, self._now())
 
     def _build(self, channel_id: str, sock: socket.socket) -> KafkaChannel:
         transport, authenticator = self._channel_factory(channel_id, sock)
@@ -213,7 +214,8 @@ class Selector:
         if channel.events == events:
             return
         if not events:
-            self._poller.unregister(channel.fd)
+            with contextlib.suppress(OSError):  # the socket may be closed, and the kernel has forgotten it then
+                self._poller.unregister(channel.fd)
             del self._by_fd[channel.fd]
         elif channel.events:
             self._poller.modify(channel.fd, events)
@@ -228,14 +230,18 @@ class Selector:
 
     def request_received(self, channel: KafkaChannel) -> None:
         """Mutes a channel because its request is being handled."""
-        channel.request_received()
-        if self._buffered:
-            self._buffered.pop(channel, None)
+        if channel.mute_state is not NOT_MUTED:
+            raise RuntimeError(f"a request from a channel that is {channel.mute_state.name}")
+        channel.mute_state = RESPONSE_PENDING
 
     def response_sent(self, channel: KafkaChannel) -> None:
         """Unmutes it after the answer, unless it is throttled."""
-        if channel.response_sent():
+        if channel.mute_state is RESPONSE_PENDING:
+            channel.mute_state = NOT_MUTED
             self.resume(channel)
+        else:
+            channel.handle_mute_event(ChannelMuteEvent.RESPONSE_SENT)
+            self.unmute(channel)
 
     def unmute(self, channel: KafkaChannel) -> None:
         """Lets a channel be read again, if nothing else keeps it muted."""
@@ -246,9 +252,11 @@ class Selector:
         """Goes on reading a channel that is no longer muted."""
         if channel.has_bytes_buffered:
             self._buffered[channel] = None
+        if channel.events & READ:
+            return
         if channel.closing:
             self._read_from_closing(channel)
-        elif not channel.events & READ and not channel.out_of_memory:
+        elif not channel.out_of_memory:
             self._watch(channel, channel.events | READ)
 
     # -- sending
@@ -259,23 +267,26 @@ class Selector:
         A send that cannot be started counts as lost with its connection: the owner hears of it through
         ``disconnected``.
         """
+        if channel.send is not None:
+            raise RuntimeError(f"{channel.id} is still sending: {channel.send!r}")
         if channel.closing:
             self._do_close(channel, notify=True)
             return False
-        channel.set_send(send)
-        if channel in self._connecting:
+        if self._connecting and channel in self._connecting:
+            channel.send = send
             return False
         try:
-            size = send.size
-            done = channel.write()
+            send.write_to(channel.transport)
         except (OSError, EOFError) as error:
             log.debug("Connection %s lost while sending: %s", channel.id, error)
+            channel.send = send
             channel.state = ChannelState.FAILED_SEND
             self.close(channel, CloseMode.NOTIFY_ONLY)
             return False
-        if done is not None:
-            self.stats.bytes_sent += size
+        if not send.remaining:
+            self.stats.bytes_sent += send.size
             return True
+        channel.send = send
         self._watch(channel, channel.events | WRITE)
         return False
 
@@ -283,6 +294,10 @@ class Selector:
 
     def poll(self, timeout_ms: float) -> None:
         """Waits for something to happen, at most so long, and does it."""
+        for channel, _ in self.completed_receives:
+            # Not muted since, as a server would have done: what was read ahead is due now.
+            if channel.mute_state is NOT_MUTED and channel.has_bytes_buffered:
+                self._buffered[channel] = None
         self.completed_receives.clear()
         self.completed_sends.clear()
         self.connected.clear()
@@ -325,18 +340,17 @@ class Selector:
 
     def _handle(self, channel: KafkaChannel, ready: int, now: int) -> None:
         """Whatever a ready channel can do. One channel's trouble ends that channel only."""
-        if self._idle is not None:
-            self._idle.update(channel, now)
+        channel.last_active_ns = now
         try:
-            if channel in self._connecting and not self._finish_connect(channel):
-                return
-            if channel.state is not ChannelState.READY and not self._prepared(channel):
+            if channel.state is not _READY and not self._prepared(channel):
                 return
             if ready & _READABLE:
                 if channel.mute_state is not NOT_MUTED or channel.out_of_memory:
                     self._watch(channel, channel.events & ~READ)
+                elif (payload := channel.read()) is not None:
+                    self.completed_receives.append((channel, payload))
                 else:
-                    self._read(channel)
+                    self._nothing_received(channel)
             if ready & WRITE and channel.send is not None:
                 self._write(channel)
         except AuthenticationError as error:
@@ -362,25 +376,25 @@ class Selector:
         return True
 
     def _prepared(self, channel: KafkaChannel) -> bool:
-        """Goes on with handshake and authentication; also true for a channel that is only still being read to its
-        end."""
+        """Goes on with connecting, handshake and authentication.
+
+        Also true for a channel that is lost already and only read to its end.
+        """
         if channel.closing:
             return True
+        if channel in self._connecting and not self._finish_connect(channel):
+            return False
         channel.prepare()
         return channel.is_ready
 
-    def _read(self, channel: KafkaChannel) -> None:
-        payload = channel.read()
-        if payload is not None:
-            self.completed_receives.append((channel, payload))
-        elif channel.out_of_memory:
+    def _nothing_received(self, channel: KafkaChannel) -> None:
+        """A read that did not complete a request."""
+        if channel.out_of_memory:
             self._out_of_memory = True
             self._watch(channel, channel.events & ~READ)
-            return
         elif channel.closing:
             self._do_close(channel, notify=True)
-            return
-        if channel.has_bytes_buffered:
+        elif channel.has_bytes_buffered:
             self._buffered[channel] = None
 
     def _write(self, channel: KafkaChannel) -> None:

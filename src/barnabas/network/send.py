@@ -39,17 +39,17 @@ class NetworkSend:
     ``write_to`` sends as much as the socket takes and may be called again until ``completed``.
     """
 
-    __slots__ = ("_at", "_pieces", "remaining", "request", "size")
+    __slots__ = ("_at", "_pieces", "remaining", "size")
 
-    def __init__(self, pieces: Sequence[Any], request: Any = None) -> None:
-        size = sum(map(len, pieces))
-        self.size = size
-        self.remaining = size
-        self.request = request
-        """What this answers (on the broker), or the request itself (in a client)."""
+    def __init__(self, pieces: Sequence[Any]) -> None:
         self._at = 0
         """The first piece that has not gone out whole."""
-        if len(pieces) > 1 and size <= _JOIN_UP_TO and not any(isinstance(piece, FileRegion) for piece in pieces):
+        if len(pieces) == 1:
+            self.size = self.remaining = len(pieces[0])
+            self._pieces: list[Any] = [pieces[0]]
+            return
+        self.size = self.remaining = sum(map(len, pieces))
+        if self.size <= _JOIN_UP_TO and not any(isinstance(piece, FileRegion) for piece in pieces):
             pieces = (b"".join(pieces),)
         self._pieces = list(pieces)
 
@@ -59,6 +59,21 @@ class NetworkSend:
 
     def write_to(self, transport: TransportLayer) -> int:
         """Sends what the socket will take now and returns the number of bytes."""
+        pieces = self._pieces
+        if self.remaining == self.size and len(pieces) == 1 and type(pieces[0]) is bytes:
+            # By far the most common: one buffer, which the socket takes whole.
+            try:
+                sent = transport.send(pieces[0])
+            except BlockingIOError:
+                return 0
+            self.remaining -= sent
+            if not self.remaining:
+                return sent
+            self._pieces = [memoryview(pieces[0])[sent:]]
+            return sent
+        return self._write_pieces(transport)
+
+    def _write_pieces(self, transport: TransportLayer) -> int:
         written = 0
         pieces = self._pieces
         try:

@@ -20,14 +20,16 @@ import threading
 from enum import StrEnum
 
 from barnabas.common.clock import Clock
+from barnabas.common.errors import InvalidRequestError, UnsupportedVersionError
 from barnabas.network.memory_pool import MemoryPool
 from barnabas.network.plane import ConnectionContext, ProcessorHandle
+from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader
+from barnabas.protocol.versions import VersionRange
 from barnabas.server.api_version_manager import ApiVersionManager
-from barnabas.server.handler_pool import ApiRequestHandler, RequestRunner
+from barnabas.server.handler_pool import RequestRunner
 from barnabas.server.request import Request
 from barnabas.server.request_channel import RequestChannel
-from barnabas.server.request_local import RequestLocal
 
 
 class HandOff(StrEnum):
@@ -62,10 +64,10 @@ class DataPlane:
         self.channel = channel
         self.hand_off = HandOff.default() if hand_off is None else hand_off
         self._runner = runner
-        self._apis: ApiRequestHandler = runner.apis
+        self._inline = runner.apis.inline_apis
         self._times = channel.times
         self._locals = threading.local()
-        self.is_enabled = versions.is_enabled
+        self._versions = versions.enabled_apis
         self.add_processor = channel.add_processor
         self.remove_processor = channel.remove_processor
         self.submit = self._submit_direct if self.hand_off is HandOff.DIRECT else channel.send_requests
@@ -80,21 +82,43 @@ class DataPlane:
         pool: MemoryPool,
         received_ns: int,
     ) -> Request:
+        served = self._versions.get(header[0])
+        if served is None or not served[0] <= header[1] <= served[1]:
+            self._check_served(header, served)
         return Request(processor_id, context, header, payload, pool, received_ns, self._times)
 
+    @staticmethod
+    def _check_served(header: ParsedHeader, served: VersionRange | None) -> None:
+        """ApiVersions is served in any version: its handler answers one it does not know with an error in version 0."""
+        if served is None:
+            raise InvalidRequestError(f"{header.api_key.title} is not enabled on this listener")
+        if header.api_key is not ApiKey.API_VERSIONS:
+            raise UnsupportedVersionError(
+                f"{header.api_key.title} v{header.api_version}; versions {served} are served here"
+            )
+
     def _submit_direct(self, requests: list[Request]) -> None:
-        channel, runner = self.channel, self._runner
+        """Handles what may be handled here, in order; what may not goes to the pool, and all behind it that must wait.
+
+        Requests of one list are of different connections, so they may overtake each other; what must not happen is that
+        one overtakes what was queued before.
+        """
+        inline = self._inline
+        if not self.channel.is_idle:
+            self.channel.send_requests(requests)
+            return
+        local = getattr(self._locals, "value", None)
+        if local is None:
+            local = self._locals.value = self._runner.new_local()
+        run = self._runner.run
         queued: list[Request] = []
         for request in requests:
-            if not queued and channel.is_idle and self._apis.may_run_inline(request):
-                local = getattr(self._locals, "value", None)
-                if local is None:
-                    local = self._locals.value = RequestLocal()
-                runner.run(request, local)
+            if request.api_key in inline:
+                run(request, local)
             else:
                 queued.append(request)
         if queued:
-            channel.send_requests(queued)
+            self.channel.send_requests(queued)
 
 
 __all__ = ["DataPlane", "HandOff", "ProcessorHandle"]

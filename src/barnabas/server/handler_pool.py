@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 from barnabas.common.clock import Clock
 from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
+from barnabas.protocol.api_keys import ApiKey
 from barnabas.server.request import NOT_SET, Request
 from barnabas.server.request_channel import SHUTDOWN, CallbackRequest, RequestChannel
-from barnabas.server.request_local import RequestLocal, current
+from barnabas.server.request_local import RequestLocal
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +32,9 @@ class ApiRequestHandler(Protocol):
         """Drains the actions that requests have deferred."""
         ...
 
-    def may_run_inline(self, request: Request) -> bool:
-        """Whether handling is short and never waits, so that a network thread may do it itself."""
+    @property
+    def inline_apis(self) -> frozenset[ApiKey]:
+        """The APIs whose handling is short and never waits, so that a network thread may do it itself."""
         ...
 
 
@@ -57,10 +59,13 @@ class RequestRunner:
         self._handle = apis.handle
         self._exit = exit_procedure
 
+    def new_local(self) -> RequestLocal:
+        """For the thread that calls this."""
+        return RequestLocal(self.channel.send_callback)
+
     def run(self, request: Request, local: RequestLocal) -> None:
         request.request_dequeue_time_ns = self._now()
-        current.request = request
-        current.channel = self.channel
+        local.request = request
         try:
             self._handle(request, local)
         except FatalExitError as error:
@@ -71,7 +76,7 @@ class RequestRunner:
             if not request.terminal:
                 self.channel.close_connection(request)
         finally:
-            current.request = None
+            local.request = None
             request.release_buffer()
 
     def run_callback(self, callback: CallbackRequest, local: RequestLocal) -> None:
@@ -84,8 +89,7 @@ class RequestRunner:
             request.callback_request_complete_time_ns = NOT_SET
         else:
             request.callback_request_dequeue_time_ns = now
-        current.request = request
-        current.channel = self.channel
+        local.request = request
         try:
             callback.callback(local)
         except FatalExitError as error:
@@ -99,7 +103,7 @@ class RequestRunner:
             self.apis.try_complete_actions()
             if request.callback_request_complete_time_ns == NOT_SET:
                 request.callback_request_complete_time_ns = self._now()
-            current.request = None
+            local.request = None
 
 
 class KafkaRequestHandler:
@@ -115,7 +119,7 @@ class KafkaRequestHandler:
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
 
     def run(self) -> None:
-        local = RequestLocal()
+        local = self._runner.new_local()
         receive = self._runner.channel.receive_request
         idle_ns = 0
         try:

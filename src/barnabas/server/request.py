@@ -23,7 +23,7 @@ from typing import Any
 from barnabas.common.errors import ProtocolError
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.plane import ConnectionContext
-from barnabas.network.response import NetworkResponse
+from barnabas.network.response import AnyResponse
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader
 from barnabas.protocol.message import Request as RequestMessage
@@ -117,7 +117,7 @@ class Request:
             if self._pool is not UNBOUNDED:
                 self._pool.release(self.size)
 
-    def complete(self, network_thread_time_ns: int, response: NetworkResponse) -> None:
+    def complete(self, network_thread_time_ns: int, response: AnyResponse) -> None:
         """The end: writes the timeline into the metrics."""
         if network_thread_time_ns and self.record_network_thread_time is not None:
             self.record_network_thread_time(network_thread_time_ns)

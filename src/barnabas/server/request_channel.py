@@ -19,11 +19,19 @@ from typing import Any, Final
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.network.plane import ProcessorHandle
-from barnabas.network.response import NetworkResponse, ResponseKind
-from barnabas.network.send import NetworkSend
+from barnabas.network.response import (
+    CLOSE_CONNECTION,
+    END_THROTTLING,
+    NO_OP,
+    START_THROTTLING,
+    AnyResponse,
+    NetworkResponse,
+    SendResponse,
+)
 from barnabas.protocol.framing import response_parts
 from barnabas.protocol.message import Response
 from barnabas.server.request import NOT_SET, Request
+from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
 
 
@@ -46,7 +54,7 @@ class CallbackRequest:
 
     __slots__ = ("callback", "request")
 
-    def __init__(self, callback: Callable[[Any], None], request: Request) -> None:
+    def __init__(self, callback: Callable[[RequestLocal], None], request: Request) -> None:
         self.callback = callback
         self.request = request
 
@@ -129,10 +137,10 @@ class RequestChannel:
                 if self._idle_handlers:
                     self._not_empty.notify(len(taken))
 
-    def send_callback_request(self, callback: CallbackRequest) -> None:
+    def send_callback(self, callback: Callable[[RequestLocal], None], request: Request) -> None:
         """Queues a completion, ahead of all requests."""
         with self._lock:
-            self._callbacks.append(callback)
+            self._callbacks.append(CallbackRequest(callback, request))
             # Not counted against the bound: whoever completes a request must never wait for room.
             self._requests.append(WAKEUP)
             if self._idle_handlers:
@@ -174,32 +182,32 @@ class RequestChannel:
     def send_response(self, request: Request, response: Response) -> None:
         """Answers a request."""
         parts = response_parts(response, request.api_version, request.correlation_id)
-        self._finish(request, NetworkResponse(ResponseKind.SEND, request, NetworkSend(parts, request)))
+        self._finish(request, SendResponse(request, parts))
 
-    def send_parts(self, request: Request, parts: list[Any]) -> None:
+    def send_parts(self, request: Request, parts: Sequence[Any]) -> None:
         """Answers a request with a frame that is encoded already."""
-        self._finish(request, NetworkResponse(ResponseKind.SEND, request, NetworkSend(parts, request)))
+        self._finish(request, SendResponse(request, parts))
 
     def send_no_op_response(self, request: Request) -> None:
         """Ends a request that gets no answer, such as a produce with acks=0; the connection reads on."""
-        self._finish(request, NetworkResponse(ResponseKind.NO_OP, request))
+        self._finish(request, NetworkResponse(NO_OP, request))
 
     def close_connection(self, request: Request, errors: dict[Errors, int] | None = None) -> None:
         """Ends a request and its connection: the only way to tell of an error where there is no answer."""
         for error, count in (errors or {}).items():
             self.update_error_metrics(request, error, count)
-        self._finish(request, NetworkResponse(ResponseKind.CLOSE_CONNECTION, request))
+        self._finish(request, NetworkResponse(CLOSE_CONNECTION, request))
 
     def start_throttling(self, request: Request) -> None:
-        self._route(NetworkResponse(ResponseKind.START_THROTTLING, request))
+        self._route(NetworkResponse(START_THROTTLING, request))
 
     def end_throttling(self, request: Request) -> None:
-        self._route(NetworkResponse(ResponseKind.END_THROTTLING, request))
+        self._route(NetworkResponse(END_THROTTLING, request))
 
     def update_error_metrics(self, request: Request, error: Errors, count: int = 1) -> None:
         self.times.of(request.api_key).mark_error(error, count)
 
-    def _finish(self, request: Request, response: NetworkResponse) -> None:
+    def _finish(self, request: Request, response: AnyResponse) -> None:
         if request.terminal:
             raise RuntimeError(f"{request!r} was answered twice")
         request.terminal = True
@@ -209,11 +217,13 @@ class RequestChannel:
             request.api_local_complete_time_ns = now
         if request.callback_request_dequeue_time_ns != NOT_SET and request.callback_request_complete_time_ns == NOT_SET:
             request.callback_request_complete_time_ns = now
-        self._route(response)
+        processor = self._processors.get(request.processor_id)
+        if processor is not None:  # else it was shut down, and the connection with it
+            processor.enqueue_response(response)
 
     def _route(self, response: NetworkResponse) -> None:
         processor = self._processors.get(response.request.processor_id)
-        if processor is not None:  # else it was shut down, and the connection with it
+        if processor is not None:
             processor.enqueue_response(response)
 
     def __repr__(self) -> str:

@@ -15,12 +15,13 @@ from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.metrics.yammer.meter import Meter
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
-from barnabas.network.response import NetworkResponse
+from barnabas.network.response import AnyResponse
 from barnabas.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from barnabas.server.request import Request
 
+FETCH = ApiKey.FETCH
 CONSUMER_FETCH = "FetchConsumer"
 FOLLOWER_FETCH = "FetchFollower"
 TIMES = (
@@ -32,31 +33,36 @@ TIMES = (
     "ResponseSendTimeMs",
     "TotalTimeMs",
 )
+_NS_PER_MS = 1_000_000
 
-CompletionListener = Callable[["Request", NetworkResponse, int], None]
+CompletionListener = Callable[["Request", AnyResponse, int], None]
 """Told of each request that has ended, with the time of its end."""
 
 
 class ApiMetrics:
     """The metrics of one API, or of one kind of fetch."""
 
-    __slots__ = ("_errors", "_group", "_rates", "_tags", "request_bytes", "times")
+    __slots__ = ("_errors", "_group", "_tags", "histograms", "rates")
 
     def __init__(self, group: KafkaMetricsGroup, name: str) -> None:
         self._group = group
         self._tags = {"request": name}
-        self.times = group.new_histogram_set(TIMES, tags=self._tags, divisor=1e6)
-        self.request_bytes = group.new_histogram("RequestBytes", tags=self._tags)
-        self._rates: dict[int, Meter] = {}
+        self.histograms = group.new_histogram_set((*TIMES, "RequestBytes"), tags=self._tags, divisor=_NS_PER_MS)
+        self.rates: dict[int, Meter] = {}
         self._errors: dict[Errors, Meter] = {}
 
     def rate(self, version: int) -> Meter:
         """Requests per second of one version: what tells an operator which old clients are still there."""
-        meter = self._rates.get(version)
+        meter = self.rates.get(version)
         if meter is None:
             tags = {**self._tags, "version": str(version)}
-            meter = self._rates[version] = self._group.new_meter("RequestsPerSec", "requests", tags=tags)
+            meter = self.rates[version] = self._group.new_meter("RequestsPerSec", "requests", tags=tags)
         return meter
+
+    def record(self, version: int, values: tuple[int, ...], now: int) -> None:
+        self.histograms.update(values, now)
+        meter = self.rates.get(version) or self.rate(version)
+        meter.mark(1, now)
 
     def mark_error(self, error: Errors, count: int = 1) -> None:
         meter = self._errors.get(error)
@@ -88,7 +94,7 @@ class RequestTimes:
                     found = self._by_api[api_key] = ApiMetrics(self._group, api_key.title)
         return found
 
-    def record(self, request: Request, response: NetworkResponse) -> None:
+    def record(self, request: Request, response: AnyResponse) -> None:
         """Turns six moments into seven durations.
 
         A moment may be missing: a handler writes T2 after it has handed the answer over, and the answer may be out by
@@ -97,39 +103,33 @@ class RequestTimes:
         now = self._now()
         start = request.start_time_ns
         dequeued = request.request_dequeue_time_ns
-        if dequeued < 0:
-            dequeued = start
-        answered = request.response_complete_time_ns
-        if answered < 0:
-            answered = now
         local = request.api_local_complete_time_ns
-        if local < 0 or local > answered:
-            local = answered
+        answered = request.response_complete_time_ns
         taken = request.response_dequeue_time_ns
-        if taken < 0:
-            taken = answered
+        if not start <= dequeued <= local <= answered <= taken:
+            dequeued = max(dequeued, start)
+            answered = now if answered < 0 else max(answered, dequeued)
+            local = answered if local < 0 else min(max(local, dequeued), answered)
+            taken = max(taken, answered)
         callback = 0
         if request.callback_request_dequeue_time_ns >= 0 and request.callback_request_complete_time_ns >= 0:
             # Work that went on after a wait counts as local work, not as waiting.
             callback = request.callback_request_complete_time_ns - request.callback_request_dequeue_time_ns
-        durations = (
+            callback = min(callback, answered - local)
+        values = (
             dequeued - start,
-            max(local - dequeued, 0) + callback,
-            max(answered - local - callback, 0),
-            request.api_throttle_time_ms * 1_000_000,
-            max(taken - answered, 0),
+            local - dequeued + callback,
+            answered - local - callback,
+            request.api_throttle_time_ms * _NS_PER_MS,
+            taken - answered,
             now - taken,
             now - start,
+            request.size * _NS_PER_MS,  # updated with the times in one step, so it takes part in their unit
         )
-        metrics = self._by_api.get(request.api_key) or self.of(request.api_key)
-        metrics.times.update(durations, now)
-        metrics.request_bytes.update(request.size, now)
-        metrics.rate(request.api_version).mark(1, now)
-        if request.api_key is ApiKey.FETCH:
-            fetch = self.follower_fetch if _is_from_follower(request) else self.consumer_fetch
-            fetch.times.update(durations, now)
-            fetch.request_bytes.update(request.size, now)
-            fetch.rate(request.api_version).mark(1, now)
+        (self._by_api.get(request.api_key) or self.of(request.api_key)).record(request.api_version, values, now)
+        if request.api_key is FETCH:
+            kind = self.follower_fetch if _is_from_follower(request) else self.consumer_fetch
+            kind.record(request.api_version, values, now)
         if self.listener is not None:
             self.listener(request, response, now)
 
