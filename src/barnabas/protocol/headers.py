@@ -19,6 +19,7 @@ from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.compiler.runtime import unknown_tags
 from barnabas.protocol.fields import int16, int32, string
 from barnabas.protocol.message import Buffer, Message
+from barnabas.protocol.versions import LATEST
 
 
 class RequestHeader(Message, versions="1-2", flexible="2+"):
@@ -47,7 +48,10 @@ class ParsedHeader(NamedTuple):
 
 
 _FIXED = struct.Struct(">hhih")
-_APIS = {int(key): key for key in ApiKey}
+_unpack_fixed = _FIXED.unpack_from
+_APIS = {int(key): (key, key.flexible.lowest if key.flexible.highest >= 0 else LATEST + 1) for key in ApiKey}
+"""By number: the API, and the version from which its request header has tagged fields."""
+_new_tuple = tuple.__new__
 
 
 def parse_request_header(buffer: Buffer) -> ParsedHeader:
@@ -58,15 +62,16 @@ def parse_request_header(buffer: Buffer) -> ParsedHeader:
     at all, because not even the version of its header is known: that raises :class:`UnsupportedVersionError`.
     """
     try:
-        number, version, correlation_id, size = _FIXED.unpack_from(buffer)
+        number, version, correlation_id, size = _unpack_fixed(buffer)
     except struct.error:
         raise ProtocolError(f"a request of {len(buffer)} bytes is too short for its header") from None
-    api_key = _APIS.get(number)
-    if api_key is None:
+    found = _APIS.get(number)
+    if found is None:
         raise UnsupportedVersionError(
             f"no API has the number {number} (version {version}, correlation id {correlation_id})"
         )
-    start = _FIXED.size
+    api_key, flexible_from = found
+    start = 10
     client_id = None
     if size >= 0:
         stop = start + size
@@ -82,9 +87,10 @@ def parse_request_header(buffer: Buffer) -> ParsedHeader:
         start = stop
     elif size != -1:
         raise ProtocolError(f"{api_key.title} v{version} header: a client id of {size} bytes")
-    if version >= api_key.flexible.lowest and api_key.request_header_version(version) == 2:
+    if version >= flexible_from:
         start = _skip_tags(buffer, start, api_key, version)
-    return ParsedHeader(api_key, version, correlation_id, client_id, start)
+    # Not by calling the class: its constructor is Python, and this runs for every request.
+    return _new_tuple(ParsedHeader, (api_key, version, correlation_id, client_id, start))
 
 
 def _skip_tags(buffer: Buffer, start: int, api_key: ApiKey, version: int) -> int:

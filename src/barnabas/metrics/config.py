@@ -1,0 +1,67 @@
+"""How a metric is measured, and what bound it has to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Self
+
+_NO_EVENT_LIMIT = 2**63 - 1
+
+
+class RecordingLevel(IntEnum):
+    """How detailed a sensor is. A sensor records when it is no more detailed than its configuration asks for."""
+
+    INFO = 0
+    DEBUG = 1
+    TRACE = 2
+
+    def should_record(self, configured: RecordingLevel) -> bool:
+        return self <= configured
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A bound on a measured value: an upper one, which is what quotas need, or a lower one. The bound itself is fine.
+
+    >>> Quota(5.0).acceptable(5.0), Quota(5.0).acceptable(5.1), Quota(5.0, upper=False).acceptable(5.1)
+    (True, False, True)
+    """
+
+    bound: float
+    upper: bool = True
+
+    def acceptable(self, value: float) -> bool:
+        return value <= self.bound if self.upper else value >= self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class MetricConfig:
+    """How a metric is measured: over which windows, and against which bound.
+
+    Time is cut into windows of `window_ms`. `samples` of them are kept: the current one and those before it. A window
+    is also over after `event_window` values. For quotas the broker uses ``quota.window.num`` = 11 samples of
+    ``quota.window.size.seconds`` = 1 second; the defaults here are those of every other metric.
+
+    A configuration never changes. To change a limit, give the metric another one (`KafkaMetric.reconfigure`): what was
+    measured so far stays, so a new limit takes hold at once and no usage is forgotten.
+    """
+
+    samples: int = 2
+    window_ms: int = 30_000
+    quota: Quota | None = None
+    event_window: int = _NO_EVENT_LIMIT
+    record_level: RecordingLevel = RecordingLevel.INFO
+    tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise ValueError(f"samples={self.samples}: at least one sample is needed")
+        if self.window_ms < 1:
+            raise ValueError(f"window_ms={self.window_ms}: a window has at least one millisecond")
+
+    def with_quota(self, quota: Quota | None) -> Self:
+        """The same windows under another bound."""
+        return replace(self, quota=quota)

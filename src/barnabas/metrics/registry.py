@@ -1,0 +1,221 @@
+"""The registry of sensors and metrics."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, Self
+
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.metrics.config import MetricConfig, RecordingLevel
+from barnabas.metrics.metric import Gauge, KafkaMetric
+from barnabas.metrics.names import MetricName
+from barnabas.metrics.sensor import Sensor
+from barnabas.metrics.stats import Measurable
+
+_log = logging.getLogger(__name__)
+
+
+class MetricsReporter(Protocol):
+    """Is told which metrics there are; reads their values when it likes.
+
+    Called with the registry's lock held, so that what is reported comes in order. Metrics may be read here.
+    """
+
+    def init(self, metrics: Sequence[KafkaMetric]) -> None:
+        """All metrics there are when the reporter is added."""
+
+    def metric_change(self, metric: KafkaMetric) -> None:
+        """A new metric."""
+
+    def metric_removal(self, metric: KafkaMetric) -> None:
+        """A metric that is gone."""
+
+    def close(self) -> None: ...
+
+
+class Metrics:
+    """All sensors by name, all metrics by `MetricName`.
+
+    Sensors are got or made (`sensor`): whoever asks first makes it. A sensor that was made with a time to live is
+    forgotten after it was idle for longer, with its metrics and its children, so that a broker does not remember every
+    client id it ever saw. Nothing here runs by itself: some scheduler calls `expire_inactive_sensors`, which Kafka does
+    every 30 seconds.
+
+    **Locks.** `lock` guards which sensors and metrics there are. It is re-entrant, as reporters are called with it held
+    and may ask back. Inside it a sensor's lock may be taken, never the other way round. `get_sensor` and `metric` look
+    up one key in a dict and take no lock.
+    """
+
+    def __init__(
+        self,
+        config: MetricConfig | None = None,
+        reporters: Iterable[MetricsReporter] = (),
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.config = config or MetricConfig()
+        self.clock = clock
+        self.lock = threading.RLock()
+        self._sensors: dict[str, Sensor] = {}
+        self._metrics: dict[MetricName, KafkaMetric] = {}
+        self._children: dict[Sensor, list[Sensor]] = {}
+        self._reporters: list[MetricsReporter] = []
+        for reporter in reporters:
+            self.add_reporter(reporter)
+        self.add_metric(
+            self.metric_name("count", "kafka-metrics-count", description="How many metrics are registered"),
+            lambda _config, _now: float(len(self._metrics)),
+        )
+
+    # ------------------------------------------------------------------------------------------------ sensors
+
+    def get_sensor(self, name: str) -> Sensor | None:
+        return self._sensors.get(name)
+
+    def sensor(
+        self,
+        name: str,
+        config: MetricConfig | None = None,
+        inactive_sensor_expiration_seconds: int | None = None,
+        recording_level: RecordingLevel = RecordingLevel.INFO,
+        parents: Sequence[Sensor] = (),
+    ) -> Sensor:
+        """The sensor of that name, made if there is none; of one that exists the other arguments change nothing."""
+        with self.lock:
+            sensor = self._sensors.get(name)
+            if sensor is None:
+                sensor = Sensor(
+                    self,
+                    name,
+                    parents,
+                    config or self.config,
+                    self.clock,
+                    recording_level,
+                    inactive_sensor_expiration_seconds,
+                )
+                self._sensors[name] = sensor
+                for parent in parents:
+                    self._children.setdefault(parent, []).append(sensor)
+            return sensor
+
+    def remove_sensor(self, name: str) -> None:
+        """Forgets a sensor, if it is there, with its metrics, and its children likewise."""
+        with self.lock:
+            sensor = self._sensors.pop(name, None)
+            if sensor is None:
+                return
+            sensor.mark_removed()
+            for metric in sensor.metrics:
+                self.remove_metric(metric.name)
+            for parent in sensor.parents:
+                if parent in self._children:
+                    self._children[parent].remove(sensor)
+            for child in self._children.pop(sensor, ()):
+                self.remove_sensor(child.name)
+
+    def expire_inactive_sensors(self, now_ms: int | None = None) -> list[str]:
+        """Removes every sensor that was idle for too long; returns the names of those that were.
+
+        A child goes with its parent, idle or not. That is rare: what a child records is recorded in the parent too.
+        """
+        if now_ms is None:
+            now_ms = self.clock.milliseconds()
+        with self.lock:
+            expired = [name for name, sensor in self._sensors.items() if sensor.has_expired(now_ms)]
+            for name in expired:
+                _log.debug("Removing sensor %s, which was idle for too long", name)
+                self.remove_sensor(name)
+        return expired
+
+    @property
+    def sensors(self) -> dict[str, Sensor]:
+        with self.lock:
+            return dict(self._sensors)
+
+    # ------------------------------------------------------------------------------------------------ metrics
+
+    def metric_name(
+        self, name: str, group: str, tags: Mapping[str, str] | None = None, description: str = ""
+    ) -> MetricName:
+        """A name with these tags and those that the registry's configuration gives to all."""
+        return MetricName(name, group, {**self.config.tags, **(tags or {})}, description)
+
+    def add_metric(
+        self, name: MetricName, provider: Measurable | Gauge, config: MetricConfig | None = None
+    ) -> KafkaMetric:
+        """Shows a value that is kept elsewhere. Raises ValueError if there is a metric of that name."""
+        metric = KafkaMetric(name, provider, config or self.config, self.clock)
+        self.register(metric)
+        return metric
+
+    def add_metric_if_absent(
+        self, name: MetricName, provider: Measurable | Gauge, config: MetricConfig | None = None
+    ) -> KafkaMetric:
+        """The metric of that name, made if there is none."""
+        with self.lock:
+            return self._metrics.get(name) or self.add_metric(name, provider, config)
+
+    def metric(self, name: MetricName) -> KafkaMetric | None:
+        return self._metrics.get(name)
+
+    def remove_metric(self, name: MetricName) -> KafkaMetric | None:
+        """Forgets a metric and returns it; None if there was none."""
+        with self.lock:
+            metric = self._metrics.pop(name, None)
+            if metric is not None:
+                for reporter in self._reporters:
+                    _call(reporter, reporter.metric_removal, metric)
+            return metric
+
+    @property
+    def metrics(self) -> dict[MetricName, KafkaMetric]:
+        with self.lock:
+            return dict(self._metrics)
+
+    def register(self, metric: KafkaMetric) -> None:
+        with self.lock:
+            if metric.name in self._metrics:
+                raise ValueError(f"there is a metric {metric.name} already")
+            self._metrics[metric.name] = metric
+            for reporter in self._reporters:
+                _call(reporter, reporter.metric_change, metric)
+
+    # ------------------------------------------------------------------------------------------------ reporters
+
+    def add_reporter(self, reporter: MetricsReporter) -> None:
+        with self.lock:
+            reporter.init(list(self._metrics.values()))
+            self._reporters.append(reporter)
+
+    def remove_reporter(self, reporter: MetricsReporter) -> None:
+        with self.lock:
+            if reporter in self._reporters:
+                self._reporters.remove(reporter)
+                reporter.close()
+
+    @property
+    def reporters(self) -> list[MetricsReporter]:
+        with self.lock:
+            return list(self._reporters)
+
+    def close(self) -> None:
+        """Closes the reporters; one that fails does not keep the others open."""
+        with self.lock:
+            reporters, self._reporters = self._reporters, []
+        for reporter in reporters:
+            _call(reporter, reporter.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _call(reporter: MetricsReporter, method: Callable[..., None], *arguments: object) -> None:
+    """Reporters are plug-ins: what goes wrong in one is told, and does not hurt the broker or the next reporter."""
+    try:
+        method(*arguments)
+    except Exception:  # noqa: BLE001 - see above
+        _log.exception("The metrics reporter %r failed", reporter)

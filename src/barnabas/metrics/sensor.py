@@ -1,0 +1,249 @@
+"""Sensors: where values come in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import BarnabasError
+from barnabas.metrics.config import MetricConfig, RecordingLevel
+from barnabas.metrics.metric import KafkaMetric
+from barnabas.metrics.names import MetricName
+from barnabas.metrics.stats import CompoundStat, MeasurableStat, TokenBucket
+
+if TYPE_CHECKING:
+    from barnabas.metrics.registry import Metrics
+
+
+class QuotaViolationError(BarnabasError):
+    """Recording a value moved a metric out of its bound. The value has been recorded all the same.
+
+    This is no failure but an answer, for the quota managers: from `value` and `bound` follows for how long to throttle
+    (`barnabas.metrics.throttle`).
+    """
+
+    def __init__(self, metric: KafkaMetric, value: float, bound: float) -> None:
+        super().__init__(metric, value, bound)
+        self.metric = metric
+        self.value = value
+        self.bound = bound
+
+    def __str__(self) -> str:
+        return f"{self.metric.name} is out of its quota: {self.value} where the bound is {self.bound}"
+
+
+class _FixedConfig:
+    """Stands where a metric stands for a simple stat: a compound stat keeps the configuration it was added with."""
+
+    __slots__ = ("config",)
+
+    def __init__(self, config: MetricConfig) -> None:
+        self.config = config
+
+
+_Recorder: TypeAlias = "tuple[Callable[[MetricConfig, float, int], None], KafkaMetric | _FixedConfig]"
+
+
+class Sensor:
+    """Passes a stream of values on to stats, and on to its parent sensors.
+
+        metrics = Metrics(clock=clock)
+        config = MetricConfig(samples=11, window_ms=1_000, quota=Quota(1_048_576))
+        sensor = metrics.sensor("produce-bytes", config)
+        sensor.add(metrics.metric_name("byte-rate", "Produce"), Rate())
+        sensor.record(len(payload))    # raises QuotaViolationError when the rate is now above 1 MiB/s
+
+    **Order of events.** A value goes to all stats first; then all metrics with a quota are looked at, in the order in
+    which they were added, and the first one out of its bound raises; only then is it the parents' turn. So a violation
+    is always recorded where it happened, and not recorded further up. The caller that rejects what it recorded has to
+    record the negative value, which a sum forgives.
+
+    **Locks.** `_lock` guards the stats and is held while one value is recorded and checked. It is held for no call that
+    could wait, and no other lock is taken inside it. What stats there are is guarded by the registry's lock; `record`
+    reads a tuple that is replaced as a whole, and so needs no lock for that. Parents are recorded after the lock was
+    given back: a value may be visible in the child a moment before the parent has it.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_expiration_ms",
+        "_last_record_ms",
+        "_limited",
+        "_lock",
+        "_metrics",
+        "_recorders",
+        "_registry",
+        "_removed",
+        "_should_record",
+        "name",
+        "parents",
+    )
+
+    def __init__(
+        self,
+        registry: Metrics,
+        name: str,
+        parents: Sequence[Sensor],
+        config: MetricConfig,
+        clock: Clock,
+        recording_level: RecordingLevel = RecordingLevel.INFO,
+        inactive_sensor_expiration_seconds: int | None = None,
+    ) -> None:
+        self.name = name
+        self.parents = tuple(parents)
+        self._registry = registry
+        self._config = config
+        self._clock = clock
+        self._should_record = recording_level.should_record(config.record_level)
+        self._expiration_ms = (
+            None if inactive_sensor_expiration_seconds is None else inactive_sensor_expiration_seconds * 1_000
+        )
+        self._last_record_ms = clock.milliseconds()
+        self._removed = False
+        self._lock = threading.Lock()
+        self._metrics: dict[MetricName, KafkaMetric] = {}
+        self._recorders: tuple[_Recorder, ...] = ()
+        self._limited: tuple[tuple[KafkaMetric, bool], ...] = ()
+        self._refuse_shared_ancestors(set())
+
+    def _refuse_shared_ancestors(self, seen: set[Sensor]) -> None:
+        """Two ways up to the same sensor would count each value twice there."""
+        if self in seen:
+            raise ValueError(f"sensor {self.name!r} is reached more than once from the same child")
+        seen.add(self)
+        for parent in self.parents:
+            parent._refuse_shared_ancestors(seen)
+
+    # ------------------------------------------------------------------------------------------------ recording
+
+    @property
+    def should_record(self) -> bool:
+        """Whether values are recorded at all at the configured level of detail."""
+        return self._should_record
+
+    def record(self, value: float = 1.0, time_ms: int | None = None, check_quotas: bool = True) -> None:
+        """Records a value, at a time that the caller already knows, or now.
+
+        Raises QuotaViolationError if a metric is out of its bound with it; with `check_quotas` off it never does.
+        """
+        if not self._should_record:
+            return
+        if time_ms is None:
+            time_ms = self._clock.milliseconds()
+        self._last_record_ms = time_ms
+        with self._lock:
+            for record, holder in self._recorders:
+                record(holder.config, value, time_ms)
+            if check_quotas:
+                self._check_quotas(time_ms)
+        for parent in self.parents:
+            parent.record(value, time_ms, check_quotas)
+
+    def record_unchecked(self, value: float = 1.0, time_ms: int | None = None) -> None:
+        """Records a value and asks for no quota, here or in the parents."""
+        self.record(value, time_ms, check_quotas=False)
+
+    def check_quotas(self, time_ms: int | None = None) -> None:
+        """Raises QuotaViolationError if a metric of this sensor is out of its bound now."""
+        if time_ms is None:
+            time_ms = self._clock.milliseconds()
+        with self._lock:
+            self._check_quotas(time_ms)
+
+    def check_then_record(self, value: float = 1.0, time_ms: int | None = None) -> None:
+        """Records the value only if no quota is violated before it; else raises and records nothing.
+
+        Check and recording are one step, so of two callers that meet at the last token only one gets through. This is
+        the strict form of a quota: what a request may do is decided before it does anything.
+        """
+        if not self._should_record:
+            return
+        if time_ms is None:
+            time_ms = self._clock.milliseconds()
+        with self._lock:
+            self._check_quotas(time_ms)
+            self._last_record_ms = time_ms
+            for record, holder in self._recorders:
+                record(holder.config, value, time_ms)
+        for parent in self.parents:
+            parent.record(value, time_ms, check_quotas=False)
+
+    def _check_quotas(self, time_ms: int) -> None:
+        for metric, is_token_bucket in self._limited:
+            config = metric.config
+            quota = config.quota
+            if quota is None:
+                continue
+            assert metric.measurable is not None
+            value = metric.measurable.measure(config, time_ms)
+            # A bucket's value is the credit that is left, not a use that could be compared with the bound.
+            if value < 0 if is_token_bucket else not quota.acceptable(value):
+                raise QuotaViolationError(metric, value, quota.bound)
+
+    # ------------------------------------------------------------------------------------------------ stats
+
+    def add(self, name: MetricName, stat: MeasurableStat, config: MetricConfig | None = None) -> bool:
+        """Adds a stat and registers its metric. Does nothing if this sensor has a metric of that name already.
+
+        Returns False, and adds nothing, if the sensor has expired or was removed: the caller has to get a new one from
+        the registry.
+        """
+        with self._registry.lock:
+            if self._removed or self.has_expired():
+                return False
+            if name not in self._metrics:
+                metric = KafkaMetric(name, stat, config or self._config, self._clock, self._lock)
+                self._registry.register(metric)
+                self._publish((metric,), (stat.record, metric))
+            return True
+
+    def add_compound(self, stat: CompoundStat, config: MetricConfig | None = None) -> bool:
+        """Adds a stat that makes several metrics; else like `add`."""
+        config = config or self._config
+        with self._registry.lock:
+            if self._removed or self.has_expired():
+                return False
+            added: list[KafkaMetric] = []
+            try:
+                for name, measurable in stat.stats():
+                    if name not in self._metrics:
+                        metric = KafkaMetric(name, measurable, config, self._clock, self._lock)
+                        self._registry.register(metric)
+                        added.append(metric)
+            except ValueError:
+                for metric in added:
+                    self._registry.remove_metric(metric.name)
+                raise
+            self._publish(added, (stat.record, _FixedConfig(config)))
+            return True
+
+    def _publish(self, metrics: Sequence[KafkaMetric], recorder: _Recorder) -> None:
+        self._metrics.update({metric.name: metric for metric in metrics})
+        # Taken so that a recording in progress does not feed a stat and then check another list of metrics.
+        with self._lock:
+            self._recorders = (*self._recorders, recorder)
+            self._limited = tuple((m, isinstance(m.measurable, TokenBucket)) for m in self._metrics.values())
+
+    @property
+    def metrics(self) -> tuple[KafkaMetric, ...]:
+        """The metrics of this sensor, in the order in which they were added."""
+        with self._registry.lock:
+            return tuple(self._metrics.values())
+
+    def has_expired(self, now_ms: int | None = None) -> bool:
+        """Whether nothing was recorded for longer than the sensor may be idle; never, when no such time was given."""
+        if self._expiration_ms is None:
+            return False
+        if now_ms is None:
+            now_ms = self._clock.milliseconds()
+        return now_ms - self._last_record_ms > self._expiration_ms
+
+    def mark_removed(self) -> None:
+        """Called by the registry, with its lock held, when it forgets this sensor."""
+        self._removed = True
+
+    def __repr__(self) -> str:
+        return f"Sensor({self.name!r}, {len(self._recorders)} stats)"

@@ -1,0 +1,44 @@
+"""Stats without windows: the last value, and totals since the start."""
+
+from __future__ import annotations
+
+from barnabas.metrics.config import MetricConfig
+
+
+class Value:
+    """The value recorded last; 0 before the first."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self) -> None:
+        self._value = 0.0
+
+    def record(self, config: MetricConfig, value: float, time_ms: int) -> None:  # noqa: ARG002 - the interface
+        self._value = value
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:  # noqa: ARG002 - the interface
+        return self._value
+
+
+class CumulativeSum:
+    """The sum of all values, from a start that may be given."""
+
+    __slots__ = ("_total",)
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._total = start
+
+    def record(self, config: MetricConfig, value: float, time_ms: int) -> None:  # noqa: ARG002 - the interface
+        self._total += value
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:  # noqa: ARG002 - the interface
+        return self._total
+
+
+class CumulativeCount(CumulativeSum):
+    """How many values there were, whatever they were."""
+
+    __slots__ = ()
+
+    def record(self, config: MetricConfig, value: float, time_ms: int) -> None:  # noqa: ARG002 - the interface
+        self._total += 1

@@ -1,0 +1,170 @@
+"""Histograms: how values are spread, and what the recent ones look like."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+
+from barnabas.common.clock import Clock
+from barnabas.metrics.yammer.buckets import BucketTable, Totals
+
+FADING_PER_SECOND = 0.015
+"""Yammer's alpha: a value of five minutes ago weighs 1 % of one of now."""
+
+
+class Snapshot:
+    """A histogram at one moment.
+
+    As in Yammer, `count`, `sum`, `mean`, `min`, `max` and `stddev` are over all values since the start, and the
+    quantiles over the recent ones. All are 0 when there are no values.
+    """
+
+    __slots__ = ("_running", "_values", "count", "max", "mean", "min", "stddev", "sum")
+
+    def __init__(self, totals: Totals, values: list[float], weights: list[float]) -> None:
+        self.count = totals.events
+        self.min = totals.low
+        self.max = totals.high
+        self.sum = totals.origin * totals.events + totals.distance
+        self.mean = self.sum / totals.events if totals.events else 0.0
+        self.stddev = 0.0
+        if totals.events > 1:
+            variance = (totals.squares - totals.distance * totals.distance / totals.events) / (totals.events - 1)
+            self.stddev = math.sqrt(max(variance, 0.0))
+        self._values = values
+        self._running = list(accumulate(weights))
+
+    def quantile(self, fraction: float) -> float:
+        """The least value such that this fraction of the recent weight is at or below it.
+
+        It is wrong by 1/256 of itself (0.39 %) at most.
+        """
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"the quantile {fraction}: it must be from 0 to 1")
+        if not self._values:
+            return 0.0
+        place = bisect_left(self._running, fraction * self._running[-1])
+        # The step that a value is remembered as may lie outside of all values; the value itself does not.
+        return min(max(self._values[min(place, len(self._values) - 1)], self.min), self.max)
+
+    @property
+    def median(self) -> float:
+        return self.quantile(0.5)
+
+    @property
+    def p75(self) -> float:
+        return self.quantile(0.75)
+
+    @property
+    def p95(self) -> float:
+        return self.quantile(0.95)
+
+    @property
+    def p98(self) -> float:
+        return self.quantile(0.98)
+
+    @property
+    def p99(self) -> float:
+        return self.quantile(0.99)
+
+    @property
+    def p999(self) -> float:
+        return self.quantile(0.999)
+
+    def __repr__(self) -> str:
+        return f"Snapshot(count={self.count}, mean={self.mean:g}, median={self.median:g}, p99={self.p99:g})"
+
+
+class Histogram:
+    """The spread of values, with more regard for recent ones.
+
+    **What it does.** Each value adds to one of a set of buckets, whose widths grow with the value, so that any quantile
+    is known to 0.39 %; what a value adds grows with time, so that older ones fade (both told in `_buckets_pure`). An
+    update is a few additions, whatever the values are: the broker makes more than seven for every request.
+
+    **What differs from Yammer's.** Yammer keeps a sample of 1,028 values. A new value gets the priority
+    ``exp(0.015 * seconds) / random`` and drives out the lowest one, so that what is in the sample is a random draw in
+    which newer values are likelier. The buckets hold all values with just those weights, so they give the quantiles of
+    which Yammer's are an estimate:
+
+    * Yammer's figures are random. With 1,028 values, the 99.9th percentile is about the greatest of the sample, and two
+      brokers under the same load show different ones. These here differ from the weighted truth by 0.39 % at most.
+    * Yammer gives all of the first 1,028 values the same weight, however old they are. Here they fade from the start,
+      so a histogram with few values follows a change sooner.
+    * Yammer interpolates between two neighbours; here a quantile is a value that occurred, rounded to 8 bits.
+    * Yammer takes whole numbers. Kafka's times are whole milliseconds there; here they keep their fraction.
+
+    The same in both: without new values the quantiles stay as they are; ``biased=False`` gives every value the same
+    weight for ever; count, mean, extremes and deviation are those of all values.
+
+    Updates and `snapshot` are safe from any thread.
+    """
+
+    __slots__ = ("_column", "_nanoseconds", "_table")
+
+    def __init__(self, clock: Clock, biased: bool = True, divisor: float = 1.0) -> None:
+        self._nanoseconds = clock.nanoseconds
+        self._table = _table(1, clock, biased, divisor)
+        self._column = 0
+
+    @classmethod
+    def _of(cls, table: BucketTable, column: int, clock: Clock) -> Histogram:
+        histogram = cls.__new__(cls)
+        histogram._nanoseconds = clock.nanoseconds
+        histogram._table = table
+        histogram._column = column
+        return histogram
+
+    def update(self, value: float, now_ns: int | None = None) -> None:
+        """Adds a value; at the time that the caller already knows from the same clock, or now."""
+        self._table.add(self._column, value, self._nanoseconds() if now_ns is None else now_ns)
+
+    def update_many(self, values: Iterable[float], now_ns: int | None = None) -> None:
+        """Adds several values in one step; none of them if one is not a finite number."""
+        self._table.add_all(self._column, values, self._nanoseconds() if now_ns is None else now_ns)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(*self._table.read(self._column))
+
+    @property
+    def count(self) -> int:
+        return self.snapshot().count
+
+
+class HistogramSet:
+    """Histograms that always get a value each at the same time, such as the seven times of a request.
+
+        times = HistogramSet(3, clock, divisor=1e6)      # from nanoseconds to milliseconds
+        times.update((queue_ns, local_ns, send_ns), now_ns)
+        times[1].snapshot().p99                         # milliseconds of local work
+
+    One call and one lock for all of them, and one look at the clock, which the caller has done already.
+    """
+
+    __slots__ = ("_histograms", "update")
+
+    update: Callable[[tuple[float, ...], int], None]
+    """Adds one value to each histogram, at a time in nanoseconds of the clock: ``update(values, now_ns)``.
+
+    It is the table's own method, without a wrapper, because it is called for every request.
+    """
+
+    def __init__(self, size: int, clock: Clock, biased: bool = True, divisor: float = 1.0) -> None:
+        table = _table(size, clock, biased, divisor)
+        self.update = table.add_row
+        self._histograms = tuple(Histogram._of(table, column, clock) for column in range(size))
+
+    def __len__(self) -> int:
+        return len(self._histograms)
+
+    def __getitem__(self, index: int) -> Histogram:
+        return self._histograms[index]
+
+    def __iter__(self) -> Iterator[Histogram]:
+        return iter(self._histograms)
+
+
+def _table(columns: int, clock: Clock, biased: bool, divisor: float) -> BucketTable:
+    return BucketTable(columns, FADING_PER_SECOND if biased else 0.0, clock.nanoseconds(), divisor)

@@ -1,0 +1,886 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: freethreading_compatible=True, auto_pickle=False
+"""The compiled half of `barnabas.records.columns`: records sections from raw Arrow memory, and back.
+
+Everything here works on the *records section* of a batch, the bytes after its 61-byte header, once decompressed.
+Both directions go over their input twice, so that each output is allocated once, at its exact size:
+
+    encode   `Encoder.measure` finds how many records fit and how long they get, `Encoder.write` lays them down
+    decode   `Section` checks every byte, counts, and notes where fields lie; `Section.fill` copies them into the
+             buffers of a `ColumnSink`
+
+The loops hold no Python object and run without the GIL. They reach the memory of Arrow's buffers through the buffer
+protocol, so nothing is linked against Arrow's own libraries. `_columns_pure` is the twin with the same classes; what
+went wrong in a damaged section is told by its `section_error`, so that both say it in the same words.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from barnabas.records import _columns_pure
+from barnabas.records._columns_pure import section_error
+from barnabas.records.damage import Fault
+
+cdef enum:
+    MAX_SECTION = 2147483647 - 61
+    # length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each at least.
+    MIN_RECORD = 7
+    # A header is at least two lengths.
+    MIN_HEADER = 2
+
+# The numbers of `damage.Fault` and those that `_columns_pure` adds to them.
+cdef enum:
+    FINE = 0
+    TRUNCATED = 1
+    OVERLONG_VARINT = 2
+    RECORD_LENGTH = 3
+    FIELD_LENGTH = 4
+    HEADER_COUNT = 5
+    RECORD_SIZE = 6
+    TRAILING_BYTES = 7
+    TIMESTAMP_RANGE = 8
+    NULL_HEADER_KEY = 9
+    OFFSET_RANGE = 11
+    TIMESTAMP_UNIT = 100
+    RECORD_COUNT = 101
+    CHANGED = 102
+
+
+def _check_numbers():
+    """A number that differs from the twin's would report the wrong fault, so a mismatch fails the import."""
+    here = {
+        "TRUNCATED": TRUNCATED, "OVERLONG_VARINT": OVERLONG_VARINT, "RECORD_LENGTH": RECORD_LENGTH,
+        "FIELD_LENGTH": FIELD_LENGTH, "HEADER_COUNT": HEADER_COUNT, "RECORD_SIZE": RECORD_SIZE,
+        "TRAILING_BYTES": TRAILING_BYTES, "TIMESTAMP_RANGE": TIMESTAMP_RANGE, "NULL_HEADER_KEY": NULL_HEADER_KEY,
+        "OFFSET_RANGE": OFFSET_RANGE, "TIMESTAMP_UNIT": TIMESTAMP_UNIT, "RECORD_COUNT": RECORD_COUNT,
+        "CHANGED": CHANGED, "MAX_SECTION": MAX_SECTION, "MIN_RECORD": MIN_RECORD, "MIN_HEADER": MIN_HEADER,
+    }
+    for name, number in here.items():
+        agreed = Fault[name] if name in Fault.__members__ else getattr(_columns_pure, name)
+        if agreed != number:
+            raise ImportError(f"_columns was compiled with {name} = {number}, which is {agreed} now")
+
+
+_check_numbers()
+
+
+@cython.final
+cdef class Lease:
+    """Holds one object's memory through the buffer protocol until the last user is gone."""
+
+    cdef Py_buffer view
+    cdef bint held
+
+    def __cinit__(self, source, bint writable=False):
+        self.held = False
+        PyObject_GetBuffer(source, &self.view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
+        self.held = True
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+
+cdef inline Lease lease(source):
+    return None if source is None else Lease(source)
+
+
+# --- encode ---------------------------------------------------------------------------------------------------------
+
+
+cdef inline int64_t offset_at(const char *offsets, bint wide, int64_t index) noexcept nogil:
+    # memcpy, as an Arrow buffer may be a slice of anything and so need not be aligned; it compiles to one load.
+    cdef int32_t narrow
+    cdef int64_t value
+    if wide:
+        memcpy(&value, offsets + index * 8, 8)
+        return value
+    memcpy(&narrow, offsets + index * 4, 4)
+    return narrow
+
+
+cdef inline bint is_valid(const uint8_t *bitmap, int64_t index) noexcept nogil:
+    return bitmap == NULL or (bitmap[index >> 3] >> (index & 7)) & 1
+
+
+@cython.final
+cdef class BinaryColumn:
+    """A binary or string Arrow array as raw memory: validity bits, 32- or 64-bit offsets, bytes.
+
+    `first` is the array's own offset (a sliced array shares its parent's buffers), `length` its number of elements.
+    """
+
+    cdef Lease validity_lease, offsets_lease, data_lease
+    cdef const uint8_t *validity
+    cdef const char *offsets
+    cdef const uint8_t *data
+    cdef int64_t data_size
+    cdef int64_t first
+    cdef int64_t length
+    cdef bint wide
+
+    def __cinit__(self, validity, offsets, data, bint wide, int64_t first, int64_t length):
+        cdef int64_t width = 8 if wide else 4
+        if first < 0 or length < 0:
+            raise ValueError("an Arrow array cannot start or end before its buffers do")
+        self.validity_lease, self.offsets_lease, self.data_lease = lease(validity), lease(offsets), lease(data)
+        self.wide, self.first, self.length = wide, first, length
+        self.validity = self.offsets = self.data = NULL
+        self.data_size = 0
+        if self.validity_lease is not None:
+            self.validity = <const uint8_t *> self.validity_lease.view.buf
+            if self.validity_lease.view.len * 8 < first + length:
+                raise ValueError("the validity bitmap is shorter than its array")
+        if length:
+            if self.offsets_lease is None or self.offsets_lease.view.len < (first + length + 1) * width:
+                raise ValueError("the offsets buffer is shorter than its array")
+            self.offsets = <const char *> self.offsets_lease.view.buf
+        if self.data_lease is not None:
+            self.data = <const uint8_t *> self.data_lease.view.buf
+            self.data_size = self.data_lease.view.len
+
+
+cdef inline int64_t span(BinaryColumn column, int64_t index, const uint8_t **start) noexcept nogil:
+    """Where element `index` lies: its length, -1 for null, -2 for offsets that point outside the data."""
+    cdef int64_t begin, end
+    index += column.first
+    if not is_valid(column.validity, index):
+        return -1
+    begin = offset_at(column.offsets, column.wide, index)
+    end = offset_at(column.offsets, column.wide, index + 1)
+    if begin < 0 or end < begin or end > column.data_size:
+        return -2
+    start[0] = column.data + begin
+    return end - begin
+
+
+@cython.final
+cdef class HeaderColumn:
+    """A list of (key, value) structs per record: the list's validity and offsets over two binary columns."""
+
+    cdef Lease validity_lease, offsets_lease
+    cdef const uint8_t *validity
+    cdef const char *offsets
+    cdef int64_t first
+    cdef int64_t length
+    cdef bint wide
+    cdef BinaryColumn keys
+    cdef BinaryColumn values
+
+    def __cinit__(
+        self, validity, offsets, bint wide, int64_t first, int64_t length,
+        BinaryColumn keys not None, BinaryColumn values not None,
+    ):
+        cdef int64_t width = 8 if wide else 4
+        if first < 0 or length < 0:
+            raise ValueError("an Arrow array cannot start or end before its buffers do")
+        self.validity_lease, self.offsets_lease = lease(validity), lease(offsets)
+        self.wide, self.first, self.length = wide, first, length
+        self.keys, self.values = keys, values
+        self.validity = self.offsets = NULL
+        if keys.length != values.length:
+            raise ValueError("header keys and values differ in number")
+        if self.validity_lease is not None:
+            self.validity = <const uint8_t *> self.validity_lease.view.buf
+            if self.validity_lease.view.len * 8 < first + length:
+                raise ValueError("the validity bitmap is shorter than its array")
+        if length:
+            if self.offsets_lease is None or self.offsets_lease.view.len < (first + length + 1) * width:
+                raise ValueError("the offsets buffer is shorter than its array")
+            self.offsets = <const char *> self.offsets_lease.view.buf
+
+
+cdef inline int64_t entries(HeaderColumn column, int64_t index, int64_t *begin) noexcept nogil:
+    """The headers of record `index`: how many, and the first of them; -2 for offsets outside the entries."""
+    cdef int64_t end
+    index += column.first
+    begin[0] = 0
+    if not is_valid(column.validity, index):
+        return 0
+    begin[0] = offset_at(column.offsets, column.wide, index)
+    end = offset_at(column.offsets, column.wide, index + 1)
+    if begin[0] < 0 or end < begin[0] or end > column.keys.length:
+        return -2
+    return end - begin[0]
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t> value << 1) ^ <uint64_t> (value >> 63)
+
+
+cdef inline int varint_size(uint64_t raw) noexcept nogil:
+    cdef int size = 1
+    while raw >= 0x80:
+        raw >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t *put_varint(uint8_t *out, uint64_t raw) noexcept nogil:
+    while raw >= 0x80:
+        out[0] = <uint8_t> (raw | 0x80)
+        out += 1
+        raw >>= 7
+    out[0] = <uint8_t> raw
+    return out + 1
+
+
+cdef inline uint8_t *put_bytes(uint8_t *out, const uint8_t *data, int64_t length) noexcept nogil:
+    """A length (-1 for null) and the bytes."""
+    out = put_varint(out, zigzag(length))
+    if length > 0:
+        memcpy(out, data, length)
+        out += length
+    return out
+
+
+cdef inline int64_t field_size(int64_t length) noexcept nogil:
+    return varint_size(zigzag(length)) + (length if length > 0 else 0)
+
+
+# What keeps a record from being encoded, as `Encoder._refuse` words it.
+cdef enum:
+    BAD_OFFSETS = -2
+    BAD_TIMESTAMP = -3
+    BAD_HEADER_KEY = -4
+    TOO_LARGE = -5
+
+
+@cython.final
+cdef class Encoder:
+    """Turns columns into records sections.
+
+    The first record of a section gives its base timestamp, as in Kafka's own builder, and deltas count from there:
+    a record's size depends on where its batch starts. That is why `measure` takes the first record, and is asked
+    batch by batch.
+    """
+
+    cdef BinaryColumn keys
+    cdef BinaryColumn values
+    cdef HeaderColumn headers
+    cdef Lease timestamps_lease
+    cdef const char *timestamps
+    cdef int64_t timestamp
+    cdef readonly int64_t length
+
+    def __cinit__(
+        self, BinaryColumn keys, BinaryColumn values not None, HeaderColumn headers,
+        timestamps, int64_t timestamps_first, int64_t timestamp,
+    ):
+        self.keys, self.values, self.headers = keys, values, headers
+        self.length = values.length
+        self.timestamps_lease = lease(timestamps)
+        self.timestamps = NULL
+        self.timestamp = timestamp
+        if keys is not None and keys.length != self.length:
+            raise ValueError(f"{keys.length} keys for {self.length} values")
+        if headers is not None and headers.length != self.length:
+            raise ValueError(f"headers of {headers.length} records for {self.length} values")
+        if self.timestamps_lease is not None:
+            if timestamps_first < 0 or self.timestamps_lease.view.len < (timestamps_first + self.length) * 8:
+                raise ValueError("fewer timestamps than values")
+            self.timestamps = <const char *> self.timestamps_lease.view.buf + timestamps_first * 8
+
+    cdef inline int64_t timestamp_at(self, int64_t index) noexcept nogil:
+        cdef int64_t value
+        if self.timestamps == NULL:
+            return self.timestamp
+        memcpy(&value, self.timestamps + index * 8, 8)
+        return value
+
+    def base_timestamp(self, int64_t first):
+        """The timestamp that the deltas of a section starting with record `first` count from."""
+        if not 0 <= first < self.length:
+            raise ValueError(f"no record {first} in {self.length}")
+        return self.timestamp_at(first)
+
+    cdef inline int64_t headers_size(self, int64_t index) noexcept nogil:
+        cdef int64_t begin, count, entry, key_length, value_length, size
+        cdef const uint8_t *start
+        if self.headers is None:
+            return 1
+        count = entries(self.headers, index, &begin)
+        if count < 0:
+            return count
+        size = varint_size(zigzag(count))
+        for entry in range(begin, begin + count):
+            key_length = span(self.headers.keys, entry, &start)
+            if key_length == -1:
+                return BAD_HEADER_KEY
+            value_length = span(self.headers.values, entry, &start)
+            if key_length < 0 or value_length < -1:
+                return BAD_OFFSETS
+            size += field_size(key_length) + field_size(value_length)
+            if size > MAX_SECTION:
+                return TOO_LARGE
+        return size
+
+    def measure(self, int64_t first, int64_t limit):
+        """How many records, from `first` on, make a section of at most `limit` bytes, and its exact size.
+
+        A single record larger than the limit is still one record: some batch has to carry it.
+        """
+        cdef int64_t total = 0, count = 0, index, base, stamp, key_length, value_length, headers_length, size
+        cdef int64_t refusal = 0
+        cdef const uint8_t *start
+        if not 0 <= first <= self.length:
+            raise ValueError(f"no record {first} in {self.length}")
+        if first == self.length:
+            return 0, 0
+        if limit > MAX_SECTION:
+            limit = MAX_SECTION
+        base = self.timestamp_at(first)
+        with nogil:
+            for index in range(first, self.length):
+                if index - first == INT32_MAX:
+                    break
+                stamp = self.timestamp_at(index)
+                # Only the largest timestamp of all, after a first record without one, has no delta.
+                if stamp < -1 or (base == -1 and stamp == INT64_MAX):
+                    refusal = BAD_TIMESTAMP
+                    break
+                key_length = -1 if self.keys is None else span(self.keys, index, &start)
+                value_length = span(self.values, index, &start)
+                if key_length < -1 or value_length < -1:
+                    refusal = BAD_OFFSETS
+                    break
+                headers_length = self.headers_size(index)
+                if headers_length < 0:
+                    refusal = headers_length
+                    break
+                size = 1 + varint_size(zigzag(stamp - base)) + varint_size(zigzag(index - first))
+                size += field_size(key_length) + field_size(value_length) + headers_length
+                size += varint_size(zigzag(size))
+                if total + size > limit and count > 0:
+                    break
+                if size > MAX_SECTION:
+                    refusal = TOO_LARGE
+                    break
+                total += size
+                count += 1
+        if refusal:
+            raise self._refuse(refusal, index)
+        return count, total
+
+    def _refuse(self, int64_t refusal, int64_t index):
+        if refusal == BAD_TIMESTAMP:
+            return ValueError(f"record {index}: timestamp {self.timestamp_at(index)} is out of range (-1 means none)")
+        if refusal == BAD_HEADER_KEY:
+            return ValueError(f"record {index}: a header key cannot be null")
+        if refusal == TOO_LARGE:
+            return ValueError(f"record {index}: larger than the {MAX_SECTION} bytes that a batch can carry")
+        return ValueError(f"record {index}: the array's offsets point outside its data")
+
+    def write(self, int64_t first, int64_t count, int64_t size, Py_ssize_t reserve):
+        """A bytearray of `reserve` zero bytes and the section of `count` records from `first`, measured at `size`.
+
+        Returns it with the largest timestamp.
+        """
+        cdef bytearray out
+        cdef uint8_t *position
+        cdef uint8_t *end
+        cdef const uint8_t *key = NULL
+        cdef const uint8_t *value = NULL
+        cdef int64_t index, base, stamp, latest, key_length, value_length, headers_length, body, begin, entry, number
+        cdef int64_t record_size
+        cdef bint exact = True
+        if not (0 <= first and 0 < count <= self.length - first and 0 <= size <= MAX_SECTION and reserve >= 0):
+            raise ValueError(f"no section of {count} records from {first} in {size} bytes")
+        out = PyByteArray_FromStringAndSize(NULL, reserve + size)
+        position = <uint8_t *> PyByteArray_AS_STRING(out)
+        memset(position, 0, reserve)
+        position += reserve
+        end = position + size
+        base = latest = self.timestamp_at(first)
+        with nogil:
+            for index in range(first, first + count):
+                stamp = self.timestamp_at(index)
+                if stamp > latest:
+                    latest = stamp
+                key_length = -1 if self.keys is None else span(self.keys, index, &key)
+                value_length = span(self.values, index, &value)
+                headers_length = self.headers_size(index)
+                if key_length < -1 or value_length < -1 or headers_length < 0:
+                    exact = False
+                    break
+                body = 1 + varint_size(zigzag(stamp - base)) + varint_size(zigzag(index - first))
+                body += field_size(key_length) + field_size(value_length) + headers_length
+                record_size = varint_size(zigzag(body)) + body
+                if record_size > end - position:
+                    exact = False
+                    break
+                position = put_varint(position, zigzag(body))
+                position[0] = 0
+                position = put_varint(position + 1, zigzag(stamp - base))
+                position = put_varint(position, zigzag(index - first))
+                position = put_bytes(position, key, key_length)
+                position = put_bytes(position, value, value_length)
+                if self.headers is None:
+                    position[0] = 0
+                    position += 1
+                    continue
+                number = entries(self.headers, index, &begin)
+                position = put_varint(position, zigzag(number))
+                for entry in range(begin, begin + number):
+                    key_length = span(self.headers.keys, entry, &key)
+                    position = put_bytes(position, key, key_length)
+                    value_length = span(self.headers.values, entry, &value)
+                    position = put_bytes(position, value, value_length)
+        if not exact or position != end:
+            raise ValueError(f"{count} records from {first} do not take {size} bytes")
+        return out, latest
+
+
+# --- decode ---------------------------------------------------------------------------------------------------------
+
+
+cdef struct Cursor:
+    const uint8_t *data
+    int64_t position
+    int64_t end
+    # The first thing found wrong, if any, and the number that goes with it.
+    int fault
+    int64_t detail
+
+
+cdef struct Field:
+    # Where the bytes are, and how many: -1 for null. A section is never longer than 32 bits can say.
+    int32_t start
+    int32_t length
+
+
+cdef struct Record:
+    int64_t timestamp
+    Field key
+    Field value
+    int32_t delta
+    int32_t headers
+    int32_t first_header
+    int32_t end
+
+
+cdef struct Header:
+    Field key
+    Field value
+
+
+cdef inline Cursor cursor_over(Lease lease) noexcept nogil:
+    cdef Cursor cursor
+    cursor.data, cursor.position, cursor.end = <const uint8_t *> lease.view.buf, 0, lease.view.len
+    cursor.fault, cursor.detail = FINE, 0
+    return cursor
+
+
+cdef inline bint fail(Cursor *cursor, int fault, int64_t detail) noexcept nogil:
+    cursor.fault, cursor.detail = fault, detail
+    return False
+
+
+cdef bint get_any(Cursor *cursor, int64_t end, int width, int64_t *out) noexcept nogil:
+    """A number of `width` bits that lies before `end`."""
+    cdef int64_t position = cursor.position
+    cdef uint64_t raw = 0, byte
+    cdef int shift = 0
+    while True:
+        if position >= end:
+            return fail(cursor, TRUNCATED, 0)
+        byte = cursor.data[position]
+        position += 1
+        # The last byte that a number of this width can have has room for its highest bits, and no byte after it.
+        if shift + 7 >= width and byte >> (width - shift):
+            return fail(cursor, OVERLONG_VARINT, 0)
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    cursor.position = position
+    out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
+    return True
+
+
+cdef inline bint get_number(Cursor *cursor, int64_t end, int width, int64_t *out) noexcept nogil:
+    """`get_any`, with a short way for one and two bytes: nearly every number in a record."""
+    cdef int64_t position = cursor.position
+    cdef uint64_t raw, byte
+    if end - position < 2:
+        return get_any(cursor, end, width, out)
+    raw = cursor.data[position]
+    if raw < 0x80:
+        cursor.position = position + 1
+    else:
+        byte = cursor.data[position + 1]
+        if byte >= 0x80:
+            return get_any(cursor, end, width, out)
+        raw = (raw & 0x7F) | byte << 7
+        cursor.position = position + 2
+    out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
+    return True
+
+
+cdef inline bint get_varint(Cursor *cursor, int64_t end, int64_t *out) noexcept nogil:
+    return get_number(cursor, end, 32, out)
+
+
+cdef inline bint get_varlong(Cursor *cursor, int64_t end, int64_t *out) noexcept nogil:
+    return get_number(cursor, end, 64, out)
+
+
+cdef inline bint get_field(Cursor *cursor, int64_t end, Field *field) noexcept nogil:
+    """A length (-1 for null) and as many bytes, all before `end`."""
+    cdef int64_t length
+    if not get_varint(cursor, end, &length):
+        return False
+    if length < -1 or length > end - cursor.position:
+        return fail(cursor, FIELD_LENGTH, length)
+    field.start, field.length = <int32_t> cursor.position, <int32_t> length
+    if length > 0:
+        cursor.position += length
+    return True
+
+
+cdef inline bint get_header(Cursor *cursor, int64_t end, Header *header) noexcept nogil:
+    if not get_field(cursor, end, &header.key):
+        return False
+    if header.key.length < 0:
+        return fail(cursor, NULL_HEADER_KEY, header.key.length)
+    return get_field(cursor, end, &header.value)
+
+
+@cython.final
+cdef class BinarySink:
+    """The buffers of one binary column in the making: validity (none if no null is coming), offsets, bytes."""
+
+    cdef Lease validity_lease, offsets_lease, data_lease
+    cdef uint8_t *validity
+    cdef int32_t *offsets
+    cdef uint8_t *data
+    cdef int64_t rows
+    cdef int64_t used
+    cdef int64_t max_rows
+    cdef int64_t max_used
+
+    def __cinit__(self, validity, offsets, data):
+        self.offsets_lease, self.data_lease = Lease(offsets, True), Lease(data, True)
+        self.rows = self.used = 0
+        self.max_rows = self.offsets_lease.view.len // 4 - 1
+        self.max_used = min(self.data_lease.view.len, INT32_MAX)
+        if self.max_rows < 0 or <size_t> self.offsets_lease.view.buf % 4:
+            raise ValueError("the offsets of n rows take n + 1 aligned 32-bit numbers")
+        self.offsets = <int32_t *> self.offsets_lease.view.buf
+        self.offsets[0] = 0
+        self.data = <uint8_t *> self.data_lease.view.buf
+        self.validity = NULL
+        if validity is not None:
+            self.validity_lease = Lease(validity, True)
+            self.validity = <uint8_t *> self.validity_lease.view.buf
+            if self.validity_lease.view.len * 8 < self.max_rows:
+                raise ValueError("the validity bitmap is shorter than its column")
+            memset(self.validity, 0, self.validity_lease.view.len)
+
+
+cdef inline bint append(
+    BinarySink sink, const uint8_t *data, const char *fields, int64_t count, int64_t stride
+) noexcept nogil:
+    """Adds a row for each of the fields, which lie `stride` bytes apart.
+
+    False if there is no room, which the counting pass rules out unless the input changes underneath.
+    """
+    cdef int64_t row = sink.rows, used = sink.used, max_used = sink.max_used, index
+    cdef uint8_t *validity = sink.validity
+    cdef int32_t *offsets = sink.offsets + row + 1
+    cdef const Field *field
+    if count > sink.max_rows - row:
+        return False
+    for index in range(count):
+        field = <const Field *> (fields + index * stride)
+        if field.length >= 0:
+            if field.length > max_used - used:
+                return False
+            if validity != NULL:
+                validity[(row + index) >> 3] |= <uint8_t> (1 << ((row + index) & 7))
+            if field.length:
+                memcpy(sink.data + used, data + field.start, field.length)
+                used += field.length
+        elif validity == NULL:
+            return False
+        offsets[index] = <int32_t> used
+    sink.rows, sink.used = row + count, used
+    return True
+
+
+cdef inline bint all_rows(BinarySink sink) noexcept nogil:
+    return sink is None or sink.rows == sink.max_rows
+
+
+@cython.final
+cdef class ColumnSink:
+    """The columns being filled, None for those nobody asked for. Sections append to it one after the other."""
+
+    cdef BinarySink keys
+    cdef BinarySink values
+    cdef BinarySink header_keys
+    cdef BinarySink header_values
+    cdef Lease offsets_lease, timestamps_lease, types_lease, header_offsets_lease
+    cdef int64_t *offsets
+    cdef int64_t *timestamps
+    cdef int32_t *types
+    cdef int32_t *header_offsets
+    cdef readonly int64_t rows
+    cdef int64_t max_rows
+
+    def __cinit__(
+        self, int64_t rows, BinarySink keys, BinarySink values, offsets, timestamps, timestamp_types,
+        header_offsets, BinarySink header_keys, BinarySink header_values,
+    ):
+        self.max_rows, self.rows = rows, 0
+        self.keys, self.values = keys, values
+        self.header_keys, self.header_values = header_keys, header_values
+        self.offsets = self.timestamps = NULL
+        self.types = self.header_offsets = NULL
+        if offsets is not None:
+            self.offsets_lease = self._column(offsets, 8, rows)
+            self.offsets = <int64_t *> self.offsets_lease.view.buf
+        if timestamps is not None:
+            self.timestamps_lease = self._column(timestamps, 8, rows)
+            self.timestamps = <int64_t *> self.timestamps_lease.view.buf
+        if timestamp_types is not None:
+            self.types_lease = self._column(timestamp_types, 4, rows)
+            self.types = <int32_t *> self.types_lease.view.buf
+        if header_offsets is not None:
+            if header_keys is None or header_values is None:
+                raise ValueError("header lists need their keys and values")
+            self.header_offsets_lease = self._column(header_offsets, 4, rows + 1)
+            self.header_offsets = <int32_t *> self.header_offsets_lease.view.buf
+            self.header_offsets[0] = 0
+
+    def is_full(self):
+        """Whether all rows are there that there was to be room for."""
+        return (
+            self.rows == self.max_rows and all_rows(self.keys) and all_rows(self.values)
+            and all_rows(self.header_keys) and all_rows(self.header_values)
+        )
+
+    def _column(self, buffer, int64_t width, int64_t rows):
+        held = Lease(buffer, True)
+        if held.view.len < rows * width or <size_t> held.view.buf % <size_t> width:
+            raise ValueError(f"no room for {rows} aligned numbers of {width} bytes")
+        return held
+
+
+@cython.final
+cdef class Section:
+    """One decompressed records section, checked from end to end, with the sizes its columns will take.
+
+    `append_timestamp` is the batch's log-append time, which replaces the timestamps of all its records, or None.
+    Records before `start_offset` are checked but neither counted nor filled. Timestamps come out times `scale`.
+
+    Where the fields of each record lie is kept for `fill`, which then need not parse anything but headers. It also
+    makes `fill` safe on a buffer that somebody else can write: what it follows has been checked, and cannot change.
+    """
+
+    cdef Lease held
+    cdef Record *places
+    cdef int64_t count
+    cdef int64_t base_offset
+    cdef int64_t last_offset_delta
+    cdef int64_t base_timestamp
+    cdef int64_t append_timestamp
+    cdef bint has_append_timestamp
+    cdef int64_t start_delta
+    cdef int64_t scale
+    cdef int64_t max_timestamp
+    cdef readonly int64_t records
+    cdef readonly int64_t null_keys
+    cdef readonly int64_t key_bytes
+    cdef readonly int64_t null_values
+    cdef readonly int64_t value_bytes
+    cdef readonly int64_t headers
+    cdef readonly int64_t header_key_bytes
+    cdef readonly int64_t null_header_values
+    cdef readonly int64_t header_value_bytes
+
+    def __cinit__(
+        self, data, int64_t count, int64_t base_offset, int64_t last_offset_delta, int64_t base_timestamp,
+        append_timestamp, int64_t start_offset, int64_t scale,
+    ):
+        if scale < 1:
+            raise ValueError(f"a timestamp unit of 1/{scale} ms is none")
+        self.held = Lease(data)
+        self.count, self.base_offset, self.base_timestamp = count, base_offset, base_timestamp
+        # No offset goes beyond 64 bits, whatever the batch header says its last one is.
+        self.last_offset_delta = last_offset_delta
+        if base_offset > 0:
+            self.last_offset_delta = min(last_offset_delta, INT64_MAX - base_offset)
+        self.has_append_timestamp = append_timestamp is not None
+        self.append_timestamp = 0 if append_timestamp is None else append_timestamp
+        if start_offset <= base_offset:
+            self.start_delta = 0
+        elif base_offset < 0 and start_offset > INT64_MAX + base_offset:
+            self.start_delta = INT64_MAX
+        else:
+            self.start_delta = start_offset - base_offset
+        self.scale, self.max_timestamp = scale, INT64_MAX // scale
+        if self.held.view.len > INT32_MAX:
+            raise ValueError(f"a records section of {self.held.view.len} bytes is longer than a batch can be")
+        if count < 0 or count > self.held.view.len // MIN_RECORD:
+            raise section_error(RECORD_COUNT, base_offset, count, 0, self.held.view.len)
+        # One more than there are records: the scan writes a record before it knows whether it is kept.
+        self.places = <Record *> PyMem_RawMalloc((count + 1) * sizeof(Record))
+        if self.places == NULL:
+            raise MemoryError
+        self._scan()
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.places)
+
+    cdef inline bint record(self, Cursor *cursor, int64_t before, Record *record) noexcept nogil:
+        """Everything of a record up to its headers; the position is left at the first of them.
+
+        `before` is the offset delta of the record in front, which this one has to exceed.
+        """
+        cdef int64_t length, timestamp, delta, headers, end
+        if not get_varint(cursor, cursor.end, &length):
+            return False
+        if length < MIN_RECORD - 1 or length > cursor.end - cursor.position:
+            return fail(cursor, RECORD_LENGTH, length)
+        end = cursor.position + length
+        # The attributes byte has no use so far; readers skip it, whatever it says.
+        cursor.position += 1
+        if (
+            not get_varlong(cursor, end, &timestamp)
+            or not get_varint(cursor, end, &delta)
+            or not get_field(cursor, end, &record.key)
+            or not get_field(cursor, end, &record.value)
+            or not get_varint(cursor, end, &headers)
+        ):
+            return False
+        if headers < 0 or headers > (end - cursor.position) // MIN_HEADER:
+            return fail(cursor, HEADER_COUNT, headers)
+        if self.has_append_timestamp:
+            timestamp = self.append_timestamp
+        elif timestamp > 0 and self.base_timestamp > INT64_MAX - timestamp:
+            return fail(cursor, TIMESTAMP_RANGE, 0)
+        elif timestamp < 0 and self.base_timestamp < INT64_MIN - timestamp:
+            return fail(cursor, TIMESTAMP_RANGE, 0)
+        else:
+            timestamp += self.base_timestamp
+        if self.scale != 1:
+            if timestamp > self.max_timestamp or timestamp < -self.max_timestamp:
+                return fail(cursor, TIMESTAMP_UNIT, timestamp)
+            timestamp *= self.scale
+        if delta <= before or delta > self.last_offset_delta:
+            return fail(cursor, OFFSET_RANGE, delta)
+        record.timestamp, record.delta, record.headers = timestamp, <int32_t> delta, <int32_t> headers
+        record.first_header, record.end = <int32_t> cursor.position, <int32_t> end
+        return True
+
+    cdef int _scan(self) except -1:
+        cdef Cursor cursor = cursor_over(self.held)
+        cdef Record *record = self.places
+        cdef Header header
+        cdef int64_t index = 0, start = 0, before = -1, ordinal
+        cdef int64_t null_keys = 0, key_bytes = 0, null_values = 0, value_bytes = 0
+        cdef int64_t headers = 0, header_key_bytes = 0, null_header_values = 0, header_value_bytes = 0
+        cdef bint kept
+        with nogil:
+            while index < self.count:
+                start = cursor.position
+                if not self.record(&cursor, before, record):
+                    break
+                before = record.delta
+                kept = record.delta >= self.start_delta
+                for ordinal in range(record.headers):
+                    if not get_header(&cursor, record.end, &header):
+                        break
+                    if kept:
+                        header_key_bytes += header.key.length
+                        if header.value.length < 0:
+                            null_header_values += 1
+                        else:
+                            header_value_bytes += header.value.length
+                if cursor.fault:
+                    break
+                if cursor.position != record.end:
+                    fail(&cursor, RECORD_SIZE, record.end - cursor.position)
+                    break
+                index += 1
+                if not kept:
+                    continue
+                if record.key.length < 0:
+                    null_keys += 1
+                else:
+                    key_bytes += record.key.length
+                if record.value.length < 0:
+                    null_values += 1
+                else:
+                    value_bytes += record.value.length
+                headers += record.headers
+                record += 1
+            if not cursor.fault and cursor.position != cursor.end:
+                index = max(index - 1, 0)
+                fail(&cursor, TRAILING_BYTES, cursor.end - cursor.position)
+        if cursor.fault:
+            raise section_error(cursor.fault, self.base_offset, index, start, cursor.detail)
+        self.records = record - self.places
+        self.null_keys, self.key_bytes = null_keys, key_bytes
+        self.null_values, self.value_bytes = null_values, value_bytes
+        self.headers, self.header_key_bytes = headers, header_key_bytes
+        self.null_header_values, self.header_value_bytes = null_header_values, header_value_bytes
+        return 0
+
+    def fill(self, ColumnSink sink not None):
+        """Appends the records to the columns of `sink`, one column after the other."""
+        cdef const uint8_t *data = <const uint8_t *> self.held.view.buf
+        cdef const Record *places = self.places
+        cdef BinarySink keys = sink.keys, values = sink.values
+        cdef int64_t index, row = sink.rows, records = self.records, stride = sizeof(Record)
+        cdef int32_t timestamp_type = 1 if self.has_append_timestamp else 0
+        cdef bint room = records <= sink.max_rows - row
+        with nogil:
+            if room and sink.offsets != NULL:
+                for index in range(records):
+                    sink.offsets[row + index] = self.base_offset + places[index].delta
+            if room and sink.timestamps != NULL:
+                for index in range(records):
+                    sink.timestamps[row + index] = places[index].timestamp
+            if room and sink.types != NULL:
+                for index in range(records):
+                    sink.types[row + index] = timestamp_type
+            if room and keys is not None:
+                room = append(keys, data, <const char *> &places.key, records, stride)
+            if room and values is not None:
+                room = append(values, data, <const char *> &places.value, records, stride)
+        if room and sink.header_offsets != NULL:
+            room = self._fill_headers(sink)
+        if not room:
+            raise section_error(CHANGED, self.base_offset, records, self.held.view.len, 0)
+        sink.rows = row + records
+
+    cdef bint _fill_headers(self, ColumnSink sink):
+        cdef Cursor cursor = cursor_over(self.held)
+        cdef BinarySink keys = sink.header_keys, values = sink.header_values
+        cdef int32_t *ends = sink.header_offsets + sink.rows + 1
+        cdef const Record *record
+        cdef Header header
+        cdef int64_t index, ordinal
+        cdef bint room = True
+        with nogil:
+            for index in range(self.records):
+                record = self.places + index
+                cursor.position = record.first_header
+                for ordinal in range(record.headers):
+                    room = (
+                        get_header(&cursor, record.end, &header)
+                        and append(keys, cursor.data, <const char *> &header.key, 1, 0)
+                        and append(values, cursor.data, <const char *> &header.value, 1, 0)
+                    )
+                    if not room:
+                        break
+                if not room:
+                    break
+                ends[index] = <int32_t> keys.rows
+        return room

@@ -1,0 +1,399 @@
+"""The record batch: the unit in which records are produced, stored, replicated and fetched.
+
+A batch is a header of 61 bytes and a *records section* behind it, which is compressed as a whole or not at all::
+
+     0  base offset            int64   offset of the first record      \\  the broker writes these two when it
+     8  batch length           int32   bytes after this field           |  appends; they are outside the
+    12  partition leader epoch int32   epoch of the appending leader   /   checksum, so nothing else changes
+    16  magic                  int8    2
+    17  crc                    uint32  CRC-32C of everything that follows
+    21  attributes             int16   compression (0-2), timestamp type (3), transactional (4), control (5),
+                                       delete horizon (6)
+    23  last offset delta      int32   last offset - base offset
+    27  base timestamp         int64   what the records' timestamp deltas count from (or the delete horizon)
+    35  max timestamp          int64   the largest one; for append time, the one that all records have
+    43  producer id            int64   \\
+    51  producer epoch         int16    |  who wrote it, for idempotence and transactions; -1 if nobody in particular
+    53  base sequence          int32   /
+    57  record count           int32
+
+This layout is what lets a broker move batches without looking at records: a producer leaves the base offset at 0, the
+leader patches it in, and consumers compute each record's offset from it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final
+
+from barnabas.common.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
+from barnabas.records.checksum import crc32c
+
+MAGIC: Final = 2
+"""The format of this module. 0 and 1 are message sets from before Kafka 0.11, which are refused."""
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = 61
+LOG_OVERHEAD: Final = 12
+"""Base offset and batch length: what the batch length does not count."""
+MAX_RECORD_OVERHEAD: Final = 21
+"""A record without key, value and headers, at its longest."""
+
+LENGTH_OFFSET: Final = 8
+PARTITION_LEADER_EPOCH_OFFSET: Final = 12
+MAGIC_OFFSET: Final = 16
+CRC_OFFSET: Final = 17
+ATTRIBUTES_OFFSET: Final = 21
+MAX_TIMESTAMP_OFFSET: Final = 35
+
+COMPRESSION_MASK: Final = 0x07
+TIMESTAMP_TYPE_MASK: Final = 0x08
+TRANSACTIONAL_MASK: Final = 0x10
+CONTROL_MASK: Final = 0x20
+DELETE_HORIZON_MASK: Final = 0x40
+
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_PARTITION_LEADER_EPOCH: Final = -1
+
+_MAX_INT32: Final = 2**31 - 1
+# The smallest message of the oldest format, less LOG_OVERHEAD: checked before the magic is known.
+_SMALLEST_LENGTH: Final = 14
+
+_INT64: Final = struct.Struct(">q")
+_INT32: Final = struct.Struct(">i")
+_UINT32: Final = struct.Struct(">I")
+_INT16: Final = struct.Struct(">h")
+
+
+class CompressionType(IntEnum):
+    """How a records section is compressed. `codec_name` is what configuration files call it."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def codec_name(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def for_name(cls, name: str) -> CompressionType:
+        for member in cls:
+            if member.codec_name == name:
+                return member
+        raise ValueError(f"unknown compression type {name!r}: expected one of {', '.join(m.codec_name for m in cls)}")
+
+
+class TimestampType(IntEnum):
+    """Whose clock a batch's timestamps come from: the producer's, or the broker's at the moment of the append."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+    @property
+    def kafka_name(self) -> str:
+        return "CreateTime" if self is TimestampType.CREATE_TIME else "LogAppendTime"
+
+    @classmethod
+    def for_name(cls, name: str) -> TimestampType:
+        for member in cls:
+            if member.kafka_name == name:
+                return member
+        raise ValueError(f"unknown timestamp type {name!r}: expected CreateTime or LogAppendTime")
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """Sequence numbers count through 31 bits and then start again at 0 (they are never negative)."""
+    return (sequence + increment) & _MAX_INT32
+
+
+def decrement_sequence(sequence: int, decrement: int) -> int:
+    return (sequence - decrement) & _MAX_INT32
+
+
+class RecordBatch:
+    """A view of one batch in a buffer: header fields as attributes, records untouched, nothing copied.
+
+    The header is unpacked once, in one step, when the view is made. That checks only what is needed to be sure of the
+    batch's boundaries (its length, and that the magic is 2); `validation` has the rest. On a writable buffer, the
+    fields that a broker fills in can be patched in place::
+
+        batch = RecordBatch(request_buffer, offset=108)
+        batch.set_base_offset(next_offset)
+        batch.set_partition_leader_epoch(epoch)
+        log.write(batch.view)
+
+    """
+
+    __slots__ = ("_header", "view")
+
+    view: memoryview
+    """The bytes of the batch, header included."""
+
+    def __init__(self, buffer: bytes | bytearray | memoryview, offset: int = 0) -> None:
+        whole = memoryview(buffer)
+        size = _batch_size(whole, offset)
+        if size is None:
+            raise _cut_off(whole, offset)
+        self.view = whole[offset : offset + size]
+        self._header: tuple[int, ...] = HEADER.unpack_from(whole, offset)
+
+    @classmethod
+    def _at(cls, whole: memoryview, offset: int, size: int) -> RecordBatch:
+        """A batch whose size has been worked out already."""
+        batch = cls.__new__(cls)
+        batch.view = whole[offset : offset + size]
+        batch._header = HEADER.unpack_from(whole, offset)
+        return batch
+
+    @property
+    def base_offset(self) -> int:
+        return self._header[0]
+
+    @property
+    def batch_length(self) -> int:
+        """The length as it stands in the header: without base offset and itself."""
+        return self._header[1]
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self._header[1] + LOG_OVERHEAD
+
+    @property
+    def partition_leader_epoch(self) -> int:
+        return self._header[2]
+
+    @property
+    def magic(self) -> int:
+        return self._header[3]
+
+    @property
+    def crc(self) -> int:
+        """The checksum that the header states."""
+        return self._header[4]
+
+    @property
+    def attributes(self) -> int:
+        return self._header[5]
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self._header[6]
+
+    @property
+    def base_timestamp(self) -> int:
+        return self._header[7]
+
+    @property
+    def max_timestamp(self) -> int:
+        return self._header[8]
+
+    @property
+    def producer_id(self) -> int:
+        return self._header[9]
+
+    @property
+    def producer_epoch(self) -> int:
+        return self._header[10]
+
+    @property
+    def base_sequence(self) -> int:
+        return self._header[11]
+
+    @property
+    def record_count(self) -> int:
+        return self._header[12]
+
+    @property
+    def compression_type(self) -> CompressionType:
+        identifier = self._header[5] & COMPRESSION_MASK
+        if identifier > CompressionType.ZSTD:
+            raise UnsupportedCompressionTypeError(f"unknown compression type {identifier} in {self._where()}")
+        return CompressionType(identifier)
+
+    @property
+    def is_compressed(self) -> bool:
+        return self._header[5] & COMPRESSION_MASK != 0
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType.LOG_APPEND_TIME if self._header[5] & TIMESTAMP_TYPE_MASK else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return self._header[5] & TRANSACTIONAL_MASK != 0
+
+    @property
+    def is_control_batch(self) -> bool:
+        return self._header[5] & CONTROL_MASK != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may drop the tombstones and markers in this batch; None if that was not decided yet.
+
+        The cleaner keeps it in the base timestamp, which the first record does not need: its delta makes up for it.
+        """
+        return self._header[7] if self._header[5] & DELETE_HORIZON_MASK else None
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self._header[9] > NO_PRODUCER_ID
+
+    @property
+    def last_offset(self) -> int:
+        return self._header[0] + self._header[6]
+
+    @property
+    def next_offset(self) -> int:
+        return self._header[0] + self._header[6] + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record; -1 for a batch without sequence numbers."""
+        base = self._header[11]
+        return NO_SEQUENCE if base == NO_SEQUENCE else increment_sequence(base, self._header[6])
+
+    @property
+    def records_view(self) -> memoryview:
+        """The records section as it stands in the batch: compressed, if the batch is."""
+        return self.view[HEADER_SIZE:]
+
+    def compute_crc(self) -> int:
+        """The checksum that the header should state."""
+        return crc32c(self.view[ATTRIBUTES_OFFSET:])
+
+    def is_valid(self) -> bool:
+        """Whether the checksum is right."""
+        return self.compute_crc() == self._header[4]
+
+    def ensure_valid(self) -> None:
+        """Raises `CorruptRecordError` unless the checksum is right."""
+        computed = self.compute_crc()
+        if computed != self._header[4]:
+            raise CorruptRecordError(
+                f"{self._where()} is corrupt: its checksum is {computed:#010x}, but the header says {self.crc:#010x}"
+            )
+
+    def set_base_offset(self, offset: int) -> None:
+        """Moves the batch to `offset`. The checksum does not cover it."""
+        _INT64.pack_into(self.view, 0, offset)
+        self._header = (offset, *self._header[1:])
+
+    def set_last_offset(self, offset: int) -> None:
+        """Moves the batch so that its last record gets `offset`."""
+        self.set_base_offset(offset - self._header[6])
+
+    def set_partition_leader_epoch(self, epoch: int) -> None:
+        """Says which leader epoch appended the batch. The checksum does not cover it."""
+        _INT32.pack_into(self.view, PARTITION_LEADER_EPOCH_OFFSET, epoch)
+        self._header = (*self._header[:2], epoch, *self._header[3:])
+
+    def set_max_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> None:
+        """Sets timestamp type and largest timestamp: for append time, this gives all records their timestamp at once.
+
+        Both fields are covered by the checksum, which is computed again. Where nothing changes, nothing is written.
+        """
+        attributes = self._header[5] & ~TIMESTAMP_TYPE_MASK
+        if timestamp_type is TimestampType.LOG_APPEND_TIME:
+            attributes |= TIMESTAMP_TYPE_MASK
+        if attributes == self._header[5] and timestamp == self._header[8]:
+            return
+        _INT16.pack_into(self.view, ATTRIBUTES_OFFSET, attributes)
+        _INT64.pack_into(self.view, MAX_TIMESTAMP_OFFSET, timestamp)
+        _UINT32.pack_into(self.view, CRC_OFFSET, self.compute_crc())
+        self._header = HEADER.unpack_from(self.view)
+
+    def _where(self) -> str:
+        return f"the record batch at offset {self._header[0]}"
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def __eq__(self, other: object) -> bool:
+        return self.view == other.view if isinstance(other, RecordBatch) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # a view of bytes that may be patched
+
+    def __repr__(self) -> str:
+        identifier = self.attributes & COMPRESSION_MASK
+        codec = (
+            CompressionType(identifier).codec_name if identifier <= CompressionType.ZSTD else f"unknown {identifier}"
+        )
+        flags = ", ".join(
+            name
+            for name, is_set in (
+                ("transactional", self.is_transactional),
+                ("control", self.is_control_batch),
+                (f"delete_horizon_ms={self.delete_horizon_ms}", self.delete_horizon_ms is not None),
+            )
+            if is_set
+        )
+        producer = (
+            f", producer={self.producer_id}:{self.producer_epoch}, sequences={self.base_sequence}..{self.last_sequence}"
+            if self.has_producer_id
+            else ""
+        )
+        return (
+            f"RecordBatch(offsets={self.base_offset}..{self.last_offset}, records={self.record_count}, "
+            f"size={self.size_in_bytes}, epoch={self.partition_leader_epoch}, compression={codec}, "
+            f"{self.timestamp_type.kafka_name}={self.max_timestamp}{producer}{', ' * bool(flags)}{flags})"
+        )
+
+
+def iter_batches(
+    buffer: bytes | bytearray | memoryview, *, allow_partial: bool = False, offset: int = 0
+) -> Iterator[RecordBatch]:
+    """The batches of a buffer, one after the other.
+
+    A broker cuts what it sends to a consumer at a number of bytes, in the middle of a batch if need be. The consumer
+    passes `allow_partial` and gets the batches that are whole. Without it, a batch that is cut off at the end raises
+    `CorruptRecordError`, as it should in a produce request.
+    """
+    whole = memoryview(buffer)
+    while offset < len(whole):
+        size = _batch_size(whole, offset)
+        if size is None:
+            if allow_partial:
+                return
+            raise _cut_off(whole, offset)
+        yield RecordBatch._at(whole, offset, size)
+        offset += size
+
+
+def _cut_off(whole: memoryview, offset: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"the record batch at byte {offset} is cut off: only {len(whole) - offset} bytes of it are there"
+    )
+
+
+def _batch_size(whole: memoryview, offset: int) -> int | None:
+    """The size of the batch at `offset`, header included; None where the buffer ends before the batch does."""
+    remaining = len(whole) - offset
+    if remaining < LOG_OVERHEAD:
+        return None
+    (length,) = _INT32.unpack_from(whole, offset + LENGTH_OFFSET)
+    # Damage is told from truncation as early as possible: a wrong length would have consumers wait for ever for more.
+    if length < _SMALLEST_LENGTH:
+        raise CorruptRecordError(f"the record batch at byte {offset} has an impossible length of {length} bytes")
+    if remaining <= MAGIC_OFFSET:
+        return None
+    magic = whole[offset + MAGIC_OFFSET]
+    if magic != MAGIC:
+        if magic < MAGIC:
+            raise InvalidRecordError(
+                f"the record batch at byte {offset} has message format {magic}; only {MAGIC} is supported"
+            )
+        raise CorruptRecordError(f"the record batch at byte {offset} has the unknown magic {magic}")
+    size: int = length + LOG_OVERHEAD
+    if size < HEADER_SIZE:
+        raise CorruptRecordError(
+            f"the record batch at byte {offset} has {size} bytes, which is less than its header of {HEADER_SIZE}"
+        )
+    return size if size <= remaining else None

@@ -1,0 +1,288 @@
+"""Builds record batches: what a producer fills, and what the broker writes of its own."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from barnabas.records.accelerator import RecordAppender, size_of_payload
+from barnabas.records.batch import (
+    ATTRIBUTES_OFFSET,
+    CONTROL_MASK,
+    CRC_OFFSET,
+    DELETE_HORIZON_MASK,
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_RECORD_OVERHEAD,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    CompressionType,
+    TimestampType,
+)
+from barnabas.records.checksum import crc32c
+from barnabas.records.compression import check_level, compress
+from barnabas.records.varint import size_of_varint, size_of_varlong
+
+if TYPE_CHECKING:
+    from barnabas.records._pure import BytesLike, Headers
+
+COMPRESSION_RATE_ESTIMATION_FACTOR: Final = 1.05
+"""Estimates of compressed size are made larger by this: better a batch a little short of full than one too large."""
+
+_MAX_INT32: Final = 2**31 - 1
+_UINT32: Final = struct.Struct(">I")
+
+
+class RecordBatchBuilder(RecordAppender):
+    """One batch under construction.
+
+    Records are appended one by one, which is all that happens per record: an encoder, compiled where possible, writes
+    them behind the place where the header will be. Everything else happens once, in `close`: compress,
+    fill in the header, compute the checksum::
+
+        builder = RecordBatchBuilder(compression=CompressionType.ZSTD, max_size=16384)
+        while builder.try_append(now_ms, key, value, headers) is not None:
+            ...
+        builder.set_producer_state(producer_id, epoch, sequence)
+        request_bytes = builder.close()
+
+    **When is it full?** `max_size` is for the finished batch, and how well the records will compress is not known
+    until then. The producer remembers how its batches of a topic compressed and sets `estimated_compression_ratio`; the
+    builder adds five per cent and compares. So batches of well-compressing records take in more of them. The first
+    record is always accepted, whatever its size.
+
+    **Gaps.** `append` gives out consecutive offsets. Compaction removes records, and rebuilds what is left with
+    `append_with_offset`; `override_last_offset` keeps the batch's offset range although its last record is gone.
+
+    Inherited: `append`, `try_append`, `has_room_for`, `close_for_appends`, and what they keep count of.
+    """
+
+    __slots__ = (
+        "_built",
+        "_estimated_compression_ratio",
+        "_last_offset_delta_override",
+        "base_offset",
+        "base_sequence",
+        "compression",
+        "compression_ratio",
+        "delete_horizon_ms",
+        "is_control",
+        "is_transactional",
+        "level",
+        "log_append_time",
+        "partition_leader_epoch",
+        "producer_epoch",
+        "producer_id",
+        "timestamp_type",
+    )
+
+    def __init__(
+        self,
+        *,
+        base_offset: int = 0,
+        compression: CompressionType = CompressionType.NONE,
+        level: int | None = None,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        log_append_time: int = NO_TIMESTAMP,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        is_transactional: bool = False,
+        is_control: bool = False,
+        partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+        delete_horizon_ms: int | None = None,
+        base_timestamp: int | None = None,
+        max_size: int = _MAX_INT32,
+    ) -> None:
+        if delete_horizon_ms is not None:
+            if base_timestamp not in {None, delete_horizon_ms}:
+                raise ValueError("a batch with a delete horizon keeps it as its base timestamp: only one can be given")
+            if delete_horizon_ms < 0:
+                raise ValueError(f"invalid delete horizon {delete_horizon_ms}")
+            base_timestamp = delete_horizon_ms
+        factor = 1.0 if compression is CompressionType.NONE else COMPRESSION_RATE_ESTIMATION_FACTOR
+        super().__init__(base_timestamp, max_size, factor)
+        self.base_offset = base_offset
+        self.compression = compression
+        self.level = check_level(compression, level)
+        self.timestamp_type = timestamp_type
+        self.log_append_time = log_append_time
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.is_transactional = is_transactional
+        self.is_control = is_control
+        self.partition_leader_epoch = partition_leader_epoch
+        self.delete_horizon_ms = delete_horizon_ms
+        self.compression_ratio = 1.0
+        """Compressed by uncompressed size of the records, known once the batch is closed."""
+        self._estimated_compression_ratio = 1.0
+        self._last_offset_delta_override: int | None = None
+        self._built: bytearray | None = None
+
+    @property
+    def estimated_compression_ratio(self) -> float:
+        """What `compression_ratio` is expected to become."""
+        return self._estimated_compression_ratio
+
+    @estimated_compression_ratio.setter
+    def estimated_compression_ratio(self, ratio: float) -> None:
+        self._estimated_compression_ratio = ratio
+        if self.compression is not CompressionType.NONE:
+            self.size_factor = ratio * COMPRESSION_RATE_ESTIMATION_FACTOR
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The size of the batch: exact if it is closed or not compressed, and an estimate otherwise."""
+        return self.estimated_size if self._built is None else len(self._built)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no record at all would fit, however small."""
+        return not self.is_open or (self.record_count > 0 and self.max_size <= self.estimated_size)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._built is not None
+
+    @property
+    def last_offset(self) -> int:
+        """The offset that the batch ends with."""
+        return self.base_offset + self._last_delta()
+
+    def append_with_offset(
+        self,
+        offset: int,
+        timestamp_ms: int,
+        key: BytesLike | None,
+        value: BytesLike | None,
+        headers: Headers = (),
+    ) -> int:
+        """Adds a record with an offset of its own, larger than the one before; returns its offset delta."""
+        return self.append_with_delta(offset - self.base_offset, timestamp_ms, key, value, headers)
+
+    def set_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False
+    ) -> None:
+        """Says who the batch is from. Only before `close`: a batch that may have been sent keeps its sequence numbers,
+        or the broker could not recognise it when it is sent again."""
+        if self._built is not None:
+            raise RuntimeError("the producer state of a closed batch must not change")
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.is_transactional = is_transactional
+
+    def override_last_offset(self, offset: int) -> None:
+        """Has the batch end at `offset`, although its last record does not."""
+        if self._built is not None:
+            raise RuntimeError("the last offset of a closed batch cannot change")
+        delta = offset - self.base_offset
+        if not self.last_offset_delta <= delta <= _MAX_INT32:
+            raise ValueError(f"last offset {offset} is not at or after that of the last record, within 31 bits")
+        self._last_offset_delta_override = delta
+
+    def close(self) -> bytearray:
+        """The finished batch. Calling it again returns the same one.
+
+        A batch without records is empty bytes, unless its offset range was set: then it is a header, which is what
+        compaction leaves of a batch that it must not forget (it may carry a producer's last sequence number).
+        """
+        if self._built is not None:
+            return self._built
+        self._check_producer_state()
+        last_delta = self._last_delta()
+        if last_delta < 0:
+            self.close_for_appends()
+            self._built = bytearray()
+            return self._built
+        records_size = self.records_size
+        buffer = self.take(HEADER_SIZE)
+        compression = self.compression if records_size else CompressionType.NONE
+        if compression is not CompressionType.NONE:
+            view = memoryview(buffer)[HEADER_SIZE:]
+            compressed = compress(compression, view, self.level)
+            view.release()
+            buffer[HEADER_SIZE:] = compressed
+            self.compression_ratio = len(compressed) / records_size
+        attributes = (
+            compression
+            | (TIMESTAMP_TYPE_MASK if self.timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
+            | (TRANSACTIONAL_MASK if self.is_transactional else 0)
+            | (CONTROL_MASK if self.is_control else 0)
+            | (DELETE_HORIZON_MASK if self.delete_horizon_ms is not None else 0)
+        )
+        HEADER.pack_into(
+            buffer,
+            0,
+            self.base_offset,
+            len(buffer) - LOG_OVERHEAD,
+            self.partition_leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            last_delta,
+            self.base_timestamp,
+            self._max_timestamp(),
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        )
+        with memoryview(buffer) as view:
+            _UINT32.pack_into(buffer, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
+        self._built = buffer
+        return buffer
+
+    def _last_delta(self) -> int:
+        override = self._last_offset_delta_override
+        return self.last_offset_delta if override is None else max(override, self.last_offset_delta)
+
+    def _max_timestamp(self) -> int:
+        if self.timestamp_type is TimestampType.LOG_APPEND_TIME and self.log_append_time != NO_TIMESTAMP:
+            return self.log_append_time
+        return self.max_timestamp
+
+    def _check_producer_state(self) -> None:
+        if self.producer_id == NO_PRODUCER_ID:
+            if self.is_transactional:
+                raise ValueError("a transactional batch needs a producer id")
+        elif self.producer_epoch < 0:
+            raise ValueError(f"producer {self.producer_id} has the invalid epoch {self.producer_epoch}")
+        elif self.base_sequence < 0 and not self.is_control:
+            raise ValueError(f"producer {self.producer_id} has the invalid sequence number {self.base_sequence}")
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "open" if self.is_open else "closed for appends"
+        return (
+            f"RecordBatchBuilder({state}, offsets={self.base_offset}..{self.last_offset}, records={self.record_count}, "
+            f"size={self.size_in_bytes}, compression={self.compression.codec_name})"
+        )
+
+
+def estimate_size_in_bytes_upper_bound(
+    key: BytesLike | None,
+    value: BytesLike | None,
+    headers: Headers = (),
+) -> int:
+    """The largest size that a batch with just this record can have, before compression: what a producer reserves."""
+    return HEADER_SIZE + MAX_RECORD_OVERHEAD + size_of_payload(key, value, headers)
+
+
+def record_size_in_bytes(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: BytesLike | None,
+    value: BytesLike | None,
+    headers: Headers = (),
+) -> int:
+    """What a record takes up in the records section, before compression."""
+    body = 1 + size_of_varint(offset_delta) + size_of_varlong(timestamp_delta) + size_of_payload(key, value, headers)
+    return body + size_of_varint(body)

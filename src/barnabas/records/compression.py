@@ -1,0 +1,218 @@
+"""The four codecs of record batches, each in the framing that Kafka's clients expect, and never without a bound.
+
+=======  =======================================================  ==========================  =======
+codec    framing                                                  levels                      default
+=======  =======================================================  ==========================  =======
+gzip     RFC 1952; several members are read as one                1 .. 9                      -1 (6)
+snappy   xerial: a header, then blocks of 32 KiB with lengths     none
+lz4      LZ4 frame, see `lz4_frame`                               1 .. 17                     9
+zstd     RFC 8878, see `zstd_frame`                               -131072 .. 22               3
+=======  =======================================================  ==========================  =======
+
+A compressed batch is a promise about memory made by whoever sent it. A few hundred bytes can stand for gigabytes; so
+`decompress` is told how much may come out, works out a bound from the framing before it allocates, and never gets
+further than that. Whatever is wrong with the data, it raises a `CorruptRecordError` that starts with the codec's name.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final
+
+import cramjam
+
+from barnabas.common.errors import CorruptRecordError
+from barnabas.records import lz4_frame
+from barnabas.records.batch import CompressionType
+from barnabas.records.zstd_frame import FrameScan
+
+DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 128 * 1024 * 1024
+"""What a batch may decompress to where nobody said otherwise: a hundred times the largest batch of a default broker."""
+
+_LEVELS: Final = {
+    CompressionType.GZIP: (1, zlib.Z_BEST_COMPRESSION),
+    CompressionType.LZ4: (1, lz4_frame.MAX_LEVEL),
+    CompressionType.ZSTD: (-131072, 22),
+}
+_DEFAULT_LEVELS: Final = {
+    CompressionType.GZIP: zlib.Z_DEFAULT_COMPRESSION,
+    CompressionType.LZ4: lz4_frame.DEFAULT_LEVEL,
+    CompressionType.ZSTD: 3,
+}
+
+# zlib's way of asking for a gzip header and trailer around the deflate stream.
+_GZIP_WBITS: Final = 31
+# What the second member of a gzip stream is fed at first.
+_GZIP_STEP: Final = 1024
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_SIZE: Final = 32 * 1024
+# Three bytes of snappy copy 64 bytes at most.
+_SNAPPY_MAX_RATIO: Final = 22
+_INT32: Final = struct.Struct(">i")
+
+
+def default_level(compression: CompressionType) -> int | None:
+    """The level used where none is given; None for a codec that has no levels."""
+    return _DEFAULT_LEVELS.get(compression)
+
+
+def check_level(compression: CompressionType, level: int | None) -> int | None:
+    """`level`, or the default for None; a ValueError that names the range if the codec does not have such a level."""
+    if level is None:
+        return _DEFAULT_LEVELS.get(compression)
+    if compression not in _LEVELS:
+        raise ValueError(f"{compression.codec_name} has no compression levels (level {level} was given)")
+    lowest, highest = _LEVELS[compression]
+    if not lowest <= level <= highest and level != _DEFAULT_LEVELS[compression]:
+        extra = " or -1" if compression is CompressionType.GZIP else ""
+        raise ValueError(f"{compression.codec_name} level {level} is not between {lowest} and {highest}{extra}")
+    return level
+
+
+def compress(
+    compression: CompressionType, data: bytes | bytearray | memoryview, level: int | None = None
+) -> bytes | bytearray | memoryview:
+    """`data` in the framing of `compression`."""
+    level = check_level(compression, level)
+    if compression is CompressionType.NONE:
+        return data
+    if compression is CompressionType.SNAPPY:
+        return _compress_snappy(data)
+    assert level is not None
+    if compression is CompressionType.LZ4:
+        return lz4_frame.compress(data, level)
+    if compression is CompressionType.ZSTD:
+        return memoryview(cramjam.zstd.compress(data, level=level))
+    compressor = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WBITS)
+    return compressor.compress(data) + compressor.flush()
+
+
+def decompress(
+    compression: CompressionType, data: bytes | bytearray | memoryview, max_output: int
+) -> bytes | bytearray | memoryview:
+    """What `compress` made `data` from; a `CorruptRecordError` if that is more than `max_output` bytes."""
+    if compression is CompressionType.NONE:
+        return data
+    if compression is CompressionType.LZ4:
+        return lz4_frame.decompress(data, max_output)
+    if compression is CompressionType.ZSTD:
+        return _decompress_zstd(data, max_output)
+    if compression is CompressionType.SNAPPY:
+        return _decompress_snappy(memoryview(data), max_output)
+    return _decompress_gzip(memoryview(data), max_output)
+
+
+def _too_large(codec: str, max_output: int) -> CorruptRecordError:
+    return CorruptRecordError(f"{codec}: larger than {max_output} bytes when decompressed")
+
+
+def _decompress_zstd(data: bytes | bytearray | memoryview, max_output: int) -> bytearray:
+    scan = FrameScan(data)
+    output = bytearray(min(scan.bound, max_output))
+    try:
+        written = cramjam.zstd.decompress_into(scan.data, output)
+    except cramjam.DecompressionError as error:
+        if scan.bound > max_output:
+            raise CorruptRecordError(
+                f"zstd: the data is damaged, or larger than {max_output} bytes when decompressed: {error}"
+            ) from error
+        raise CorruptRecordError(f"zstd: {error}") from error
+    # The bound can be far above what it came to (a block may stand for 128 KiB), and views may keep this for long.
+    del output[written:]
+    return output
+
+
+def _decompress_gzip(view: memoryview, max_output: int) -> bytes:
+    """Member after member.
+
+    What zlib did not use of its input comes back as a copy. The first member gets everything, because it nearly always
+    is the only one; the others get a little and then twice as much each time, or thousands of tiny members would have
+    the rest copied thousands of times.
+    """
+    outputs: list[bytes] = []
+    room = max_output
+    position = 0
+    step = len(view)
+    while position < len(view) or not outputs:
+        decompressor = zlib.decompressobj(_GZIP_WBITS)
+        while not decompressor.eof:
+            piece = view[position : position + step]
+            if not piece:
+                raise CorruptRecordError("gzip: the data ends in the middle of a member")
+            position += len(piece)
+            step *= 2
+            try:
+                # One byte more than allowed, to tell "exactly as much" from "too much". Never 0, which means no limit.
+                output = decompressor.decompress(piece, room + 1)
+            except zlib.error as error:
+                raise CorruptRecordError(f"gzip: {error}") from error
+            if len(output) > room:
+                raise _too_large("gzip", max_output)
+            room -= len(output)
+            outputs.append(output)
+        position -= len(decompressor.unused_data)
+        step = _GZIP_STEP
+    return outputs[0] if len(outputs) == 1 else b"".join(outputs)
+
+
+def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
+    view = memoryview(data)
+    parts: list[bytes | memoryview] = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
+        block = memoryview(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(view: memoryview, max_output: int) -> memoryview:
+    """xerial blocks, or (some clients never wrap) a single block of bare snappy."""
+    blocks = _xerial_blocks(view) if bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC else [view]
+    sizes = []
+    total = 0
+    try:
+        for block in blocks:
+            if not block:
+                raise CorruptRecordError("snappy: an empty block")
+            size = cramjam.snappy.decompress_raw_len(block)
+            # A block begins with its size, which must be believed to allocate for it. But not everything.
+            if size > len(block) * _SNAPPY_MAX_RATIO:
+                raise CorruptRecordError(f"snappy: a block of {len(block)} bytes claims to hold {size}")
+            total += size
+            if total > max_output:
+                raise _too_large("snappy", max_output)
+            sizes.append(size)
+        output = memoryview(bytearray(total))
+        written = 0
+        for block, size in zip(blocks, sizes, strict=True):
+            written += cramjam.snappy.decompress_raw_into(block, output[written : written + size])
+    except cramjam.DecompressionError as error:
+        raise CorruptRecordError(str(error) if str(error).startswith("snappy") else f"snappy: {error}") from error
+    return output[:written]
+
+
+def _xerial_blocks(view: memoryview) -> list[memoryview]:
+    blocks = []
+    position = 0
+    while position < len(view):
+        # A stream that was written in several goes has headers in between.
+        if bytes(view[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
+            position += len(_XERIAL_HEADER)
+            if position > len(view):
+                raise CorruptRecordError("snappy: the data ends in the middle of the header")
+            # Like Java, not stricter: there are producers that write the number 1 with its bytes turned round.
+            (compatible_version,) = _INT32.unpack_from(view, position - 4)
+            if compatible_version < 1:
+                raise CorruptRecordError(f"snappy: unknown block format {compatible_version}")
+            continue
+        if position + 4 > len(view):
+            raise CorruptRecordError("snappy: the data ends in the middle of a block length")
+        (length,) = _INT32.unpack_from(view, position)
+        position += 4
+        if length < 0 or length > len(view) - position:
+            raise CorruptRecordError(f"snappy: a block of {length} bytes where {len(view) - position} are left")
+        blocks.append(view[position : position + length])
+        position += length
+    return blocks

@@ -1,0 +1,54 @@
+"""Reads the records out of a batch, one at a time and only when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from barnabas.common.errors import CorruptRecordError
+from barnabas.records.accelerator import Record, iterate_records
+from barnabas.records.batch import RecordBatch, TimestampType
+from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, decompress
+
+__all__ = ["Record", "read_records", "uncompressed_records"]
+
+# The largest base offset to which any offset delta can be added.
+_MAX_BASE_OFFSET: Final = 2**63 - 2**31
+
+
+def read_records(
+    batch: RecordBatch, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES, copy: bool = True
+) -> Iterator[Record]:
+    """The records of `batch`.
+
+    Decompression happens here, at once and as a whole (within `max_decompressed_bytes`); records are then made one by
+    one as the iterator is asked for them. Damage raises `CorruptRecordError` where the iterator gets to it; bytes left
+    over after the last record are noticed before that record is handed out. The checksum is not looked at: that is
+    `RecordBatch.ensure_valid`.
+
+    Without `copy`, keys, values and header values are memoryviews, of the batch's own buffer if it is not compressed:
+    fit for a quick look, while a kept one keeps the whole buffer.
+
+    Records of a batch with append time all have the batch's timestamp.
+    """
+    data = uncompressed_records(batch, max_decompressed_bytes)
+    if not 0 <= batch.base_offset <= _MAX_BASE_OFFSET:
+        raise CorruptRecordError(f"base offset {batch.base_offset} does not leave room for the offsets of records")
+    log_append_time = batch.max_timestamp if batch.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    return iterate_records(data, batch.record_count, batch.base_offset, batch.base_timestamp, log_append_time, copy)
+
+
+def uncompressed_records(batch: RecordBatch, max_decompressed_bytes: int) -> bytes | bytearray | memoryview:
+    """The records section, decompressed if need be, of a batch whose record count can be true."""
+    count = batch.record_count
+    data: bytes | bytearray | memoryview = batch.records_view
+    if count < 0:
+        raise CorruptRecordError(f"the record batch at offset {batch.base_offset} claims {count} records")
+    if count == 0:
+        # What compaction leaves of a batch it emptied: a header. There is nothing to decompress.
+        if data:
+            raise CorruptRecordError(
+                f"the record batch at offset {batch.base_offset} claims no records, but has {len(data)} bytes of them"
+            )
+        return data
+    return decompress(batch.compression_type, data, max_decompressed_bytes)
