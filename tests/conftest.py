@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -24,3 +26,18 @@ def java_oracle() -> Iterator[JavaOracle]:
         pytest.skip(f"the Java oracle is not available: {reason}")
     with oracle:
         yield oracle
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says how much of the protocol was compared with other implementations, and how much was fuzzed."""
+    counted: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("passed", ()):
+        counted.update({name: value for name, value in report.user_properties if isinstance(value, int)})
+    for name, text in (
+        ("message_versions", "message versions, each written and read again"),
+        ("message_versions_java", "of them byte for byte and field by field equal to the Java client's"),
+        ("message_versions_kafka_python", "of them byte for byte equal to kafka-python's"),
+        ("fuzz_cases", "fuzzed cases"),
+    ):
+        if counted[name]:
+            terminalreporter.write_line(f"{counted[name]:,} {text}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from barnabas.protocol.interpreter import interpret_decode, interpret_encode
@@ -12,8 +14,9 @@ MESSAGES = all_messages()
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_round_trip_and_twin(name: str) -> None:
+def test_round_trip_and_twin(name: str, record_property: Callable[[str, object], None]) -> None:
     cls = MESSAGES[name]
+    record_property("message_versions", len(versions_of(cls)))
     for version in versions_of(cls):
         for message in message_values(cls, version, 5):
             data = message.encode(version)
