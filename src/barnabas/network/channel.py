@@ -26,7 +26,11 @@ _unpack_size = _SIZE.unpack_from
 
 
 class InvalidReceiveError(ProtocolError):
-    """A length prefix that cannot be."""
+    """A length prefix that cannot be; ``size`` is what it says."""
+
+    def __init__(self, message: str, size: int) -> None:
+        super().__init__(message)
+        self.size = size
 
 
 class ChannelState(IntEnum):
@@ -74,7 +78,7 @@ class KafkaChannel:
 
     **Receiving** is size-delimited, in two phases: four bytes of length, then that many bytes. The first phase reads
     ahead: one ``recv`` takes whatever has arrived, and a request that is complete in it is handed out as a view, with
-    no further read and no copy. What follows it waits in ``_ahead`` for the next call. A request that is *not*
+    no further read and no copy. What follows it waits in ``ahead`` for the next call. A request that is *not*
     complete gets a buffer of its own, and the rest is read straight into that. When the memory pool is bounded there
     is no reading ahead: exactly the length is read, then exactly the payload, and only after the pool has granted it.
 
@@ -82,22 +86,23 @@ class KafkaChannel:
     """
 
     __slots__ = (
-        "_ahead",
         "_filled",
         "_head",
-        "_max_size",
         "_payload",
         "_pool",
         "_size",
+        "ahead",
         "authenticator",
         "bytes_received",
         "client_information",
         "closing",
         "context",
+        "error",
         "events",
         "fd",
         "id",
         "last_active_ns",
+        "max_receive_size",
         "mute_state",
         "network_thread_time_ns",
         "out_of_memory",
@@ -133,9 +138,11 @@ class KafkaChannel:
         self.context: Any = None
         """What the owner of the selector keeps about this connection."""
         self.client_information: tuple[str, str] | None = None
-        self._max_size = max_receive_size
+        self.error: Exception | None = None
+        """What ended the connection, unless its owner did."""
+        self.max_receive_size = max_receive_size
         self._pool = pool
-        self._ahead: memoryview | None = None
+        self.ahead: memoryview | None = None
         """Whole requests, and at the end perhaps part of one, that were read but not asked for yet."""
         self._head = b""
         """Up to three bytes of a length prefix."""
@@ -188,7 +195,7 @@ class KafkaChannel:
     @property
     def has_bytes_buffered(self) -> bool:
         """Whether reading may yield something without the socket becoming readable."""
-        return self._ahead is not None or self.transport.has_bytes_buffered
+        return self.ahead is not None or self.transport.has_bytes_buffered
 
     def read(self) -> memoryview | None:
         """The next request, or none if it has not arrived yet.
@@ -198,7 +205,7 @@ class KafkaChannel:
         """
         if self._size >= 0:
             return self._read_payload()
-        view = self._ahead
+        view = self.ahead
         if view is None:
             if self._pool.bounded:
                 return self._read_exactly()
@@ -216,20 +223,22 @@ class KafkaChannel:
         arrived = len(view)
         if arrived >= 4:
             (size,) = _unpack_size(view)
-            if size < 0 or size > self._max_size:
+            if size < 0 or size > self.max_receive_size:
                 self._refuse(size)
             stop = size + 4
             if arrived >= stop:
-                self._ahead = view[stop:] if arrived > stop else None
+                self.ahead = view[stop:] if arrived > stop else None
                 return view[4:stop]
         return self._collect(view)
 
     def _refuse(self, size: int) -> None:
-        raise InvalidReceiveError(f"a request of {size} bytes from {self.id}; allowed are 0 to {self._max_size}")
+        raise InvalidReceiveError(
+            f"a request of {size} bytes from {self.id}; allowed are 0 to {self.max_receive_size}", size
+        )
 
     def _collect(self, view: memoryview) -> memoryview | None:
         """Only the beginning of a request has arrived: sets it aside and reads on, straight into its buffer."""
-        self._ahead = None
+        self.ahead = None
         if len(view) < 4:
             self._head = bytes(view)
             return None
@@ -253,7 +262,7 @@ class KafkaChannel:
             return None
         (size,) = _unpack_size(self._head)
         self._head = b""
-        if size < 0 or size > self._max_size:
+        if size < 0 or size > self.max_receive_size:
             self._refuse(size)
         self._size = size
         return self._read_payload()
@@ -290,7 +299,7 @@ class KafkaChannel:
             self._pool.release(self._size)
         self._payload = None
         self._size = -1
-        self._ahead = None
+        self.ahead = None
         self._head = b""
 
     # -- sending

@@ -254,14 +254,11 @@ class Processor:
             if closing is not None:
                 selector.send(closing, response)
         elif selector.send(channel, response):
-            self._sent(channel, response)
+            spent = channel.network_thread_time_ns
+            channel.network_thread_time_ns = 0
+            request.complete(spent, response)
+            selector.response_sent(channel)
         # else it is on its way: the channel holds it until it has gone out, or the connection is lost
-
-    def _sent(self, channel: KafkaChannel, response: SendResponse) -> None:
-        spent = channel.network_thread_time_ns
-        channel.network_thread_time_ns = 0
-        response.request.complete(spent, response)
-        self.selector.response_sent(channel)
 
     def _response_sent(self, connection_id: str) -> None:
         channel = self.selector.open_or_closing(connection_id)
@@ -318,7 +315,10 @@ class Processor:
 
     def _process_completed_sends(self) -> None:
         for channel, send in self.selector.completed_sends:
-            self._sent(channel, send)  # type: ignore[arg-type]
+            spent = channel.network_thread_time_ns
+            channel.network_thread_time_ns = 0
+            send.request.complete(spent, send)
+            self.selector.response_sent(channel)
         self.selector.completed_sends.clear()
 
     # -- the end of connections
@@ -333,7 +333,7 @@ class Processor:
     def _forget(self, channel: KafkaChannel) -> None:
         """Gives back everything that was counted for a connection, once."""
         if channel.send is not None:  # the answer that was on its way
-            channel.send.request.complete(0, channel.send)  # type: ignore[attr-defined]
+            channel.send.request.complete(0, channel.send)
             channel.send = None
         if channel.context is not None:
             self._quotas.dec(self._listener, channel.context.client_address)

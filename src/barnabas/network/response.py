@@ -7,7 +7,6 @@ along with the first three.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum, auto
 from typing import Any, Protocol
 
@@ -57,13 +56,9 @@ class NetworkResponse:
 class SendResponse(NetworkSend):
     """An answer: the response and what is to be sent, in one object, because there is one for every request."""
 
-    __slots__ = ("request",)
+    __slots__ = ()
 
     kind = SEND
-
-    def __init__(self, request: Any, pieces: Sequence[Any]) -> None:
-        super().__init__(pieces)
-        self.request = request
 
     def __repr__(self) -> str:
         return f"SendResponse({self.size - self.remaining} of {self.size} bytes sent, {self.request!r})"

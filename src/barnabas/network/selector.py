@@ -107,6 +107,7 @@ class Selector:
         memory_pool: MemoryPool = UNBOUNDED,
         channel_factory: ChannelFactory = plaintext,
         clock: Clock = SYSTEM_CLOCK,
+        record_time_per_connection: bool = False,
         poller: Poller | None = None,
         seed: int | None = None,
     ) -> None:
@@ -122,6 +123,9 @@ class Selector:
         )
         self._failed_authentication_delay_ns = failed_authentication_delay_ms * 1_000_000
         self._delayed_closes: deque[tuple[int, KafkaChannel]] = deque()
+        self.record_time_per_connection = record_time_per_connection
+        """Whether channels add up the time spent on them, which a request quota wants to know and which costs two looks
+        at the clock."""
         self._random = random.Random(seed)  # noqa: S311 - fairness, not secrecy
         self.channels: dict[str, KafkaChannel] = {}
         self.closing_channels: dict[str, KafkaChannel] = {}
@@ -238,7 +242,8 @@ class Selector:
         """Unmutes it after the answer, unless it is throttled."""
         if channel.mute_state is RESPONSE_PENDING:
             channel.mute_state = NOT_MUTED
-            self.resume(channel)
+            if channel.ahead is not None or not channel.events & READ or channel.transport.has_bytes_buffered:
+                self.resume(channel)
         else:
             channel.handle_mute_event(ChannelMuteEvent.RESPONSE_SENT)
             self.unmute(channel)
@@ -279,6 +284,7 @@ class Selector:
             send.write_to(channel.transport)
         except (OSError, EOFError) as error:
             log.debug("Connection %s lost while sending: %s", channel.id, error)
+            channel.error = error
             channel.send = send
             channel.state = ChannelState.FAILED_SEND
             self.close(channel, CloseMode.NOTIFY_ONLY)
@@ -296,8 +302,12 @@ class Selector:
         """Waits for something to happen, at most so long, and does it."""
         for channel, _ in self.completed_receives:
             # Not muted since, as a server would have done: what was read ahead is due now.
-            if channel.mute_state is NOT_MUTED and channel.has_bytes_buffered:
-                self._buffered[channel] = None
+            if channel.mute_state is NOT_MUTED:
+                if channel.has_bytes_buffered:
+                    self._buffered[channel] = None
+                elif channel.closing:
+                    # Kept only for what it had received. No answer will be sent that would end it for good.
+                    self._do_close(channel, notify=True)
         self.completed_receives.clear()
         self.completed_sends.clear()
         self.connected.clear()
@@ -323,10 +333,11 @@ class Selector:
     def _handle_ready(self, events: list[tuple[int, int]], buffered: dict[KafkaChannel, None], now: int) -> None:
         if self._pool.bounded and self._pool.available < self._low_memory:
             self._random.shuffle(events)  # or the channels that come first would take all there is, again and again
+        handle = self._handle_timed if self.record_time_per_connection else self._handle
         if buffered:
             self._buffered = {}
             for channel in buffered:
-                self._handle(channel, READ, now)
+                handle(channel, READ, now)
         by_fd = self._by_fd
         for fd, ready in events:
             found = by_fd.get(fd)
@@ -334,9 +345,14 @@ class Selector:
                 if found in buffered:  # has had its one read
                     ready &= WRITE  # noqa: PLW2901
                 if ready:
-                    self._handle(found, ready, now)
+                    handle(found, ready, now)
             elif fd == self._wake_fd:
                 self._drain_wakeups()
+
+    def _handle_timed(self, channel: KafkaChannel, ready: int, now: int) -> None:
+        started = self._now()
+        self._handle(channel, ready, now)
+        channel.network_thread_time_ns += self._now() - started
 
     def _handle(self, channel: KafkaChannel, ready: int, now: int) -> None:
         """Whatever a ready channel can do. One channel's trouble ends that channel only."""
@@ -354,16 +370,20 @@ class Selector:
             if ready & WRITE and channel.send is not None:
                 self._write(channel)
         except AuthenticationError as error:
+            channel.error = error
             self._authentication_failed(channel, error, now)
         except (EOFError, ConnectionError, TimeoutError) as error:
             log.debug("Connection %s disconnected: %s", channel.id, error)
+            channel.error = error
             self.close(channel, CloseMode.GRACEFUL)
         except ProtocolError as error:
             self.stats.invalid_receives += 1
             log.warning("Closing connection %s: %s", channel.id, error)
+            channel.error = error
             self.close(channel, CloseMode.NOTIFY_ONLY)
         except Exception as error:  # noqa: BLE001 - anything else is this connection's end, not the thread's
             log.warning("Unexpected error from %s; closing connection: %r", channel.id, error)
+            channel.error = error
             self.close(channel, CloseMode.NOTIFY_ONLY)
 
     def _finish_connect(self, channel: KafkaChannel) -> bool:

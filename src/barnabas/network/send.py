@@ -39,9 +39,11 @@ class NetworkSend:
     ``write_to`` sends as much as the socket takes and may be called again until ``completed``.
     """
 
-    __slots__ = ("_at", "_pieces", "remaining", "size")
+    __slots__ = ("_at", "_pieces", "remaining", "request", "size")
 
-    def __init__(self, pieces: Sequence[Any]) -> None:
+    def __init__(self, pieces: Sequence[Any], request: Any = None) -> None:
+        self.request = request
+        """What this answers, on the broker; what it carries, in a client."""
         self._at = 0
         """The first piece that has not gone out whole."""
         if len(pieces) == 1:

@@ -88,7 +88,10 @@ def parse_request_header(buffer: Buffer) -> ParsedHeader:
     elif size != -1:
         raise ProtocolError(f"{api_key.title} v{version} header: a client id of {size} bytes")
     if version >= flexible_from:
-        start = _skip_tags(buffer, start, api_key, version)
+        if start < len(buffer) and not buffer[start]:
+            start += 1
+        else:
+            start = _skip_tags(buffer, start, api_key, version)
     # Not by calling the class: its constructor is Python, and this runs for every request.
     return _new_tuple(ParsedHeader, (api_key, version, correlation_id, client_id, start))
 

@@ -182,11 +182,11 @@ class RequestChannel:
     def send_response(self, request: Request, response: Response) -> None:
         """Answers a request."""
         parts = response_parts(response, request.api_version, request.correlation_id)
-        self._finish(request, SendResponse(request, parts))
+        self._finish(request, SendResponse(parts, request))
 
     def send_parts(self, request: Request, parts: Sequence[Any]) -> None:
         """Answers a request with a frame that is encoded already."""
-        self._finish(request, SendResponse(request, parts))
+        self._finish(request, SendResponse(parts, request))
 
     def send_no_op_response(self, request: Request) -> None:
         """Ends a request that gets no answer, such as a produce with acks=0; the connection reads on."""

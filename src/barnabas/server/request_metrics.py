@@ -106,20 +106,19 @@ class RequestTimes:
         local = request.api_local_complete_time_ns
         answered = request.response_complete_time_ns
         taken = request.response_dequeue_time_ns
-        if not start <= dequeued <= local <= answered <= taken:
+        if dequeued < 0 or local < 0 or local > answered or taken < answered:
             dequeued = max(dequeued, start)
             answered = now if answered < 0 else max(answered, dequeued)
             local = answered if local < 0 else min(max(local, dequeued), answered)
             taken = max(taken, answered)
-        callback = 0
         if request.callback_request_dequeue_time_ns >= 0 and request.callback_request_complete_time_ns >= 0:
-            # Work that went on after a wait counts as local work, not as waiting.
+            # Work that went on after a wait counts as local work, not as waiting: as if it had been done before.
             callback = request.callback_request_complete_time_ns - request.callback_request_dequeue_time_ns
-            callback = min(callback, answered - local)
+            local = min(local + callback, answered)
         values = (
             dequeued - start,
-            local - dequeued + callback,
-            answered - local - callback,
+            local - dequeued,
+            answered - local,
             request.api_throttle_time_ms * _NS_PER_MS,
             taken - answered,
             now - taken,

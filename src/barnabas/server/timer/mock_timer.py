@@ -47,9 +47,9 @@ class MockTimer:
         expiration_ms = task.delay_ms + self.clock.hi_res_milliseconds()
         with self._lock:
             if self._closed:
-                raise TimerClosedError(f"{task!r} is added to a timer that is closed")
+                raise TimerClosedError(f"a {type(task).__name__} is added to a timer that is closed")
             if task._timer is not None and task._timer is not self:
-                raise ValueError(f"{task!r} belongs to another timer")
+                raise ValueError(f"this {type(task).__name__} belongs to another timer")
             self._forget(task)
             task._timer = self
             task.expiration_ms = expiration_ms

@@ -66,10 +66,10 @@ class SystemTimer:
         expiration_ms = task.delay_ms + self._now_ms()
         with self._lock:
             if self._closed:
-                raise TimerClosedError(f"{task!r} is added to a timer that is closed")
+                raise TimerClosedError(f"a {type(task).__name__} is added to a timer that is closed")
             if task._timer is not self:
                 if task._timer is not None:
-                    raise ValueError(f"{task!r} belongs to another timer")
+                    raise ValueError(f"this {type(task).__name__} belongs to another timer")
                 task._timer = self
             elif task._next is not None:
                 TimerTaskList.unlink(task)
