@@ -365,6 +365,17 @@ def test_a_removed_listener_releases_its_acceptor(clock: WatchedClock, pool: Dae
     assert (quotas.listener_count(EXTERNAL), quotas.listener_count(ADMIN), quotas.total) == (0, 2, 2)
 
 
+def test_adding_a_listener_that_is_there_changes_nothing(clock: WatchedClock, pool: DaemonThreads) -> None:
+    quotas = make(clock, ConnectionLimits(listener_max_connections={EXTERNAL: 1}))
+    quotas.inc(EXTERNAL, CLIENT)
+    second = pool.submit(quotas.inc, EXTERNAL, CLIENT)
+    clock.await_waits(1)
+    quotas.add_listener(EXTERNAL)
+    clock.await_waits(2)
+    quotas.dec(EXTERNAL, CLIENT)
+    done(second)
+
+
 # ---------------------------------------------------------------------------------------------------- no leaks
 
 

@@ -506,3 +506,12 @@ def test_two_servers_with_one_registry_share_the_brokers_rate(make: Make, metric
     fill(controller, "CONTROLLER", BROKER, 2)
     assert value(metrics, "broker-connection-accept-rate") == 0.5
     assert (broker.total, controller.total) == (3, 2)
+
+
+def test_a_listener_has_its_limit_even_if_its_sensor_was_left_from_before(
+    make: Make, clock: WatchedClock, pool: DaemonThreads
+) -> None:
+    make(EXTERNAL, listener_max_connection_creation_rate={EXTERNAL: 1})  # never closed
+    quotas = make(EXTERNAL, listener_max_connection_creation_rate={EXTERNAL: 5})
+    fill(quotas, EXTERNAL, CLIENT, 50)
+    Waiting(pool, clock, quotas, EXTERNAL, CLIENT).ends_exactly_after(200)

@@ -1,0 +1,217 @@
+"""Requests in flight: sent, or being sent, and not answered yet."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections import deque
+
+from barnabas.common.errors import AuthenticationError, ProtocolError
+from barnabas.network.client_request import ClientRequest, ClientResponse
+from barnabas.network.send import NetworkSend
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.headers import ResponseHeader
+from barnabas.protocol.message import Response
+
+FOREVER = sys.maxsize
+"""A time, or a delay, that does not come to pass."""
+
+_CORRELATION_ID = struct.Struct(">i")
+
+
+class CorrelationIdMismatchError(ProtocolError):
+    """An answer that belongs to another request than the one whose turn it is."""
+
+
+class InFlightRequest:
+    """A request on its way, and all it takes to make a response of it, whatever happens."""
+
+    __slots__ = ("api_version", "internal", "request", "send", "sent_ms", "throttle_ms")
+
+    def __init__(
+        self, request: ClientRequest, api_version: int, send: NetworkSend, sent_ms: int, *, internal: bool = False
+    ) -> None:
+        self.request = request
+        self.api_version = api_version
+        self.send = send
+        self.sent_ms = sent_ms
+        self.internal = internal
+        """Sent by the network client for its own use; no caller waits for it."""
+        self.throttle_ms = 0
+        """For how long the node has announced not to read meanwhile: that is no time to hold against it."""
+
+    @property
+    def deadline_ms(self) -> int:
+        """The last moment at which an answer is in time."""
+        return self.sent_ms + self.request.request_timeout_ms + self.throttle_ms
+
+    def completed(self, body: Response | None, now: int) -> ClientResponse:
+        return ClientResponse(self.request, self.api_version, now, body)
+
+    def disconnected(
+        self,
+        now: int,
+        *,
+        timed_out: bool = False,
+        authentication_error: AuthenticationError | None = None,
+        reason: str | None = None,
+    ) -> ClientResponse:
+        return ClientResponse(
+            self.request,
+            self.api_version,
+            now,
+            disconnected=True,
+            timed_out=timed_out,
+            authentication_error=authentication_error,
+            reason=reason,
+        )
+
+    def decode(self, payload: memoryview) -> Response:
+        """Reads the answer to this request; :class:`ProtocolError` if it is not one."""
+        request = self.request
+        if len(payload) < 4:
+            raise ProtocolError(f"a response of {len(payload)} bytes is too short for its header")
+        (correlation_id,) = _CORRELATION_ID.unpack_from(payload)
+        if correlation_id != request.correlation_id:
+            raise CorrelationIdMismatchError(
+                f"a response with the correlation id {correlation_id}, while the next one has to be "
+                f"{request.correlation_id} for {request.api_key.title} v{self.api_version}"
+            )
+        start = 4
+        if request.api_key.response_header_version(self.api_version):
+            if payload[4:5] == b"\0":  # no tagged fields, as in every response so far
+                start = 5
+            else:
+                _, start = ResponseHeader.decode_from(payload, 1)
+        if request.api_key is ApiKey.API_VERSIONS:
+            return self._decode_api_versions(payload, start)
+        body, _ = request.api_key.response.decode_from(payload, self.api_version, start)
+        return body
+
+    def _decode_api_versions(self, payload: memoryview, start: int) -> Response:
+        """In version 0, if the node is too old for the version that was asked for; no header says so.
+
+        In a flexible version such an answer would have a null list where none is allowed, or worse, make sense.
+        """
+        response = ApiKey.API_VERSIONS.response
+        if self.api_version and payload[start : start + 2] == _UNSUPPORTED_VERSION:
+            try:
+                body, _ = response.decode_from(payload, 0, start)
+            except ProtocolError:
+                pass  # then the node has refused in the very version that it refuses
+            else:
+                return body
+        body, _ = response.decode_from(payload, self.api_version, start)
+        return body
+
+    def __repr__(self) -> str:
+        return f"InFlightRequest({self.request!r}, v{self.api_version}, {self.send!r})"
+
+
+_UNSUPPORTED_VERSION = b"\x00\x23"
+
+
+class InFlightRequests:
+    """The requests in flight, node by node, the newest first.
+
+    A broker answers the requests of one connection in the order in which they came. So the answer that arrives is for
+    the request at the back of the queue, and the one being sent just now is at the front:
+
+        front  [ 14 (being sent), 13, 12 ]  back      the next answer has to be for 12
+
+    How long the queue may get is ``max.in.flight.requests.per.connection``. More than one keeps the node busy while
+    answers travel; five is as many as an idempotent producer can have and still be told apart by the broker.
+    """
+
+    def __init__(self, max_in_flight_per_connection: int) -> None:
+        if max_in_flight_per_connection < 1:
+            raise ValueError(f"at least one request has to be allowed in flight, not {max_in_flight_per_connection}")
+        self._max = max_in_flight_per_connection
+        self._queues: dict[str, deque[InFlightRequest]] = {}
+        self._count = 0
+        self._earliest_deadline_ms = FOREVER
+        """No request times out before this. It may be too early, when the request it came from is gone, but never too
+        late; so that in nearly every poll one comparison says that nothing has timed out."""
+
+    def add(self, request: InFlightRequest) -> None:
+        self._queues.setdefault(request.request.destination, deque()).appendleft(request)
+        self._count += 1
+        self._earliest_deadline_ms = min(self._earliest_deadline_ms, request.deadline_ms)
+
+    def next_expected(self, node_id: str) -> InFlightRequest | None:
+        """The request that the next answer of this node has to be for."""
+        queue = self._queues.get(node_id)
+        return queue[-1] if queue else None
+
+    def complete_next(self, node_id: str) -> InFlightRequest:
+        """Takes out the oldest request: it has been answered."""
+        return self._taken(self._queue(node_id).pop())
+
+    def last_sent(self, node_id: str) -> InFlightRequest:
+        """The newest request, which may be going out still."""
+        return self._queue(node_id)[0]
+
+    def complete_last_sent(self, node_id: str) -> InFlightRequest:
+        """Takes out the newest request: it has gone out and wants no answer."""
+        return self._taken(self._queue(node_id).popleft())
+
+    def _queue(self, node_id: str) -> deque[InFlightRequest]:
+        queue = self._queues.get(node_id)
+        if not queue:
+            raise RuntimeError(f"there is no request in flight to node {node_id}")
+        return queue
+
+    def _taken(self, request: InFlightRequest) -> InFlightRequest:
+        self._count -= 1
+        if not self._count:
+            self._earliest_deadline_ms = FOREVER
+        return request
+
+    def can_send_more(self, node_id: str) -> bool:
+        """Whether there is room for another one, and the last one has gone out whole."""
+        queue = self._queues.get(node_id)
+        return not queue or (not queue[0].send.remaining and len(queue) < self._max)
+
+    def count(self, node_id: str | None = None) -> int:
+        """How many there are, for one node or for all."""
+        if node_id is None:
+            return self._count
+        queue = self._queues.get(node_id)
+        return len(queue) if queue else 0
+
+    def clear_all(self, node_id: str) -> list[InFlightRequest]:
+        """Takes out all requests to a node, in the order in which they were sent."""
+        queue = self._queues.pop(node_id, None)
+        if not queue:
+            return []
+        self._count -= len(queue)
+        if not self._count:
+            self._earliest_deadline_ms = FOREVER
+        queue.reverse()
+        return list(queue)
+
+    def increment_throttle_time(self, node_id: str, throttle_ms: int) -> None:
+        """Gives the requests to a node so much longer, because it has announced not to read for that time."""
+        for request in self._queues.get(node_id, ()):
+            request.throttle_ms += throttle_ms
+
+    def nodes_with_timed_out_requests(self, now: int) -> list[str]:
+        if now <= self._earliest_deadline_ms:
+            return []
+        timed_out = []
+        earliest = FOREVER
+        for node_id, queue in self._queues.items():
+            deadline = min((request.deadline_ms for request in queue), default=FOREVER)
+            earliest = min(earliest, deadline)
+            if now > deadline:
+                timed_out.append(node_id)
+        self._earliest_deadline_ms = earliest
+        return timed_out
+
+    def time_to_next_timeout_ms(self, now: int) -> int:
+        """For how long nothing can time out."""
+        return max(self._earliest_deadline_ms + 1 - now, 0)
+
+    def __repr__(self) -> str:
+        queues = ", ".join(f"node {node_id}: {len(queue)}" for node_id, queue in self._queues.items() if queue)
+        return f"InFlightRequests({queues or 'none'}, at most {self._max} each)"

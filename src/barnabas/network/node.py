@@ -1,0 +1,37 @@
+"""A node: one broker, as a client knows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Where a broker is to be reached.
+
+    A bootstrap server, of which only the address is known yet, gets a negative id.
+
+    >>> Node(1, "kafka.example", 9092)
+    Node(id=1, host='kafka.example', port=9092, rack=None)
+    """
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    id_string: str = field(init=False, repr=False, compare=False)
+    """The id as it names the connection to this node."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id_string", str(self.id))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether this stands for "no node": a partition without a leader has such a one."""
+        return not self.host or self.port < 0
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} (id {self.id})"
+
+
+NO_NODE = Node(-1, "", -1)
