@@ -11,7 +11,9 @@ then find the client id, for its logs and quotas, in a request of any API and ve
 
 from __future__ import annotations
 
+import os
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
@@ -54,7 +56,7 @@ _APIS = {int(key): (key, key.flexible.lowest if key.flexible.highest >= 0 else L
 _new_tuple = tuple.__new__
 
 
-def parse_request_header(buffer: Buffer) -> ParsedHeader:
+def parse_request_header_pure(buffer: Buffer) -> ParsedHeader:
     """Reads a request's header.
 
     The version of the API need not be one we speak: an ApiVersions request of the future has to be answered, not
@@ -106,3 +108,22 @@ def _skip_tags(buffer: Buffer, start: int, api_key: ApiKey, version: int) -> int
     except (IndexError, ProtocolError):
         raise ProtocolError(f"{api_key.title} v{version} header: broken tagged fields before byte {start}") from None
     return start
+
+
+def _choose() -> Callable[[Buffer], ParsedHeader]:
+    """The compiled reader in front of the one above, where there is one."""
+    if os.environ.get("BARNABAS_PURE") == "1":
+        return parse_request_header_pure
+    try:
+        from barnabas.protocol._headers import read_common_header  # noqa: PLC0415 - may not have been built
+    except ImportError:
+        return parse_request_header_pure
+
+    def parse_request_header(buffer: Buffer) -> ParsedHeader:
+        return read_common_header(buffer, _APIS, ParsedHeader, _new_tuple) or parse_request_header_pure(buffer)
+
+    parse_request_header.__doc__ = parse_request_header_pure.__doc__
+    return parse_request_header
+
+
+parse_request_header = _choose()

@@ -59,11 +59,6 @@ class ApiMetrics:
             meter = self.rates[version] = self._group.new_meter("RequestsPerSec", "requests", tags=tags)
         return meter
 
-    def record(self, version: int, values: tuple[int, ...], now: int) -> None:
-        self.histograms.update(values, now)
-        meter = self.rates.get(version) or self.rate(version)
-        meter.mark(1, now)
-
     def mark_error(self, error: Errors, count: int = 1) -> None:
         meter = self._errors.get(error)
         if meter is None:
@@ -115,20 +110,14 @@ class RequestTimes:
             # Work that went on after a wait counts as local work, not as waiting: as if it had been done before.
             callback = request.callback_request_complete_time_ns - request.callback_request_dequeue_time_ns
             local = min(local + callback, answered)
-        values = (
-            dequeued - start,
-            local - dequeued,
-            answered - local,
-            request.api_throttle_time_ms * _NS_PER_MS,
-            taken - answered,
-            now - taken,
-            now - start,
-            request.size * _NS_PER_MS,  # updated with the times in one step, so it takes part in their unit
-        )
-        (self._by_api.get(request.api_key) or self.of(request.api_key)).record(request.api_version, values, now)
+        metrics = self._by_api.get(request.api_key) or self.of(request.api_key)
+        throttled, size, version = request.api_throttle_time_ms, request.size, request.api_version
+        metrics.histograms.update_moments(start, dequeued, local, answered, taken, throttled, size, now)
+        (metrics.rates.get(version) or metrics.rate(version)).mark(1, now)
         if request.api_key is FETCH:
             kind = self.follower_fetch if _is_from_follower(request) else self.consumer_fetch
-            kind.record(request.api_version, values, now)
+            kind.histograms.update_moments(start, dequeued, local, answered, taken, throttled, size, now)
+            kind.rate(version).mark(1, now)
         if self.listener is not None:
             self.listener(request, response, now)
 

@@ -95,6 +95,37 @@ cdef class BucketTable:
             for i in range(self._size):
                 self._add(&self._columns[i], row[i])
 
+    def add_moments(
+        self,
+        int64_t first,
+        int64_t second,
+        int64_t third,
+        int64_t fourth,
+        int64_t fifth,
+        double aside,
+        double unscaled,
+        int64_t now_ns,
+    ):
+        """Adds what lies between six moments, the last of which is now: see the twin."""
+        cdef Py_ssize_t i
+        cdef double row[8]
+        if self._size != 8:
+            raise ValueError(f"8 values for {self._size} columns")
+        row[0] = (second - first) / self._divisor
+        row[1] = (third - second) / self._divisor
+        row[2] = (fourth - third) / self._divisor
+        row[3] = aside
+        row[4] = (fifth - fourth) / self._divisor
+        row[5] = (now_ns - fifth) / self._divisor
+        row[6] = (now_ns - first) / self._divisor
+        row[7] = unscaled
+        if not (isfinite(aside) and isfinite(unscaled)):
+            raise ValueError(f"a histogram takes finite numbers, not {aside!r} and {unscaled!r}")
+        with cython.critical_section(self):
+            self._keep_time(now_ns)
+            for i in range(8):
+                self._add(&self._columns[i], row[i])
+
     def add(self, Py_ssize_t column, value, int64_t now_ns):
         """Adds one value to one column."""
         cdef double scaled = self._scaled(value)

@@ -103,6 +103,37 @@ class BucketTable:
             raise ValueError(f"{len(values)} values for {len(self._columns)} columns")
         self._add(self._columns, self._scaled(values), now_ns)
 
+    def add_moments(
+        self,
+        first: int,
+        second: int,
+        third: int,
+        fourth: int,
+        fifth: int,
+        aside: float,
+        unscaled: float,
+        now_ns: int,
+    ) -> None:
+        """Adds what lies between six moments, the last of which is now, to a table of eight columns.
+
+        These are the five parts, with ``aside`` as it is between the third and the fourth of them, the whole, and
+        ``unscaled`` as it is: the timeline of a request, its throttle time and its size, without a tuple in between.
+        """
+        divisor = self._divisor
+        self.add_row(
+            (
+                second - first,
+                third - second,
+                fourth - third,
+                aside * divisor,
+                fifth - fourth,
+                now_ns - fifth,
+                now_ns - first,
+                unscaled * divisor,
+            ),
+            now_ns,
+        )
+
     def add(self, column: int, value: float, now_ns: int) -> None:
         """Adds one value to one column."""
         self._add((self._columns[column],), self._scaled((value,)), now_ns)

@@ -143,7 +143,7 @@ class HistogramSet:
     One call and one lock for all of them, and one look at the clock, which the caller has done already.
     """
 
-    __slots__ = ("_histograms", "update")
+    __slots__ = ("_histograms", "update", "update_moments")
 
     update: Callable[[tuple[float, ...], int], None]
     """Adds one value to each histogram, at a time in nanoseconds of the clock: ``update(values, now_ns)``.
@@ -151,9 +151,13 @@ class HistogramSet:
     It is the table's own method, without a wrapper, because it is called for every request.
     """
 
+    update_moments: Callable[[int, int, int, int, int, float, float, int], None]
+    """What lies between six moments, for a set of eight; see `BucketTable.add_moments`."""
+
     def __init__(self, size: int, clock: Clock, biased: bool = True, divisor: float = 1.0) -> None:
         table = _table(size, clock, biased, divisor)
         self.update = table.add_row
+        self.update_moments = table.add_moments
         self._histograms = tuple(Histogram._of(table, column, clock) for column in range(size))
 
     def __len__(self) -> int:
