@@ -32,6 +32,7 @@ from typing import Any
 import crc32c
 
 from barnabas.common.clock import SYSTEM_CLOCK
+from barnabas.common.placement import Placement, anywhere, on_one_core
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.network.config import SocketServerConfig
@@ -158,12 +159,14 @@ class WorkApis:
 class FullServer:
     """Our socket server, request channel and handler pool."""
 
-    def __init__(self, work: Work, hand_off: HandOff, network_threads: int, io_threads: int) -> None:
+    def __init__(
+        self, work: Work, hand_off: HandOff, network_threads: int, io_threads: int, placement: Placement
+    ) -> None:
         apis = WorkApis(work)
         times = RequestTimes(MetricsRegistry(SYSTEM_CLOCK), SYSTEM_CLOCK)
-        self._channel = RequestChannel(500, SYSTEM_CLOCK, times)
+        self._channel = RequestChannel(500, SYSTEM_CLOCK, times, short_apis=apis.inline_apis)
         apis.channel = self._channel
-        runner = RequestRunner(apis, self._channel, SYSTEM_CLOCK)
+        runner = RequestRunner(apis, self._channel, SYSTEM_CLOCK, placement=placement)
         plane = DataPlane(self._channel, runner, ApiVersionManager(Scope.BROKER), SYSTEM_CLOCK, hand_off)
         config = SocketServerConfig(num_network_threads=network_threads)
         endpoint = Endpoint("PLAINTEXT", port=0)
@@ -185,8 +188,8 @@ def serving(kind: str, directory: Path) -> Iterator[int]:
     if kind == "bare":
         server = BareServer(work)
     else:
-        policy, network, io = kind.split("-")
-        server = FullServer(work, HandOff(policy), int(network), int(io))
+        policy, network, io, *placed = kind.split("-")
+        server = FullServer(work, HandOff(policy), int(network), int(io), on_one_core() if placed else anywhere)
     try:
         yield server.port
     finally:
@@ -269,11 +272,11 @@ def load(port: int, size: int, seconds: float) -> dict[str, float]:
     return result
 
 
-TARGETS = {"direct-1-8": 0.7, "queue-3-8": 0.35}
+TARGETS = {"direct-1-8": 0.7, "queue-3-8": 0.35, "queue-3-8-onecore": 0.35}
 
 
 def run(rounds: int = 5, seconds: float = 1.5, kinds: tuple[str, ...] = ()) -> list[Row]:
-    chosen = kinds or ("bare", "direct-1-8", "queue-3-8", "queue-1-2")
+    chosen = kinds or ("bare", "direct-1-8", "queue-3-8", "queue-3-8-onecore", "queue-1-2")
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         for size in (16_384, 1_024):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import heapq
 import logging
 import socket
@@ -13,7 +14,12 @@ from typing import Any
 
 from barnabas.common.clock import Clock
 from barnabas.network.config import SocketServerConfig
-from barnabas.network.connection_quotas import ConnectionQuotas, ConnectionThrottledError, TooManyConnectionsError
+from barnabas.network.connection_quotas import (
+    ConnectionQuotas,
+    ConnectionThrottledError,
+    ListenerClosedError,
+    TooManyConnectionsError,
+)
 from barnabas.network.endpoint import Endpoint
 from barnabas.network.poller import READ, make_poller
 from barnabas.network.processor import Processor
@@ -23,6 +29,8 @@ log = logging.getLogger(__name__)
 SELECT_MS = 500
 ACCEPTS_PER_TURN = 256
 """How many connections are taken before the throttled ones and the shutdown flag get a look."""
+_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+"""No descriptor or memory for one more connection. It stays in the backlog, and would be reported again at once."""
 
 
 class Acceptor:
@@ -58,7 +66,8 @@ class Acceptor:
         self._poller.register(self._socket.fileno(), READ)
         self._poller.register(self._wake_reader.fileno(), READ)
         self._processors_lock = threading.Lock()
-        """Guards ``processors``, which the resizing thread changes and the acceptor walks."""
+        """Guards ``processors``. The acceptor holds it while it hands a connection over, so that none goes to a
+        processor that has been taken out."""
         self.processors: list[Processor] = []
         self._next = 0
         self._throttled: list[tuple[int, int, socket.socket, str]] = []
@@ -125,10 +134,7 @@ class Acceptor:
     def start(self) -> None:
         """Starts the processors, then the acceptor itself, and completes ``started_future``."""
         with self._start_lock:
-            if not self._should_run:
-                self.started_future.set_exception(RuntimeError(f"{self.endpoint} was shut down before it was started"))
-                return
-            if self._running:
+            if self._running or not self._should_run:
                 return
             try:
                 for processor in self.processors:
@@ -136,14 +142,25 @@ class Acceptor:
                 self.thread.start()
                 self._running = True
             except BaseException as error:
-                self.started_future.set_exception(error)
+                self._fail(error)
                 raise
+            self.started_future.set_result(None)
         log.info("Listening on %s", self.endpoint)
-        self.started_future.set_result(None)
+
+    def fail_to_start(self, error: BaseException) -> None:
+        """What has to be there before it may start will never be."""
+        with self._start_lock:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.started_future.done():
+            self.started_future.set_exception(error)
 
     def begin_shutdown(self) -> None:
         with self._start_lock:
             self._should_run = False
+            # Whoever waits for a listener that has not started need not wait any longer.
+            self._fail(RuntimeError(f"{self.endpoint} was shut down before it was started"))
         with suppress(OSError):
             self._wake_writer.send(b"\0")
         for processor in self.processors:
@@ -190,8 +207,23 @@ class Acceptor:
             except ConnectionError as error:  # gone before it was accepted
                 log.debug("A connection to %s ended before it was accepted: %s", self.endpoint, error)
                 continue
+            except OSError as error:
+                if error.errno not in _OUT_OF_RESOURCES:
+                    raise
+                log.error("No more connections can be accepted on %s for now: %s", self.endpoint, error)
+                self._pause()
+                return
             if self._admit(sock, peer):
                 self._assign(sock, peer)
+
+    def _pause(self) -> None:
+        """Leaves the backlog alone for a while; a shutdown ends that."""
+        listening = self._socket.fileno()
+        self._poller.unregister(listening)
+        try:
+            self._poller.poll(SELECT_MS)
+        finally:
+            self._poller.register(listening, READ)
 
     def _admit(self, sock: socket.socket, peer: tuple[Any, ...]) -> bool:
         """Counts the connection against the quotas, waiting for a place if it has to, and configures its socket."""
@@ -208,8 +240,13 @@ class Acceptor:
             log.debug("Delaying and then closing a connection: %s", error)
             self.refused += 1
             self._order += 1
-            close_at = error.start_throttle_time_ms + error.throttle_time_ms
+            # On the steady clock: a date that is set back an hour must not keep it open for an hour.
+            close_at = self._clock.hi_res_milliseconds() + error.throttle_time_ms
             heapq.heappush(self._throttled, (close_at, self._order, sock, address))
+            return False
+        except ListenerClosedError as error:
+            log.debug("Closing a connection: %s", error)
+            sock.close()
             return False
         except BaseException:
             sock.close()
@@ -231,17 +268,16 @@ class Acceptor:
     def _assign(self, sock: socket.socket, peer: tuple[Any, ...]) -> None:
         """Round robin; a full processor is skipped, and the last one is waited for."""
         with self._processors_lock:
-            processors = list(self.processors)
-        for left in range(len(processors), 0, -1):
-            processor = processors[self._next % len(processors)]
-            self._next += 1
-            if processor.accept(sock, peer, may_block=left == 1, blocked=self._blocked):
-                return
+            for left in range(len(self.processors), 0, -1):
+                processor = self.processors[self._next % len(self.processors)]
+                self._next += 1
+                if processor.accept(sock, peer, may_block=left == 1, blocked=self._blocked):
+                    return
         self._quotas.dec(self.endpoint.listener_name, peer[0])  # only while shutting down
         sock.close()
 
     def _close_throttled_connections(self) -> None:
-        now = self._clock.milliseconds()
+        now = self._clock.hi_res_milliseconds()
         while self._throttled and self._throttled[0][0] <= now:
             _, _, sock, address = heapq.heappop(self._throttled)
             log.debug("Closing a throttled connection from %s", address)

@@ -42,7 +42,7 @@ _SINCE: dict[ApiKey, int] = {
     ApiKey.CREATE_PARTITIONS: 1,
     ApiKey.DELETE_GROUPS: 1,
 }
-"""The first version with the new meaning. Where an API is missing, that is the first one with a throttle time at all."""
+"""The first version with the new meaning. Of an API that is not here, all that have a throttle time have that."""
 
 
 def should_client_throttle(api_key: ApiKey, version: int) -> bool:

@@ -37,9 +37,9 @@ def resolve_all_ips(host: str) -> list[ResolvedAddress]:
         if family == socket.AF_INET:
             addresses[ResolvedAddress(family, str(sockaddr[0]))] = None
         elif family == socket.AF_INET6:
-            ip, *_, scope = sockaddr
+            ip, scope = str(sockaddr[0]), sockaddr[-1]
             # The address of a link is only an address together with the interface.
-            addresses[ResolvedAddress(family, f"{ip}%{scope}" if scope else str(ip))] = None
+            addresses[ResolvedAddress(family, f"{ip}%{int(scope)}" if scope else ip)] = None
     if not addresses:
         raise UnknownHostError(f"the host name {host!r} has no address")
     return list(addresses)

@@ -79,7 +79,7 @@ class InFlightRequest:
             )
         start = 4
         if request.api_key.response_header_version(self.api_version):
-            if payload[4:5] == b"\0":  # no tagged fields, as in every response so far
+            if len(payload) > 4 and not payload[4]:  # no tagged fields, as in every response so far
                 start = 5
             else:
                 _, start = ResponseHeader.decode_from(payload, 1)
@@ -94,7 +94,7 @@ class InFlightRequest:
         In a flexible version such an answer would have a null list where none is allowed, or worse, make sense.
         """
         response = ApiKey.API_VERSIONS.response
-        if self.api_version and payload[start : start + 2] == _UNSUPPORTED_VERSION:
+        if self.api_version and bytes(payload[start : start + 2]) == _UNSUPPORTED_VERSION:
             try:
                 body, _ = response.decode_from(payload, 0, start)
             except ProtocolError:

@@ -35,7 +35,11 @@ class ProcessorHandle(Protocol):
     id: int
     endpoint: Endpoint
 
-    def enqueue_response(self, response: AnyResponse) -> None: ...
+    def enqueue_response(self, response: AnyResponse) -> bool:
+        """Queues a response; returns whether the processor sleeps and has to be woken."""
+        ...
+
+    def wakeup(self) -> None: ...
 
     @property
     def response_queue_size(self) -> int: ...
@@ -43,6 +47,10 @@ class ProcessorHandle(Protocol):
 
 class RequestPlane(Protocol):
     """Takes requests from processors."""
+
+    def thread_started(self) -> None:
+        """Called by the thread of each processor before anything else."""
+        ...
 
     def new_request(
         self,

@@ -125,13 +125,13 @@ class Processor:
         self.wakeup()
         return True
 
-    def enqueue_response(self, response: AnyResponse) -> None:
-        """Called by handlers. Wakes the thread only if it sleeps and nobody has woken it yet."""
+    def enqueue_response(self, response: AnyResponse) -> bool:
+        """Called by handlers; returns whether the thread sleeps and :meth:`wakeup` is due."""
         self._responses.append(response)
-        if self._polling:
-            self.wakeup()
+        return self._polling
 
     def wakeup(self) -> None:
+        """Wakes the thread, if it sleeps and nobody has done so yet."""
         with self._wake_lock:
             if not self._polling or self._woken:
                 return
@@ -150,12 +150,14 @@ class Processor:
         """Waits for the thread; a processor that was never started has only its sockets to close."""
         if self._started.is_set():
             self.thread.join()
+            self._close_new_connections()  # the acceptor may have been about to hand one over when the thread ended
         else:
             self._close_everything()
 
     # -- the loop
 
     def run(self) -> None:
+        self._plane.thread_started()
         try:
             while self._should_run:
                 try:
@@ -228,17 +230,19 @@ class Processor:
         while responses:
             response = responses.popleft()
             request = response.request
-            request.response_dequeue_time_ns = self._now()
             try:
                 if response.kind is SEND:
+                    request.response_dequeue_time_ns = self._now()
                     self._send(response)  # type: ignore[arg-type]
                 elif response.kind is NO_OP:
+                    request.response_dequeue_time_ns = self._now()
                     request.complete(0, response)
                     self._response_sent(request.connection_id)
                 elif response.kind is CLOSE_CONNECTION:
+                    request.response_dequeue_time_ns = self._now()
                     request.complete(0, response)
                     self._close_by_id(request.connection_id)
-                else:
+                else:  # no moment of the timeline: it may come while the answer is still going out
                     self._throttle(response)
             except Exception as error:  # noqa: BLE001 - this connection's end, not the processor's
                 self._channel_failed(request.connection_id, "Sending a response failed", error)
@@ -317,8 +321,11 @@ class Processor:
         for channel, send in self.selector.completed_sends:
             spent = channel.network_thread_time_ns
             channel.network_thread_time_ns = 0
-            send.request.complete(spent, send)
-            self.selector.response_sent(channel)
+            try:
+                send.request.complete(spent, send)
+                self.selector.response_sent(channel)
+            except Exception as error:  # noqa: BLE001 - this connection's end, not the processor's
+                self._channel_failed(channel.id, "Completing a response failed for", error)
         self.selector.completed_sends.clear()
 
     # -- the end of connections
@@ -367,14 +374,17 @@ class Processor:
             log.error("%s %s", what, connection_id, exc_info=error)
         self._close_by_id(connection_id)
 
-    def _close_everything(self) -> None:
+    def _close_new_connections(self) -> None:
         while True:
             try:
                 sock, peer = self._new_connections.get_nowait()
             except queue.Empty:
-                break
+                return
             self._quotas.dec(self._listener, peer[0])
             sock.close()
+
+    def _close_everything(self) -> None:
+        self._close_new_connections()
         for channel in [*self.selector.channels.values(), *self.selector.closing_channels.values()]:
             self._close(channel)
         self._responses.clear()

@@ -59,6 +59,14 @@ class CloseMode(IntEnum):
     """They are dropped, and the owner, who asked for this, is not told."""
 
 
+class _SendFailedError(Exception):
+    """Tells a write that failed from a read that did: they end a connection in different ways."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 class SelectorStats:
     """Counters of one selector, written by its thread alone."""
 
@@ -140,6 +148,8 @@ class Selector:
         self._lost: list[tuple[KafkaChannel, ChannelState]] = []
         """Connections lost between two polls, reported by the next one."""
         self.stats = SelectorStats()
+        self._polled_ns = self._now()
+        """When the last poll had its events."""
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
@@ -254,9 +264,13 @@ class Selector:
             self.resume(channel)
 
     def resume(self, channel: KafkaChannel) -> None:
-        """Goes on reading a channel that is no longer muted."""
+        """Goes on reading a channel that is no longer muted.
+
+        If requests of it were read ahead these come first, and the poller need not watch it until they are used up.
+        """
         if channel.has_bytes_buffered:
             self._buffered[channel] = None
+            return
         if channel.events & READ:
             return
         if channel.closing:
@@ -280,6 +294,7 @@ class Selector:
         if self._connecting and channel in self._connecting:
             channel.send = send
             return False
+        channel.last_active_ns = self._polled_ns  # exact enough, and costs no look at the clock
         try:
             send.write_to(channel.transport)
         except (OSError, EOFError) as error:
@@ -317,7 +332,7 @@ class Selector:
         buffered = self._buffered
         started = self._now()
         events = self._poller.poll(0 if buffered or self._lost else timeout_ms)
-        now = self._now()
+        now = self._polled_ns = self._now()
         self.stats.select_ns += now - started
         if events or buffered:
             self._handle_ready(events, buffered, now)
@@ -365,10 +380,18 @@ class Selector:
                     self._watch(channel, channel.events & ~READ)
                 elif (payload := channel.read()) is not None:
                     self.completed_receives.append((channel, payload))
+                    if not channel.events & READ and not channel.closing and channel.ahead is None:
+                        self._watch(channel, channel.events | READ)
                 else:
                     self._nothing_received(channel)
             if ready & WRITE and channel.send is not None:
                 self._write(channel)
+        except _SendFailedError as error:
+            # Not gracefully: what it would be kept for is this very answer, and that can no longer go out.
+            log.debug("Connection %s lost while sending: %s", channel.id, error.cause)
+            channel.error = error.cause
+            channel.state = ChannelState.FAILED_SEND
+            self.close(channel, CloseMode.NOTIFY_ONLY)
         except AuthenticationError as error:
             channel.error = error
             self._authentication_failed(channel, error, now)
@@ -418,17 +441,19 @@ class Selector:
             self._buffered[channel] = None
 
     def _write(self, channel: KafkaChannel) -> None:
-        size = channel.send.size if channel.send is not None else 0
-        done = channel.write()
+        try:
+            done = channel.write()
+        except (OSError, EOFError) as error:
+            raise _SendFailedError(error) from error
         if done is not None:
-            self.stats.bytes_sent += size
+            self.stats.bytes_sent += done.size
             self._watch(channel, channel.events & ~WRITE)
             self.completed_sends.append((channel, done))
 
     def _memory_recovered(self) -> None:
         """Lets the channels that had to stop for want of memory go on."""
         self._out_of_memory = False
-        for channel in list(self.channels.values()):
+        for channel in [*self.channels.values(), *self.closing_channels.values()]:
             if channel.out_of_memory:
                 channel.out_of_memory = False
                 if not channel.is_muted:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any
 
@@ -144,15 +144,15 @@ class SocketServer:
     def resize_thread_pool(self, listener: str, count: int) -> None:
         """Changes the number of processors of a listener, by no more than half or double in one step."""
         acceptor = self.acceptors[listener]
-        current = len(acceptor.processors)
-        if count < 1 or not current / 2 <= count <= current * 2:
-            raise ValueError(
-                f"num.network.threads of {listener} cannot go from {current} to {count}: "
-                "one step may at most halve or double it"
-            )
         with self._lock:
             if self._stopped:
                 return
+            current = len(acceptor.processors)
+            if count < 1 or not current / 2 <= count <= current * 2:
+                raise ValueError(
+                    f"num.network.threads of {listener} cannot go from {current} to {count}: "
+                    "one step may at most halve or double it"
+                )
             if count > current:
                 acceptor.add_processors(count - current)
             elif count < current:
@@ -182,12 +182,15 @@ class SocketServer:
 
 
 def _start_after(authorizer_ready: Future[Any], acceptor: Acceptor) -> None:
-    error = authorizer_ready.exception()
+    try:
+        error = authorizer_ready.exception()
+    except CancelledError as cancelled:
+        error = cancelled
     if error is None:
         acceptor.start()
     else:
         log.error("%s does not start: its authorizer failed: %r", acceptor.endpoint, error)
-        acceptor.started_future.set_exception(error)
+        acceptor.fail_to_start(error)
 
 
 def _when_all(futures: Sequence[Future[None]]) -> Future[None]:

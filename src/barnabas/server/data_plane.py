@@ -68,6 +68,7 @@ class DataPlane:
         self._times = channel.times
         self._locals = threading.local()
         self._versions = versions.enabled_apis
+        self.thread_started = runner.placement
         self.add_processor = channel.add_processor
         self.remove_processor = channel.remove_processor
         self.submit = self._submit_direct if self.hand_off is HandOff.DIRECT else channel.send_requests

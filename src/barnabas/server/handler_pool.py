@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from barnabas.common.clock import Clock
+from barnabas.common.placement import Placement, anywhere
 from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.server.request import NOT_SET, Request
@@ -17,6 +19,8 @@ from barnabas.server.request_local import RequestLocal
 log = logging.getLogger(__name__)
 
 RECEIVE_MS = 300
+WAKE_AFTER = 16
+"""Answers that a handler may give before it wakes the processors of all of them."""
 _REPORT_IDLE_NS = 1_000_000
 """Idle time is added up and reported in pieces of at least this: a meter costs more than a short wait."""
 
@@ -52,12 +56,15 @@ class RequestRunner:
         channel: RequestChannel,
         clock: Clock,
         exit_procedure: ExitProcedure = exit_process,
+        placement: Placement = anywhere,
     ) -> None:
         self.apis = apis
         self.channel = channel
         self._now = clock.nanoseconds
         self._handle = apis.handle
         self._exit = exit_procedure
+        self.placement = placement
+        """Called by each thread that handles requests when it starts."""
 
     def new_local(self) -> RequestLocal:
         """For the thread that calls this."""
@@ -73,9 +80,10 @@ class RequestRunner:
             self._exit(error.status)
         except Exception:
             log.exception("Handling %r failed", request)
-            if not request.terminal:
-                self.channel.close_connection(request)
+            self.channel.close_unanswered(request)
         finally:
+            if request.api_local_complete_time_ns == NOT_SET:  # not answered yet: from here on it waits for others
+                request.api_local_complete_time_ns = self._now()
             local.request = None
             request.release_buffer()
 
@@ -91,16 +99,17 @@ class RequestRunner:
             request.callback_request_dequeue_time_ns = now
         local.request = request
         try:
-            callback.callback(local)
+            try:
+                callback.callback(local)
+            finally:
+                self.apis.try_complete_actions()
         except FatalExitError as error:
             log.critical("Fatal error in a callback of %r: %s", request, error)
             self._exit(error.status)
         except Exception:
             log.exception("A callback of %r failed", request)
-            if not request.terminal:
-                self.channel.close_connection(request)
+            self.channel.close_unanswered(request)
         finally:
-            self.apis.try_complete_actions()
             if request.callback_request_complete_time_ns == NOT_SET:
                 request.callback_request_complete_time_ns = self._now()
             local.request = None
@@ -119,8 +128,12 @@ class KafkaRequestHandler:
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
 
     def run(self) -> None:
+        self._runner.placement()
         local = self._runner.new_local()
-        receive = self._runner.channel.receive_request
+        channel = self._runner.channel
+        receive = channel.receive_request
+        to_wake = channel.defer_wakeups()
+        deferred = 0
         idle_ns = 0
         try:
             while True:
@@ -137,6 +150,11 @@ class KafkaRequestHandler:
                 elif isinstance(item, CallbackRequest):
                     self._runner.run_callback(item, local)
                 # else a wake-up, or nothing in all that time
+                if to_wake:
+                    deferred += 1
+                    if deferred >= WAKE_AFTER or not channel.may_defer_wakeups():
+                        channel.wake_processors(to_wake)
+                        deferred = 0
         except BaseException:
             log.exception("Request handler %d died", self.id)
             raise
@@ -183,7 +201,9 @@ class KafkaRequestHandlerPool:
             if self._stopped:
                 return
             before = len(self._handlers)
-            for handler_id in range(before, count):
+            taken = {handler.id for handler in self._handlers}  # not always 0 to n - 1: see below
+            free = (number for number in itertools.count() if number not in taken)
+            for handler_id in itertools.islice(free, max(count - before, 0)):
                 handler = KafkaRequestHandler(
                     handler_id,
                     f"{self._name_prefix}-kafka-request-handler-{handler_id}",

@@ -62,7 +62,7 @@ class Request:
         "response_dequeue_time_ns",
         "size",
         "start_time_ns",
-        "terminal",
+        "unanswered",
     )
 
     def __init__(
@@ -94,8 +94,9 @@ class Request:
         self.api_throttle_time_ms = 0
         self.record_network_thread_time: Any = None
         """What a request quota is to be told when it is known how long the network thread was busy with this."""
-        self.terminal = False
-        """A response that ends this request has been given. There may be one."""
+        self.unanswered = [True]
+        """Emptied by the one response that ends this request. Taking the last element of a list is a single step, so
+        of several threads only one can do it, and it costs less than a lock."""
 
     @property
     def body(self) -> RequestMessage:
@@ -105,6 +106,11 @@ class Request:
                 raise ProtocolError(f"{self!r}: its buffer was given back before the body was read")
             self._body, _ = self.api_key.request.decode_from(self.buffer, self.api_version, self.body_start)
         return self._body
+
+    @property
+    def terminal(self) -> bool:
+        """Whether a response that ends this request has been given."""
+        return not self.unanswered
 
     @property
     def is_forwarded(self) -> bool:

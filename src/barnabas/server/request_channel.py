@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from barnabas.common.clock import Clock
@@ -28,11 +29,16 @@ from barnabas.network.response import (
     NetworkResponse,
     SendResponse,
 )
+from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import response_parts
 from barnabas.protocol.message import Response
 from barnabas.server.request import NOT_SET, Request
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
+
+
+class AlreadyAnsweredError(RuntimeError):
+    """A second response that would end a request."""
 
 
 class _Sentinel:
@@ -62,28 +68,61 @@ class CallbackRequest:
 Item = Request | CallbackRequest | _Sentinel
 
 
+class _Handler(threading.local):
+    """What the channel knows of the thread that calls it."""
+
+    draining = False
+    """Whether the thread is counted in ``RequestChannel._draining``."""
+    to_wake: dict[int, ProcessorHandle] | None = None
+    """Processors with answers that they have not been woken for; none if this thread wakes them at once."""
+
+
 class RequestChannel:
     """Bounded queues between processors and handlers.
 
-    One condition guards both queues. Requests come in by the list: all that one poll of a processor yielded, one lock,
-    one wake-up.
+    Requests come in by the list: all that one poll of a processor yielded, with one lock.
+
+    **Who is woken.** Without a global interpreter lock (``parallel``) a handler for each request. With it, handlers
+    cannot run at the same time, and one that is woken only takes the lock away from the one at work. So then one handler
+    is woken, and takes request after request. That would be wrong if it could get stuck in one of them, waiting for a
+    disk perhaps. So it is told which APIs are short (``short_apis``): before a handler starts on anything else, it has
+    another one woken for what is left in the queue. While there are requests, somebody is always on the way to them.
+
+    In the same way a handler that goes from one short request to the next wakes the processors of its answers together,
+    once each (:meth:`wake_processors`), and not after every answer.
     """
 
-    def __init__(self, queue_size: int, clock: Clock, times: RequestTimes) -> None:
+    def __init__(
+        self,
+        queue_size: int,
+        clock: Clock,
+        times: RequestTimes,
+        *,
+        short_apis: frozenset[ApiKey] = frozenset(),
+        parallel: bool = False,
+    ) -> None:
         if queue_size < 1:
             raise ValueError(f"queued.max.requests must be at least 1, not {queue_size}")
         self._size = queue_size
         self._clock = clock
         self._now = clock.nanoseconds
         self.times = times
+        self._short_apis = short_apis
+        self._parallel = parallel
         self._lock = threading.Lock()
-        """Guards the queues and the two counts of waiting threads. Nothing else is locked inside it."""
+        """Guards the queues and the counts below. Nothing else is locked inside it."""
         self._not_empty = threading.Condition(self._lock)
         self._not_full = threading.Condition(self._lock)
         self._requests: deque[Item] = deque()
         self._callbacks: deque[CallbackRequest] = deque()
         self._idle_handlers = 0
+        """Handlers that wait and that nobody has woken."""
+        self._draining = 0
+        """Handlers that are up, or woken, and will be back for the next request before long."""
+        self._wake_tokens = 0
+        """Handlers that were woken and do not know it yet."""
         self._blocked_processors = 0
+        self._handler = _Handler()
         self._processors: dict[int, ProcessorHandle] = {}
         self._processors_lock = threading.Lock()
         """Guards changes of ``_processors``; it is replaced whole, so reading needs no lock."""
@@ -124,6 +163,8 @@ class RequestChannel:
                 room = self._size - len(self._requests)
                 if room <= 0:
                     if self._closed:
+                        for request in requests[start:]:
+                            request.release_buffer()
                         return
                     self._blocked_processors += 1
                     try:
@@ -134,8 +175,7 @@ class RequestChannel:
                 taken = requests[start : start + room]
                 self._requests.extend(taken)
                 start += len(taken)
-                if self._idle_handlers:
-                    self._not_empty.notify(len(taken))
+                self._wake_handlers(len(taken))
 
     def send_callback(self, callback: Callable[[RequestLocal], None], request: Request) -> None:
         """Queues a completion, ahead of all requests."""
@@ -143,32 +183,86 @@ class RequestChannel:
             self._callbacks.append(CallbackRequest(callback, request))
             # Not counted against the bound: whoever completes a request must never wait for room.
             self._requests.append(WAKEUP)
-            if self._idle_handlers:
-                self._not_empty.notify()
+            self._wake_handlers(1)
 
     def send_shutdown(self) -> None:
         """Tells one handler to end."""
         with self._lock:
             self._requests.append(SHUTDOWN)
-            self._not_empty.notify()
+            self._wake_handlers(1)
+
+    def _wake_handlers(self, queued: int) -> None:
+        """With the lock held, after something was queued."""
+        wanted = queued if self._parallel else 0 if self._draining else 1
+        count = min(wanted, self._idle_handlers)
+        if count:
+            self._idle_handlers -= count
+            self._draining += count
+            self._wake_tokens += count
+            self._not_empty.notify(count)
 
     def receive_request(self, timeout_ms: float) -> Item | None:
-        """The next thing to do for a handler: a callback if there is one, else a request; none if it takes too long."""
+        """The next thing to do for a handler: a callback if there is one, else a request; none if it takes too long.
+
+        A handler that calls this is done with what it was at.
+        """
+        handler = self._handler
         with self._lock:
             if not self._requests and not self._callbacks:
-                self._idle_handlers += 1
-                try:
-                    self._clock.wait(self._not_empty, timeout_ms)
-                finally:
-                    self._idle_handlers -= 1
+                self._wait_as_idle(handler, timeout_ms)
+                if not self._requests and not self._callbacks:
+                    return None
+            if not handler.draining:
+                handler.draining = True
+                self._draining += 1
             if self._callbacks:
-                return self._callbacks.popleft()
-            if not self._requests:
-                return None
+                return self._taken(handler, self._callbacks.popleft())
             item = self._requests.popleft()
             if self._blocked_processors:
                 self._not_full.notify()
+            return self._taken(handler, item)
+
+    def _wait_as_idle(self, handler: _Handler, timeout_ms: float) -> None:
+        if handler.draining:
+            handler.draining = False
+            self._draining -= 1
+        self._idle_handlers += 1
+        self._clock.wait(self._not_empty, timeout_ms)
+        if self._wake_tokens:  # whoever woke us has counted us
+            self._wake_tokens -= 1
+            handler.draining = True
+        else:
+            self._idle_handlers -= 1
+
+    def _taken(self, handler: _Handler, item: Item) -> Item:
+        """With the lock held: a handler that may not be back soon has somebody else look after the rest."""
+        if item is WAKEUP or (type(item) is Request and item.api_key in self._short_apis):
             return item
+        handler.draining = False
+        self._draining -= 1
+        if self._requests or self._callbacks:
+            self._wake_handlers(len(self._requests))
+        return item
+
+    def defer_wakeups(self) -> dict[int, ProcessorHandle]:
+        """From now on the calling thread, a handler, wakes processors itself: see :meth:`wake_processors`."""
+        to_wake: dict[int, ProcessorHandle] = {}
+        self._handler.to_wake = to_wake
+        return to_wake
+
+    def may_defer_wakeups(self) -> bool:
+        """Whether the next request is a short one, so that answers can wait until it is done, too."""
+        try:
+            following = self._requests[0]
+        except IndexError:
+            return False
+        return type(following) is Request and following.api_key in self._short_apis
+
+    @staticmethod
+    def wake_processors(to_wake: dict[int, ProcessorHandle]) -> None:
+        for processor in to_wake.values():
+            processor.wakeup()
+        to_wake.clear()
 
     def close(self) -> None:
         """Lets processors that wait for room go; what they hold is dropped with their connections."""
@@ -198,6 +292,11 @@ class RequestChannel:
             self.update_error_metrics(request, error, count)
         self._finish(request, NetworkResponse(CLOSE_CONNECTION, request))
 
+    def close_unanswered(self, request: Request) -> None:
+        """Ends a request that nobody will answer, and its connection; nothing if somebody has just done so."""
+        with suppress(AlreadyAnsweredError):
+            self.close_connection(request)
+
     def start_throttling(self, request: Request) -> None:
         self._route(NetworkResponse(START_THROTTLING, request))
 
@@ -208,9 +307,10 @@ class RequestChannel:
         self.times.of(request.api_key).mark_error(error, count)
 
     def _finish(self, request: Request, response: AnyResponse) -> None:
-        if request.terminal:
-            raise RuntimeError(f"{request!r} was answered twice")
-        request.terminal = True
+        try:
+            request.unanswered.pop()
+        except IndexError:
+            raise AlreadyAnsweredError(f"{request!r} was answered twice") from None
         now = self._now()
         request.response_complete_time_ns = now
         if request.api_local_complete_time_ns == NOT_SET:
@@ -218,13 +318,21 @@ class RequestChannel:
         if request.callback_request_dequeue_time_ns != NOT_SET and request.callback_request_complete_time_ns == NOT_SET:
             request.callback_request_complete_time_ns = now
         processor = self._processors.get(request.processor_id)
-        if processor is not None:  # else it was shut down, and the connection with it
-            processor.enqueue_response(response)
+        # Without a processor it was shut down, and the connection with it.
+        if processor is not None and processor.enqueue_response(response):
+            self._wake(processor)
 
     def _route(self, response: NetworkResponse) -> None:
         processor = self._processors.get(response.request.processor_id)
-        if processor is not None:
-            processor.enqueue_response(response)
+        if processor is not None and processor.enqueue_response(response):
+            self._wake(processor)
+
+    def _wake(self, processor: ProcessorHandle) -> None:
+        to_wake = self._handler.to_wake
+        if to_wake is None:
+            processor.wakeup()
+        else:
+            to_wake[processor.id] = processor
 
     def __repr__(self) -> str:
         return f"RequestChannel({len(self._requests)} of {self._size} queued, {len(self._processors)} processors)"

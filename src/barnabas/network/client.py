@@ -1,0 +1,308 @@
+"""The network client: requests in, responses out, over connections that it makes and repairs by itself.
+
+It is the same for every kind of client: the producer's sender, a consumer, a broker that talks to its controller. It
+belongs to one thread, which calls :meth:`NetworkClient.poll` again and again; only :meth:`NetworkClient.wakeup` and
+:meth:`NetworkClient.initiate_close` may be called from another.
+
+=========================== =====================================================================================
+who                         what for
+=========================== =====================================================================================
+``NetworkClient``           what others call; when to wait, and for how long
+``RequestPipeline``         requests to bytes, events to responses; time-outs; the end of a connection
+``InFlightRequests``        which requests wait for an answer, in which order, and how many more may be sent
+``ClientConnections``       the channels, one for each node; what each node speaks
+``ClusterConnectionStates`` how far each connection has come, when to try again, until when it is throttled
+``MetadataUpdater``         which nodes there are; given by the owner of the client
+=========================== =====================================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from enum import Enum, auto
+from random import Random
+
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.errors import AuthenticationError, RetriableError
+from barnabas.metrics.sensor import Sensor
+from barnabas.network.client_config import NetworkClientConfig
+from barnabas.network.client_connections import ClientConnections
+from barnabas.network.client_request import (
+    ClientRequest,
+    ClientResponse,
+    RequestBuilder,
+    RequestCompletionHandler,
+)
+from barnabas.network.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.inflight import FOREVER
+from barnabas.network.least_loaded_node import LeastLoadedNode, choose_least_loaded
+from barnabas.network.metadata_updater import MetadataUpdater
+from barnabas.network.node import Node
+from barnabas.network.node_api_versions import ApiVersions, NodeApiVersions
+from barnabas.network.node_connection import ConnectionState
+from barnabas.network.request_pipeline import RequestPipeline
+from barnabas.network.selectable import Selectable
+from barnabas.protocol.message import Request
+from barnabas.protocol.versions import VersionRange
+
+log = logging.getLogger(__name__)
+
+
+class DisconnectError(RetriableError):
+    """The client has been closed."""
+
+
+class _Phase(Enum):
+    ACTIVE = auto()
+    CLOSING = auto()
+    CLOSED = auto()
+
+
+class NetworkClient:
+    """Sends requests to nodes and collects the answers.
+
+    >>> client = NetworkClient(Selector(), updater, NetworkClientConfig(client_id="example"))  # doctest: +SKIP
+    >>> while not client.ready(node, clock.hi_res_milliseconds()):  # connects, and finds out what the node speaks
+    ...     client.poll(100, clock.hi_res_milliseconds())
+    >>> request = client.new_client_request(node.id_string, MetadataRequest(), clock.hi_res_milliseconds())
+    >>> client.send(request, clock.hi_res_milliseconds())
+    >>> client.poll(100, clock.hi_res_milliseconds())
+    [ClientResponse(Metadata v13 1 from node 1: MetadataResponse(...))]
+
+    What holds for every request that :meth:`send` accepts: it ends as exactly one :class:`ClientResponse`, returned by
+    one ``poll`` and handed to its callback there; and the requests to one node end in the order in which they were
+    sent. A request ends without an answer when its connection is lost, when it has waited longer than its time-out
+    (then the connection is closed, and all other requests on it end as well, because answers come in order and the
+    missing one would hold up the rest), or when there is no version of it that the node has.
+
+    Nothing that a node does makes ``poll`` raise. What was wrong is in :meth:`last_error`.
+
+    ``now`` is everywhere the time of the steady clock in milliseconds, ``clock.hi_res_milliseconds()``: no interval is
+    measured by a date, which can jump.
+    """
+
+    def __init__(
+        self,
+        selector: Selectable,
+        metadata_updater: MetadataUpdater,
+        config: NetworkClientConfig | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        random: Random | None = None,
+        resolver: HostResolver = resolve_all_ips,
+        api_versions: ApiVersions | None = None,
+        throttle_time_sensor: Sensor | None = None,
+    ) -> None:
+        self.config = NetworkClientConfig() if config is None else config
+        self._selector = selector
+        self._updater = metadata_updater
+        self._clock = clock
+        self._random = Random() if random is None else random  # noqa: S311 - spreads load, keeps no secret
+        self.api_versions = ApiVersions() if api_versions is None else api_versions
+        self._connections = ClientConnections(
+            selector, self.config, self.api_versions, resolver=resolver, random=self._random
+        )
+        self._states = self._connections.states
+        self._pipeline = RequestPipeline(
+            selector, self._connections, metadata_updater, self.config, throttle_time_sensor
+        )
+        self._phase_lock = threading.Lock()
+        """Guards changes of ``_phase``, which any thread may make."""
+        self._phase = _Phase.ACTIVE
+
+    # -- connections
+
+    def ready(self, node: Node, now: int) -> bool:
+        """Whether a request can be sent to the node now; begins to connect if there is no connection."""
+        if node.is_empty:
+            raise ValueError(f"cannot connect to {node!r}")
+        if self.is_ready(node, now):
+            return True
+        if self._states.can_connect(node.id_string, now):
+            self._initiate_connect(node, now)
+        return False
+
+    def is_ready(self, node: Node, now: int) -> bool:
+        """Whether a request can be sent to the node now. While metadata is due, it goes first: no node is ready."""
+        return not self._updater.is_update_due(now) and self._pipeline.can_send(node.id_string, now)
+
+    def _initiate_connect(self, node: Node, now: int) -> None:
+        if not self._connections.connect(node, now):
+            self._updater.handle_server_disconnect(now, node.id_string, None)
+
+    def connection_delay(self, node: Node, now: int) -> int:
+        """How long to wait before anything can be done about the connection; forever if it is there."""
+        return self._states.connection_delay(node.id_string, now)
+
+    def throttle_delay_ms(self, node: Node, now: int) -> int:
+        """For how long the node throttles this client still."""
+        return self._states.throttle_delay_ms(node.id_string, now)
+
+    def poll_delay_ms(self, node: Node, now: int) -> int:
+        """How long to wait before it makes sense to try to send to the node again."""
+        return self._states.poll_delay_ms(node.id_string, now)
+
+    def connection_failed(self, node: Node) -> bool:
+        """Whether the connection was lost, or could not be made, and has not been tried again since."""
+        return self._states.is_disconnected(node.id_string)
+
+    def authentication_error(self, node: Node) -> AuthenticationError | None:
+        return self._states.authentication_error(node.id_string)
+
+    def last_error(self, node_id: str) -> str | None:
+        """Why the connection to a node was last lost or not made, in words; none once it is ready."""
+        return self._states.last_error(node_id)
+
+    def connection_state(self, node_id: str) -> ConnectionState | None:
+        return self._states.state(node_id)
+
+    def node_api_versions(self, node_id: str) -> NodeApiVersions | None:
+        """What a connected node speaks."""
+        return self.api_versions.get(node_id)
+
+    def has_ready_nodes(self, now: int) -> bool:
+        return self._states.has_ready_nodes(now)
+
+    def disconnect(self, node_id: str) -> None:
+        """Closes the connection to a node. The next poll returns its requests as disconnected."""
+        if node_id in self._connections.channels:
+            log.info("Disconnecting from node %s on request", node_id)
+            self._pipeline.disconnect(node_id, self._clock.hi_res_milliseconds())
+
+    def close_connection(self, node_id: str) -> None:
+        """Closes the connection to a node and forgets about it. Its requests end without a response."""
+        log.info("Closing the connection to node %s on request", node_id)
+        self._pipeline.forget(node_id, self._clock.hi_res_milliseconds())
+
+    # -- sending
+
+    def new_client_request(
+        self,
+        node_id: str,
+        body: Request | RequestBuilder,
+        now: int,
+        *,
+        expect_response: bool = True,
+        request_timeout_ms: int | None = None,
+        callback: RequestCompletionHandler | None = None,
+        allowed_versions: VersionRange | None = None,
+    ) -> ClientRequest:
+        """A request with the next correlation id of this client."""
+        return self._pipeline.new_request(
+            node_id,
+            body,
+            now,
+            expect_response=expect_response,
+            request_timeout_ms=request_timeout_ms,
+            callback=callback,
+            allowed_versions=allowed_versions,
+        )
+
+    def send(self, request: ClientRequest, now: int) -> None:
+        """Sends a request to a node that is ready."""
+        self._ensure_active()
+        if not self._pipeline.can_send(request.destination, now):
+            raise RuntimeError(f"{request!r} cannot be sent: the node is not ready")
+        self._pipeline.send(request, now)
+
+    def send_metadata_request(self, node: Node, make_request: Callable[[], Request | RequestBuilder], now: int) -> int:
+        """For a metadata updater: sends a request whose answer goes to the updater, or does what has to come first.
+
+        ``make_request`` is called if the request can go out now. If not, a connection is made, unless one is in the
+        making already: then that one may do as well. Returns for how long there is no use in calling this again.
+        """
+        node_id = node.id_string
+        if self._pipeline.can_send(node_id, now):
+            self._pipeline.send(self.new_client_request(node_id, make_request(), now), now, internal=True)
+            return self.config.request_timeout_ms
+        if any(self._states.is_connecting(known.id_string) for known in self._updater.fetch_nodes()):
+            return self.config.reconnect_backoff_ms
+        if self._states.can_connect(node_id, now):
+            self._initiate_connect(node, now)
+            return self.config.reconnect_backoff_ms
+        return FOREVER  # the connection is there, and will report when it can take more
+
+    # -- the loop
+
+    def poll(self, timeout_ms: float, now: int) -> list[ClientResponse]:
+        """Waits for something to happen, at most so long, does it, and returns the requests that have ended.
+
+        Their callbacks have been called then. It waits no longer than until the next request, or the next attempt to
+        connect, times out.
+        """
+        self._ensure_active()
+        metadata_delay_ms = self._updater.maybe_update(self, now)
+        if self._pipeline.ended:
+            timeout_ms = 0
+        wait_ms = min(
+            timeout_ms,
+            metadata_delay_ms,
+            self.config.request_timeout_ms,
+            self._pipeline.in_flight.time_to_next_timeout_ms(now),
+            self._states.time_to_next_setup_timeout_ms(now),
+        )
+        self._selector.poll(max(wait_ms, 0))
+        responses = self._pipeline.handle_events(self._clock.hi_res_milliseconds())
+        for response in responses:
+            try:
+                response.on_complete()
+            except Exception:
+                log.exception("The callback of %r failed", response)
+        return responses
+
+    def least_loaded_node(self, now: int) -> LeastLoadedNode:
+        """The node to ask something that any node can answer."""
+        nodes = self._updater.fetch_nodes()
+        return choose_least_loaded(nodes, self._connections, self._pipeline.in_flight, self._random, now)
+
+    def in_flight_request_count(self, node_id: str | None = None) -> int:
+        """How many requests have been sent and not ended, to one node or to all."""
+        return self._pipeline.in_flight.count(node_id)
+
+    def has_in_flight_requests(self, node_id: str | None = None) -> bool:
+        return self._pipeline.in_flight.count(node_id) > 0
+
+    @property
+    def default_request_timeout_ms(self) -> int:
+        return self.config.request_timeout_ms
+
+    @property
+    def reconnect_backoff_ms(self) -> int:
+        return self.config.reconnect_backoff_ms
+
+    # -- the end
+
+    def wakeup(self) -> None:
+        """Ends the wait of a poll that is under way, or of the next one. May be called from any thread."""
+        self._selector.wakeup()
+
+    @property
+    def active(self) -> bool:
+        return self._phase is _Phase.ACTIVE
+
+    def initiate_close(self) -> None:
+        """No poll after this one; whoever is in it is woken up. May be called from any thread."""
+        with self._phase_lock:
+            if self._phase is not _Phase.ACTIVE:
+                return
+            self._phase = _Phase.CLOSING
+        self.wakeup()
+
+    def close(self) -> None:
+        """Closes all connections and the selector. Requests in flight end without a response."""
+        with self._phase_lock:
+            if self._phase is _Phase.CLOSED:
+                return
+            self._phase = _Phase.CLOSED
+        self._connections.channels.clear()
+        self._selector.close_all()
+        self._updater.close()
+
+    def _ensure_active(self) -> None:
+        if self._phase is not _Phase.ACTIVE:
+            raise DisconnectError(f"the network client is {self._phase.name.lower()}")
+
+    def __repr__(self) -> str:
+        return f"NetworkClient({self.config.client_id}, {self._states!r}, {self._pipeline.in_flight!r})"

@@ -1,0 +1,114 @@
+"""The connections that a network client has to its nodes, at most one to each."""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+
+from barnabas.network.channel import KafkaChannel
+from barnabas.network.client_config import NetworkClientConfig
+from barnabas.network.connection_failure import FIRST_ANSWER_LIMIT, explain_connect_error
+from barnabas.network.connection_states import ClusterConnectionStates
+from barnabas.network.host_resolver import HostResolver
+from barnabas.network.node import Node
+from barnabas.network.node_api_versions import ApiVersions, NodeApiVersions
+from barnabas.network.selectable import Selectable
+from barnabas.network.selector import CloseMode
+from barnabas.network.version_negotiation import VersionNegotiation
+
+log = logging.getLogger(__name__)
+
+
+class ClientConnections:
+    """Makes connections, and closes them.
+
+    A connection has the id of its node as its name, and so has the next connection to that node. The selector reports
+    what happened to a channel when it is polled, and by then the client may have given that channel up and made
+    another one. So everything it reports is checked with :meth:`is_current`, or the end of the old connection would be
+    taken for the end of the new one.
+    """
+
+    def __init__(
+        self,
+        selector: Selectable,
+        config: NetworkClientConfig,
+        api_versions: ApiVersions,
+        *,
+        resolver: HostResolver,
+        random: Random,
+    ) -> None:
+        self._selector = selector
+        self._config = config
+        self.api_versions = api_versions
+        self.negotiation = VersionNegotiation(config)
+        self.states = ClusterConnectionStates(
+            reconnect_backoff_ms=config.reconnect_backoff_ms,
+            reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+            connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+            connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+            resolver=resolver,
+            random=random,
+        )
+        self.channels: dict[str, KafkaChannel] = {}
+        """By node id. The context of a channel is its node."""
+        self._max_receive_size = FIRST_ANSWER_LIMIT
+        """What the selector allows; known with the first channel."""
+
+    def is_current(self, channel: KafkaChannel) -> bool:
+        return self.channels.get(channel.id) is channel
+
+    def is_ready(self, node_id: str, now: int) -> bool:
+        """Whether the node is connected, has told what it speaks, and does not throttle."""
+        return self.states.is_ready(node_id, now) and self._selector.is_channel_ready(node_id)
+
+    def connect(self, node: Node, now: int) -> bool:
+        """Begins to connect; false if that has failed already."""
+        node_id = node.id_string
+        self.states.connecting(node_id, now, node.host)
+        try:
+            address = self.states.current_address(node_id)
+            log.debug("Connecting to node %s at %s", node, address.ip)
+            self._selector.connect(
+                node_id,
+                (address.ip, node.port),
+                family=address.family,
+                send_buffer=self._config.send_buffer_bytes,
+                receive_buffer=self._config.receive_buffer_bytes,
+            )
+        except (OSError, OverflowError) as error:  # the latter for a port that does not exist
+            reason = explain_connect_error(node, error)
+            log.warning("Node %s: %s", node_id, reason)
+            self.states.disconnected(node_id, now, reason)
+            return False
+        channel = self._selector.channel(node_id)
+        assert channel is not None
+        channel.context = node
+        self._max_receive_size = channel.max_receive_size
+        if self._config.discover_broker_versions:
+            channel.max_receive_size = min(channel.max_receive_size, FIRST_ANSWER_LIMIT)
+        self.channels[node_id] = channel
+        return True
+
+    def established(self, channel: KafkaChannel) -> None:
+        """The peer has accepted. What it speaks is asked once TLS and SASL are through, too."""
+        if self._config.discover_broker_versions:
+            self.negotiation.begin(channel.id)
+        else:
+            self.states.ready(channel.id)
+
+    def versions_known(self, channel: KafkaChannel, versions: NodeApiVersions) -> None:
+        """The peer has shown to be a Kafka node, and may send large answers from now on."""
+        self.api_versions.update(channel.id, versions)
+        self.states.ready(channel.id)
+        channel.max_receive_size = self._max_receive_size
+
+    def close(self, node_id: str) -> None:
+        """Closes a connection, if it is not closed already, and forgets what belongs to this connection alone.
+
+        The state of the node is for the caller to change.
+        """
+        channel = self.channels.pop(node_id, None)
+        if channel is not None and self._selector.open_or_closing(node_id) is channel:
+            self._selector.close(channel, CloseMode.DISCARD_NO_NOTIFY)
+        self.api_versions.remove(node_id)
+        self.negotiation.forget(node_id)

@@ -1,0 +1,253 @@
+"""The state of a client's connection to each node: how far it has come, when to try again, at which address.
+
+No sockets in here: the network client tells what happened, and asks what may be done.
+"""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+
+from barnabas.common.errors import AuthenticationError
+from barnabas.network.exponential_backoff import ExponentialBackoff
+from barnabas.network.host_resolver import HostResolver, ResolvedAddress
+from barnabas.network.inflight import FOREVER
+from barnabas.network.node_connection import (
+    AUTHENTICATION_FAILED,
+    CHECKING_API_VERSIONS,
+    CONNECTING,
+    DISCONNECTED,
+    READY,
+    ConnectionState,
+    NodeConnectionState,
+)
+
+log = logging.getLogger(__name__)
+
+BACKOFF_MULTIPLIER = 2
+BACKOFF_JITTER = 0.2
+
+
+class ClusterConnectionStates:
+    """The states of the connections to all nodes of a cluster.
+
+    **Reconnecting.** After a connection is lost, the next attempt waits, and longer from one attempt to the next: about
+    50, 100, 200, 400, 800 and from then on 1000 ms, each within 20 % at random. Only a connection that becomes READY
+    starts this over; one that is accepted and closed again, by a broker that is shutting down or by a port that is not
+    Kafka's, counts as failed. An attempt uses one of the addresses of the host, the next attempt the next.
+
+    **Connecting** itself may take 10 s. A peer that drops packets would otherwise be waited for until the operating
+    system gives up, two minutes later. If it takes longer the next attempt may take twice as long, up to 30 s: the
+    network may just be slow.
+
+    **Throttling** (KIP-219): the node has announced that it will not read until some time, so until then it does not
+    count as ready.
+    """
+
+    def __init__(
+        self,
+        *,
+        reconnect_backoff_ms: int,
+        reconnect_backoff_max_ms: int,
+        connection_setup_timeout_ms: int,
+        connection_setup_timeout_max_ms: int,
+        resolver: HostResolver,
+        random: Random,
+    ) -> None:
+        self._reconnect_backoff = ExponentialBackoff(
+            reconnect_backoff_ms, BACKOFF_MULTIPLIER, reconnect_backoff_max_ms, BACKOFF_JITTER, random
+        )
+        self._setup_timeout = ExponentialBackoff(
+            connection_setup_timeout_ms, BACKOFF_MULTIPLIER, connection_setup_timeout_max_ms, BACKOFF_JITTER, random
+        )
+        self._resolver = resolver
+        self._nodes: dict[str, NodeConnectionState] = {}
+        self._connecting: set[str] = set()
+
+    def _node(self, node_id: str) -> NodeConnectionState:
+        node = self._nodes.get(node_id)
+        if node is None:
+            raise KeyError(f"nothing is known about a connection to node {node_id}")
+        return node
+
+    # -- what happens
+
+    def connecting(self, node_id: str, now: int, host: str) -> None:
+        """A connection is about to be made."""
+        node = self._nodes.get(node_id)
+        if node is not None and node.host == host:
+            node.move_to(node_id, CONNECTING)
+            node.move_to_next_address()
+        else:
+            if node is not None:
+                log.info("Node %s has moved from %s to %s", node_id, node.host, host)
+            node = NodeConnectionState(host)
+            node.move_to(node_id, CONNECTING)
+            node.reconnect_backoff_ms = self._reconnect_backoff.backoff(0)
+            node.connection_setup_timeout_ms = self._setup_timeout.backoff(0)
+            self._nodes[node_id] = node
+        node.last_connect_attempt_ms = now
+        self._connecting.add(node_id)
+
+    def current_address(self, node_id: str) -> ResolvedAddress:
+        """Where to connect to; raises ``OSError`` if the name of the host leads nowhere."""
+        return self._node(node_id).current_address(self._resolver)
+
+    def checking_api_versions(self, node_id: str) -> None:
+        """The connection is there, and the node is being asked what it speaks."""
+        node = self._node(node_id)
+        node.move_to(node_id, CHECKING_API_VERSIONS)
+        self._reset_setup_timeout(node)
+        self._connecting.discard(node_id)
+
+    def ready(self, node_id: str) -> None:
+        node = self._node(node_id)
+        node.move_to(node_id, READY)
+        node.authentication_error = None
+        node.last_error = None
+        node.failed_attempts = 0
+        node.reconnect_backoff_ms = self._reconnect_backoff.backoff(0)
+        self._reset_setup_timeout(node)
+        self._connecting.discard(node_id)
+
+    def disconnected(self, node_id: str, now: int, reason: str | None = None) -> None:
+        """The connection is lost, or was never made."""
+        node = self._node(node_id)
+        before = node.state
+        node.move_to(node_id, DISCONNECTED)
+        self._lost(node_id, node, before, now, reason)
+
+    def authentication_failed(
+        self, node_id: str, now: int, error: AuthenticationError, reason: str | None = None
+    ) -> None:
+        """The node does not believe who this is. Somebody has to be told; to try again is of little use."""
+        node = self._node(node_id)
+        before = node.state
+        node.move_to(node_id, AUTHENTICATION_FAILED)
+        node.authentication_error = error
+        self._lost(node_id, node, before, now, str(error) if reason is None else reason)
+
+    def _lost(
+        self, node_id: str, node: NodeConnectionState, before: ConnectionState, now: int, reason: str | None
+    ) -> None:
+        node.last_error = reason
+        node.last_connect_attempt_ms = now
+        node.reconnect_backoff_ms = self._reconnect_backoff.backoff(node.failed_attempts)
+        node.failed_attempts += 1
+        if before is CONNECTING:
+            node.failed_connect_attempts += 1
+            node.connection_setup_timeout_ms = self._setup_timeout.backoff(node.failed_connect_attempts)
+            self._connecting.discard(node_id)
+        else:
+            self._reset_setup_timeout(node)
+            # It was there and is gone: the node may have moved to other addresses.
+            node.forget_addresses()
+
+    def _reset_setup_timeout(self, node: NodeConnectionState) -> None:
+        node.failed_connect_attempts = 0
+        node.connection_setup_timeout_ms = self._setup_timeout.backoff(0)
+
+    def throttle(self, node_id: str, until_ms: int) -> None:
+        """The node will not read until then; an earlier time than one announced before changes nothing."""
+        node = self._nodes.get(node_id)
+        if node is not None and node.throttle_until_ms < until_ms:
+            node.throttle_until_ms = until_ms
+
+    def remove(self, node_id: str) -> None:
+        self._nodes.pop(node_id, None)
+        self._connecting.discard(node_id)
+
+    # -- what may be done
+
+    def can_connect(self, node_id: str, now: int) -> bool:
+        node = self._nodes.get(node_id)
+        return node is None or (
+            node.state.is_disconnected and now - node.last_connect_attempt_ms >= node.reconnect_backoff_ms
+        )
+
+    def is_ready(self, node_id: str, now: int) -> bool:
+        """Whether it is connected, and not throttled."""
+        node = self._nodes.get(node_id)
+        return node is not None and node.state is READY and node.throttle_until_ms <= now
+
+    def has_ready_nodes(self, now: int) -> bool:
+        return any(node.state is READY and node.throttle_until_ms <= now for node in self._nodes.values())
+
+    def connection_delay(self, node_id: str, now: int) -> int:
+        """How long to wait before anything can be done about this connection.
+
+        Nothing for a node that is not known yet, the rest of the back-off for one that is lost, as long as it may take
+        for one that is being made. One that is there will report by itself when something happens: forever.
+        """
+        node = self._nodes.get(node_id)
+        if node is None:
+            return 0
+        if node.state is CONNECTING:
+            return node.connection_setup_timeout_ms
+        if node.state.is_disconnected:
+            return max(node.reconnect_backoff_ms - (now - node.last_connect_attempt_ms), 0)
+        return FOREVER
+
+    def throttle_delay_ms(self, node_id: str, now: int) -> int:
+        node = self._nodes.get(node_id)
+        return 0 if node is None else max(node.throttle_until_ms - now, 0)
+
+    def poll_delay_ms(self, node_id: str, now: int) -> int:
+        """How long to wait before trying to send: for the end of the throttling, if that is what it waits for."""
+        throttled = self.throttle_delay_ms(node_id, now)
+        return throttled if throttled and self.is_connected(node_id) else self.connection_delay(node_id, now)
+
+    # -- what is known
+
+    def state(self, node_id: str) -> ConnectionState | None:
+        node = self._nodes.get(node_id)
+        return None if node is None else node.state
+
+    def is_connecting(self, node_id: str) -> bool:
+        return self.state(node_id) is CONNECTING
+
+    def is_preparing_connection(self, node_id: str) -> bool:
+        state = self.state(node_id)
+        return state is CONNECTING or state is CHECKING_API_VERSIONS
+
+    def is_connected(self, node_id: str) -> bool:
+        state = self.state(node_id)
+        return state is not None and state.is_connected
+
+    def is_disconnected(self, node_id: str) -> bool:
+        """Whether it was connected, or tried to be, and is not; false for a node that is not known."""
+        state = self.state(node_id)
+        return state is not None and state.is_disconnected
+
+    def authentication_error(self, node_id: str) -> AuthenticationError | None:
+        node = self._nodes.get(node_id)
+        return None if node is None else node.authentication_error
+
+    def last_error(self, node_id: str) -> str | None:
+        node = self._nodes.get(node_id)
+        return None if node is None else node.last_error
+
+    def last_connect_attempt_ms(self, node_id: str) -> int:
+        node = self._nodes.get(node_id)
+        return -FOREVER if node is None else node.last_connect_attempt_ms
+
+    def connection_setup_timeout_ms(self, node_id: str) -> int:
+        return self._node(node_id).connection_setup_timeout_ms
+
+    def nodes_with_connection_setup_timeout(self, now: int) -> list[str]:
+        """Those whose connection has been in the making for too long."""
+        return [node_id for node_id in sorted(self._connecting) if now > self._setup_deadline_ms(node_id)]
+
+    def time_to_next_setup_timeout_ms(self, now: int) -> int:
+        """How long it takes until that can be so for one of them."""
+        if not self._connecting:
+            return FOREVER
+        return max(min(map(self._setup_deadline_ms, self._connecting)) + 1 - now, 0)
+
+    def _setup_deadline_ms(self, node_id: str) -> int:
+        node = self._nodes[node_id]
+        return node.last_connect_attempt_ms + node.connection_setup_timeout_ms
+
+    def __repr__(self) -> str:
+        states = ", ".join(f"{node_id}: {node.state.name}" for node_id, node in self._nodes.items())
+        return f"ClusterConnectionStates({states})"

@@ -1,0 +1,38 @@
+"""The selector as a network client sees it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from barnabas.network.channel import ChannelState, KafkaChannel
+from barnabas.network.selector import CloseMode
+from barnabas.network.send import NetworkSend
+
+
+class Selectable(Protocol):
+    """What a network client needs of a :class:`~barnabas.network.selector.Selector`; a test may give it less."""
+
+    completed_receives: list[tuple[KafkaChannel, memoryview]]
+    completed_sends: list[tuple[KafkaChannel, NetworkSend]]
+    connected: list[KafkaChannel]
+    disconnected: list[tuple[KafkaChannel, ChannelState]]
+
+    def connect(
+        self, channel_id: str, address: tuple[str, int], *, family: int, send_buffer: int, receive_buffer: int
+    ) -> None: ...
+
+    def channel(self, channel_id: str) -> KafkaChannel | None: ...
+
+    def open_or_closing(self, channel_id: str) -> KafkaChannel | None: ...
+
+    def is_channel_ready(self, channel_id: str) -> bool: ...
+
+    def send(self, channel: KafkaChannel, send: NetworkSend) -> bool: ...
+
+    def poll(self, timeout_ms: float) -> None: ...
+
+    def close(self, channel: KafkaChannel, mode: CloseMode = ...) -> None: ...
+
+    def wakeup(self) -> None: ...
+
+    def close_all(self) -> None: ...

@@ -1,0 +1,41 @@
+"""Where threads run."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from barnabas.common.placement import anywhere, on_one_core
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the platform has no affinity")
+
+
+def test_a_group_is_kept_on_one_core_and_nobody_else_is() -> None:
+    before = os.sched_getaffinity(0)
+    place = on_one_core()
+    found: list[set[int]] = []
+
+    def run() -> None:
+        place()
+        found.append(os.sched_getaffinity(0))
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [{max(before)}] * 3
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_core_that_is_not_ours_is_refused() -> None:
+    with pytest.raises(ValueError, match="core 100000 is not one of those"):
+        on_one_core(100_000)
+
+
+def test_anywhere_changes_nothing() -> None:
+    before = os.sched_getaffinity(0)
+    anywhere()
+    assert os.sched_getaffinity(0) == before
