@@ -83,10 +83,11 @@ class RequestChannel:
     Requests come in by the list: all that one poll of a processor yielded, with one lock.
 
     **Who is woken.** Without a global interpreter lock (``parallel``) a handler for each request. With it, handlers
-    cannot run at the same time, and one that is woken only takes the lock away from the one at work. So then one handler
-    is woken, and takes request after request. That would be wrong if it could get stuck in one of them, waiting for a
-    disk perhaps. So it is told which APIs are short (``short_apis``): before a handler starts on anything else, it has
-    another one woken for what is left in the queue. While there are requests, somebody is always on the way to them.
+    cannot run at the same time, and one that is woken only takes the lock away from the one at work. So then one
+    handler is woken, and takes request after request. That would be wrong if it could get stuck in one of them,
+    waiting for a disk perhaps. So it is told which APIs are short (``short_apis``): before a handler starts on
+    anything else, it has another one woken for what is left in the queue. While there are requests, somebody is always
+    on the way to them.
 
     In the same way a handler that goes from one short request to the next wakes the processors of its answers together,
     once each (:meth:`wake_processors`), and not after every answer.
