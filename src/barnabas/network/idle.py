@@ -19,8 +19,8 @@ class IdleExpiryManager(Generic[T]):
     """Finds the connection that has been idle longest.
 
     Being active is the common case and must cost next to nothing, so all a connection does then is to note the time in
-    itself. The heap holds times that may be out of date, but only ever too old. So whoever is on top with a time that is
-    *not* out of date really is the one that has been idle longest; any other is put back with its true time.
+    itself. The heap holds times that may be out of date, but only ever too old. So whoever is on top with a time that
+    is *not* out of date really is the one that has been idle longest; any other is put back with its true time.
 
     Asked once per poll, it names at most one connection to close, and looks only when the oldest can have expired.
     """
