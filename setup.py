@@ -23,11 +23,12 @@ def accelerators() -> list[Extension]:
             str(source.relative_to("src").with_suffix("")).replace(os.sep, "."),
             [str(source)],
             extra_compile_args=["-O3"],
-            optional=True,
         )
         for source in sorted(Path("src").rglob("*.pyx"))
     ]
     built: list[Extension] = cythonize(extensions, language_level=3, quiet=True)
+    for extension in built:
+        extension.optional = True  # here, because cythonize makes new objects and forgets it
     return built
 
 
