@@ -210,7 +210,8 @@ class InFlightRequests:
 
     def time_to_next_timeout_ms(self, now: int) -> int:
         """For how long nothing can time out."""
-        return max(self._earliest_deadline_ms + 1 - now, 0)
+        deadline_ms = self._earliest_deadline_ms
+        return FOREVER if deadline_ms == FOREVER else max(deadline_ms + 1 - now, 0)
 
     def __repr__(self) -> str:
         queues = ", ".join(f"node {node_id}: {len(queue)}" for node_id, queue in self._queues.items() if queue)

@@ -320,7 +320,7 @@ class Selector:
             if channel.mute_state is NOT_MUTED:
                 if channel.has_bytes_buffered:
                     self._buffered[channel] = None
-                elif channel.closing:
+                elif self.closing_channels.get(channel.id) is channel:
                     # Kept only for what it had received. No answer will be sent that would end it for good.
                     self._do_close(channel, notify=True)
         self.completed_receives.clear()
@@ -439,6 +439,8 @@ class Selector:
             self._do_close(channel, notify=True)
         elif channel.has_bytes_buffered:
             self._buffered[channel] = None
+        elif not channel.events & READ:  # what was read ahead is used up, and the rest is still to come
+            self._watch(channel, channel.events | READ)
 
     def _write(self, channel: KafkaChannel) -> None:
         try:
@@ -493,6 +495,10 @@ class Selector:
 
     def _has_pending_receives(self, channel: KafkaChannel) -> bool:
         """Whether a request of this channel is being handled, or has arrived whole and waits for its turn."""
+        if channel.is_muted and channel.send is not None:
+            # Handled, and the answer was on its way to a peer that does not read. With the poller no longer watching
+            # it would never get there, and the connection would be kept for ever.
+            return False
         if channel.is_muted or any(received is channel for received, _ in self.completed_receives):
             return True
         if channel.has_bytes_buffered:
@@ -511,6 +517,9 @@ class Selector:
         self.channels.pop(channel.id, None)
         self.closing_channels.pop(channel.id, None)
         channel.abandon_receive()
+        if channel.error is not None:
+            # Its frames hold the channel and all that was read last: a circle that only the garbage collector undoes.
+            channel.error.__traceback__ = None
         try:
             channel.transport.close()
         except OSError as error:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from barnabas.common.clock import Clock
+from barnabas.common.errors import Errors, ProtocolError
 from barnabas.common.placement import Placement, anywhere
 from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
 from barnabas.protocol.api_keys import ApiKey
@@ -78,6 +79,11 @@ class RequestRunner:
         except FatalExitError as error:
             log.critical("Fatal error while handling %r: %s", request, error)
             self._exit(error.status)
+        except ProtocolError as error:
+            # The peer's doing and no bug of ours: one line without a stack trace, or anybody could fill the log.
+            log.warning("Closing connection %s after a bad request: %s", request.connection_id, error)
+            self.channel.update_error_metrics(request, Errors.INVALID_REQUEST)
+            self.channel.close_unanswered(request)
         except Exception:
             log.exception("Handling %r failed", request)
             self.channel.close_unanswered(request)

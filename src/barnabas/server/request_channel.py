@@ -111,7 +111,7 @@ class RequestChannel:
         self._short_apis = short_apis
         self._parallel = parallel
         self._lock = threading.Lock()
-        """Guards the queues and the counts below. Nothing else is locked inside it."""
+        """Guards the queues and the counts below. Inside it a processor may be woken, which locks nothing further."""
         self._not_empty = threading.Condition(self._lock)
         self._not_full = threading.Condition(self._lock)
         self._requests: deque[Item] = deque()
@@ -224,6 +224,8 @@ class RequestChannel:
             return self._taken(handler, item)
 
     def _wait_as_idle(self, handler: _Handler, timeout_ms: float) -> None:
+        if handler.to_wake:  # the short request that was to be done first has gone to another handler
+            self.wake_processors(handler.to_wake)
         if handler.draining:
             handler.draining = False
             self._draining -= 1
@@ -239,6 +241,8 @@ class RequestChannel:
         """With the lock held: a handler that may not be back soon has somebody else look after the rest."""
         if item is WAKEUP or (type(item) is Request and item.api_key in self._short_apis):
             return item
+        if handler.to_wake:  # likewise: this one may take long
+            self.wake_processors(handler.to_wake)
         handler.draining = False
         self._draining -= 1
         if self._requests or self._callbacks:

@@ -1,0 +1,295 @@
+"""One connection: requests from any split of bytes, buffers that grow with what arrives, a pool that may refuse."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.common.errors import AuthenticationError
+from barnabas.network.channel import FIRST_ALLOCATION, READ_AHEAD, ChannelState, InvalidReceiveError, KafkaChannel
+from barnabas.network.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
+from barnabas.network.send import NetworkSend
+from network_fixtures import ChunkTransport
+
+MAX_SIZE = 3 << 20
+
+
+def framed(*payloads: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(payload)) + payload for payload in payloads)
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    edges = [0, *sorted({place % (len(data) + 1) for place in places}), len(data)]
+    return [data[start:stop] for start, stop in itertools.pairwise(edges) if start < stop]
+
+
+def make(transport: ChunkTransport, pool: MemoryPool = UNBOUNDED, max_size: int = MAX_SIZE) -> KafkaChannel:
+    return KafkaChannel("c", transport, max_size, pool)
+
+
+def pool_of(size: int = MAX_SIZE) -> SimpleMemoryPool:
+    return SimpleMemoryPool(size, size)
+
+
+def read(channel: KafkaChannel) -> bytes | None:
+    payload = channel.read()
+    return None if payload is None else bytes(payload)
+
+
+def read_all(channel: KafkaChannel, attempts: int, requests: list[bytes] | None = None) -> list[bytes]:
+    """Reads that often, as a selector would: whenever something has arrived or is left over."""
+    requests = [] if requests is None else requests
+    for _ in range(attempts):
+        payload = read(channel)
+        if payload is not None:
+            requests.append(payload)
+    return requests
+
+
+# ---------------------------------------------------------------------------------------------------- N06
+
+PAYLOADS = st.lists(st.one_of(st.binary(max_size=60), st.sampled_from([b"", b"y" * 300])), max_size=6)
+
+
+@pytest.mark.mechanism("N06")
+@given(PAYLOADS, st.lists(st.integers(0, 2000), max_size=12), st.booleans())
+def test_requests_come_out_of_any_split_of_their_bytes(payloads: list[bytes], places: list[int], bounded: bool) -> None:
+    data = framed(*payloads)
+    transport = ChunkTransport(cut(data, places))
+    pool = pool_of() if bounded else UNBOUNDED
+    channel = make(transport, pool)
+    assert read_all(channel, 2 * len(transport.chunks) + 3 * len(payloads) + 2) == payloads
+    assert channel.bytes_received == len(data)
+    assert not channel.has_bytes_buffered
+    if bounded:
+        assert pool.available == pool.size - sum(map(len, payloads)), "what was handed out is not back yet"
+
+
+@pytest.mark.mechanism("N06")
+@pytest.mark.parametrize("bounded", [False, True], ids=["unbounded", "bounded"])
+@pytest.mark.parametrize("size", [FIRST_ALLOCATION - 1, FIRST_ALLOCATION, FIRST_ALLOCATION + 1, MAX_SIZE, READ_AHEAD])
+def test_a_large_request_is_put_together_from_what_arrives(size: int, bounded: bool) -> None:
+    payload = bytes(range(251)) * (size // 251) + b"\7" * (size % 251)
+    data = framed(payload, b"after")
+    transport = ChunkTransport([data[start : start + 300_001] for start in range(0, len(data), 300_001)])
+    channel = make(transport, pool_of(2 * MAX_SIZE) if bounded else UNBOUNDED)
+    assert read_all(channel, 40) == [payload, b"after"]
+
+
+@pytest.mark.mechanism("N06")
+@pytest.mark.parametrize("bounded", [False, True], ids=["unbounded", "bounded"])
+@pytest.mark.parametrize("size", [-1, -(2**31), MAX_SIZE + 1, 2**31 - 1])
+def test_a_length_that_cannot_be_is_refused(size: int, bounded: bool) -> None:
+    prefix = struct.pack(">i", size)
+    for chunks in ([prefix + b"rest"], [prefix[:1], prefix[1:]], [framed(b"good") + prefix]):
+        channel = make(ChunkTransport(chunks), pool_of() if bounded else UNBOUNDED)
+        with pytest.raises(InvalidReceiveError, match=f"a request of {size} bytes from c") as caught:
+            read_all(channel, 6)
+        assert caught.value.size == size
+
+
+@pytest.mark.mechanism("N06")
+@pytest.mark.parametrize("bounded", [False, True], ids=["unbounded", "bounded"])
+def test_the_largest_and_the_smallest_request_are_allowed(bounded: bool) -> None:
+    channel = make(ChunkTransport([framed(b"", b"12345")]), pool_of(10) if bounded else UNBOUNDED, max_size=5)
+    assert read_all(channel, 4) == [b"", b"12345"]
+
+
+@pytest.mark.mechanism("N06")
+@pytest.mark.parametrize("bounded", [False, True], ids=["unbounded", "bounded"])
+def test_a_claim_of_a_hundred_megabytes_allocates_what_has_arrived(bounded: bool) -> None:
+    size = 100 << 20
+    channel = make(
+        ChunkTransport([struct.pack(">i", size) + b"ten bytes!"]), pool_of(size) if bounded else UNBOUNDED, size
+    )
+    tracemalloc.start()
+    try:
+        assert read_all(channel, 3) == []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert channel.bytes_received == 14
+    assert peak < FIRST_ALLOCATION + READ_AHEAD + 100_000
+
+
+@pytest.mark.mechanism("N06")
+def test_the_buffer_grows_no_faster_than_twice_what_has_arrived() -> None:
+    size = 64 << 20
+    chunk = bytes(1 << 18)
+    transport = ChunkTransport([struct.pack(">i", size), *[chunk] * 20])
+    channel = make(transport, max_size=size)
+    tracemalloc.start()
+    try:
+        while transport.chunks:
+            assert channel.read() is None
+        current, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert current < 2 * 20 * len(chunk) + FIRST_ALLOCATION
+
+
+@pytest.mark.mechanism("N06")
+@pytest.mark.parametrize("bounded", [False, True], ids=["unbounded", "bounded"])
+@pytest.mark.parametrize("data", [b"", b"\0\0", b"\0\0\0\5ab", framed(b"whole")])
+def test_the_end_of_the_stream_is_told_after_all_that_came_before_it(data: bytes, bounded: bool) -> None:
+    transport = ChunkTransport([data] if data else [])
+    transport.ended = True
+    channel = make(transport, pool_of() if bounded else UNBOUNDED)
+    requests: list[bytes] = []
+    with pytest.raises(EOFError):
+        read_all(channel, 6, requests)
+    assert requests == ([b"whole"] if data.endswith(b"whole") else [])
+
+
+@pytest.mark.mechanism("N06")
+def test_pipelined_requests_cost_one_read_and_no_copy() -> None:
+    data = framed(b"one", b"two", b"three")
+    transport = ChunkTransport([data])
+    channel = make(transport)
+    views = []
+    while (view := channel.read()) is not None:
+        views.append(view)
+        assert not transport.chunks, "the first read has taken everything"
+    assert [bytes(view) for view in views] == [b"one", b"two", b"three"]
+    assert {id(view.obj) for view in views} == {id(views[0].obj)}
+
+
+# ---------------------------------------------------------------------------------------------------- N07
+
+
+@pytest.mark.mechanism("N07")
+def test_with_a_bounded_pool_nothing_is_read_that_was_not_granted() -> None:
+    pool = pool_of(10)
+    transport = ChunkTransport([framed(b"12345678", b"abc", b"de")])
+    channel = make(transport, pool, max_size=10)
+    assert read(channel) == b"12345678"
+    assert transport.chunks == [framed(b"abc", b"de")], "no reading ahead"
+    assert read(channel) == b"abc", "two bytes were left, and it may overdraw"
+    assert pool.available == -1
+    for _ in range(3):
+        assert channel.read() is None
+        assert channel.out_of_memory
+    assert transport.chunks == [b"de"], "only its length was read"
+    pool.release(8)
+    channel.out_of_memory = False
+    assert read(channel) == b"de"
+    assert not channel.out_of_memory
+    pool.release(3)
+    pool.release(2)
+    assert pool.available == 10
+
+
+@pytest.mark.mechanism("N07")
+@pytest.mark.parametrize(
+    ("chunks", "reads"),
+    [
+        ([b"\0\0\0\5"], 1),
+        ([b"\0\0\0\5ab"], 3),
+        ([b"\0\0"], 1),
+        ([framed(b"12345"), b"\0\0\0\5ab"], 5),
+    ],
+)
+def test_what_was_granted_for_a_request_that_never_completes_is_given_back_once(
+    chunks: list[bytes], reads: int
+) -> None:
+    pool = pool_of(10)
+    channel = make(ChunkTransport(chunks), pool, max_size=10)
+    for _ in range(reads):
+        payload = channel.read()
+        if payload is not None:
+            pool.release(len(payload))
+    for _ in range(2):
+        channel.abandon_receive()
+        assert pool.available == 10
+
+
+@pytest.mark.mechanism("N07")
+def test_a_request_that_was_refused_memory_has_none_to_give_back() -> None:
+    pool = pool_of(4)
+    channel = make(ChunkTransport([framed(b"1234", b"ab")]), pool, max_size=4)
+    assert read(channel) == b"1234"
+    assert channel.read() is None
+    channel.abandon_receive()
+    assert pool.available == 0
+    pool.release(4)
+
+
+# ---------------------------------------------------------------------------------------------------- N10, N18
+
+
+@pytest.mark.mechanism("N10")
+def test_a_send_is_named_when_it_has_gone_out_whole() -> None:
+    transport = ChunkTransport(takes=[2, 3])
+    channel = make(transport)
+    assert channel.write() is None
+    send = channel.send = NetworkSend([b"hello"])
+    assert [channel.write(), channel.send] == [None, send]
+    assert [channel.write(), channel.send] == [send, None]
+    assert transport.sent == b"hello"
+
+
+class Authenticator:
+    """Needs so many rounds, or fails at once."""
+
+    principal: Any = "alice"
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+
+    @property
+    def complete(self) -> bool:
+        return self.rounds == 0
+
+    def authenticate(self, channel: KafkaChannel) -> None:
+        if self.rounds < 0:
+            raise AuthenticationError("no")
+        self.rounds -= 1
+
+
+@pytest.mark.mechanism("N18")
+def test_a_channel_is_ready_when_it_knows_who_is_there() -> None:
+    channel = KafkaChannel("c", ChunkTransport(), 10, UNBOUNDED, Authenticator(2))
+    assert not channel.is_ready
+    channel.prepare()
+    assert (channel.is_ready, channel.state) == (False, ChannelState.AUTHENTICATE)
+    channel.prepare()
+    assert (channel.is_ready, channel.state) == (True, ChannelState.READY)
+
+
+@pytest.mark.mechanism("N18")
+def test_a_failed_authentication_is_told_and_remembered() -> None:
+    channel = KafkaChannel("c", ChunkTransport(), 10, UNBOUNDED, Authenticator(-1))
+    with pytest.raises(AuthenticationError):
+        channel.prepare()
+    assert (channel.is_ready, channel.state) == (False, ChannelState.AUTHENTICATION_FAILED)
+
+
+@pytest.mark.mechanism("N18")
+def test_the_handshake_comes_before_the_authentication() -> None:
+    steps: list[str] = []
+
+    class Handshaking(ChunkTransport):
+        @property
+        def is_ready(self) -> bool:  # type: ignore[override]
+            return len(steps) >= 2
+
+        def handshake(self) -> None:
+            steps.append("handshake")
+
+    transport = Handshaking()
+    authenticator = Authenticator(1)
+    channel = KafkaChannel("c", transport, 10, UNBOUNDED, authenticator)
+    channel.prepare()
+    assert authenticator.rounds == 1
+    channel.prepare()
+    assert (authenticator.rounds, channel.state) == (0, ChannelState.READY)
+
+
+def test_a_channel_says_what_it_is() -> None:
+    assert repr(make(ChunkTransport())) == "KafkaChannel(c, NOT_CONNECTED, NOT_MUTED)"

@@ -1,0 +1,119 @@
+"""What goes out: any pieces, over a socket that takes any part of them at a time."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.network.send import FileRegion, NetworkSend
+from network_fixtures import ChunkTransport
+
+pytestmark = pytest.mark.mechanism("N10")
+
+CONTENT = bytes(range(256)) * 8
+
+
+@pytest.fixture(scope="module")
+def content_fd() -> Iterator[int]:
+    with tempfile.TemporaryFile() as file:
+        file.write(CONTENT)
+        file.flush()
+        yield file.fileno()
+
+
+def as_view(data: bytes) -> Any:
+    return memoryview(data)
+
+
+BUFFERS = st.binary(max_size=40)
+PIECES = st.one_of(
+    BUFFERS,
+    BUFFERS.map(bytearray),
+    BUFFERS.map(as_view),
+    st.tuples(st.integers(0, 1000), st.integers(0, 1000)),
+)
+
+
+@given(st.lists(PIECES, min_size=1, max_size=8), st.lists(st.integers(0, 30)), st.booleans())
+def test_all_bytes_go_out_once_and_in_order(content_fd: int, drawn: list[Any], takes: list[int], large: bool) -> None:
+    if large:  # beyond what is joined into one buffer
+        drawn = [*drawn, b"L" * 70_000, b"end"]
+    pieces = [FileRegion(content_fd, *piece) if isinstance(piece, tuple) else piece for piece in drawn]
+    expected = b"".join(
+        CONTENT[piece[0] : piece[0] + piece[1]] if isinstance(piece, tuple) else bytes(piece) for piece in drawn
+    )
+    send = NetworkSend(pieces)
+    transport = ChunkTransport(takes=takes)
+    assert send.size == len(expected)
+    written = 0
+    for _ in range(len(takes) + 1):
+        part = send.write_to(transport)
+        written += part
+        assert len(transport.sent) == written == send.size - send.remaining
+        assert send.completed == (send.remaining == 0)
+        if send.completed:
+            break
+    transport.takes = [1 << 20] * 30
+    while not send.completed:
+        assert send.write_to(transport) > 0
+    assert transport.sent == expected
+
+
+def test_small_pieces_go_out_in_one_call() -> None:
+    transport = ChunkTransport(takes=[1000])
+    send = NetworkSend([b"head", memoryview(b"er"), bytearray(b"body")])
+    assert send.write_to(transport) == 10
+    assert send.completed
+    assert transport.takes == []
+
+
+def test_many_large_pieces_go_out_in_few_calls_within_the_limit_of_the_system() -> None:
+    calls: list[int] = []
+    transport = ChunkTransport(takes=[1 << 20] * 10)
+    plain = transport.sendmsg
+
+    def sendmsg(buffers: list[Any]) -> int:
+        calls.append(len(buffers))
+        return plain(buffers)
+
+    transport.sendmsg = sendmsg
+    send = NetworkSend([b"x" * 100] * 1200)
+    send.write_to(transport)
+    assert send.completed
+    assert calls == [512, 512, 176]
+
+
+def test_a_file_that_shrank_ends_the_send_with_an_error_instead_of_a_loop(content_fd: int) -> None:
+    transport = ChunkTransport(takes=[1 << 20] * 10)
+    send = NetworkSend([b"head", FileRegion(content_fd, len(CONTENT) - 10, 20)])
+    with pytest.raises(EOFError, match="shrank"):
+        send.write_to(transport)
+
+
+def test_a_full_socket_takes_nothing_and_loses_nothing() -> None:
+    transport = ChunkTransport()
+    send = NetworkSend([b"answer"])
+    assert send.write_to(transport) == 0
+    assert (send.remaining, send.completed) == (6, False)
+    assert repr(send) == "NetworkSend(0 of 6 bytes sent)"
+
+
+def test_an_empty_message_is_complete_at_once() -> None:
+    send = NetworkSend([b""])
+    send.write_to(ChunkTransport())
+    assert send.completed
+
+
+def test_a_region_is_as_long_as_it_says() -> None:
+    region = FileRegion(os.open(os.devnull, os.O_RDONLY), 7, 30)
+    try:
+        assert len(region) == 30
+        assert f"position={region.position}, count=30" in repr(region)
+    finally:
+        os.close(region.fd)

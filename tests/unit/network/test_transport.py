@@ -1,0 +1,137 @@
+"""The plaintext transport: bytes in and out of a socket, and file regions out of it."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.network.transport import PlaintextTransportLayer
+from network_fixtures import WAIT_S, nothing_left_behind, tcp_pair
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[PlaintextTransportLayer, socket.socket]]:
+    with nothing_left_behind(), tcp_pair(send_buffer=8192, receive_buffer=8192) as (server, client):
+        yield PlaintextTransportLayer(server), client
+
+
+@pytest.mark.mechanism("N06")
+def test_receiving_never_waits(pair: tuple[PlaintextTransportLayer, socket.socket]) -> None:
+    transport, client = pair
+    assert transport.is_ready
+    assert not transport.has_bytes_buffered
+    with pytest.raises(BlockingIOError):
+        transport.recv(10)
+    with pytest.raises(BlockingIOError):
+        transport.recv_into(bytearray(10))
+    client.sendall(b"abcdef")
+    assert select.select([transport.fileno()], [], [], WAIT_S)[0]
+    assert transport.recv(2) == b"ab"
+    buffer = bytearray(10)
+    assert transport.recv_into(buffer) == 4
+    assert buffer[:4] == b"cdef"
+    client.close()
+    assert select.select([transport.fileno()], [], [], WAIT_S)[0]
+    assert transport.recv(1) == b""
+
+
+@pytest.mark.mechanism("N10")
+def test_sending_never_waits(pair: tuple[PlaintextTransportLayer, socket.socket]) -> None:
+    transport, client = pair
+    sent = 0
+
+    def fill() -> None:
+        nonlocal sent
+        while True:
+            sent += transport.send(b"x" * 65536)
+
+    with pytest.raises(BlockingIOError):
+        fill()
+    with pytest.raises(BlockingIOError):
+        transport.sendmsg([b"y", b"z"])
+    assert sum(len(client.recv(65536)) for _ in iter(lambda: select.select([client], [], [], 0)[0], [])) <= sent
+
+
+@pytest.mark.mechanism("N10")
+@pytest.mark.parametrize("has_sendfile", [True, False], ids=["sendfile", "without-sendfile"])
+def test_a_part_of_a_file_goes_out_as_it_is(
+    pair: tuple[PlaintextTransportLayer, socket.socket],
+    tmp_path: Path,
+    has_sendfile: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not has_sendfile:
+        monkeypatch.delattr(os, "sendfile")
+    transport, client = pair
+    content = os.urandom(200_000)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    fd = os.open(path, os.O_RDONLY)
+    received = bytearray()
+    try:
+        position, stop, blocked = 1000, 150_000, 0
+        while position < stop:
+            try:
+                sent = transport.send_file(fd, position, stop - position)
+            except BlockingIOError:
+                blocked += 1
+                received += client.recv(1 << 16)
+            else:
+                assert 0 < sent <= stop - position
+                position += sent
+        while len(received) < 149_000:
+            received += client.recv(1 << 16)
+        assert received == content[1000:150_000]
+        assert blocked, "the socket's buffers hold far less than that"
+        assert transport.send_file(fd, 200_000, 10) == 0, "nothing is there, and it says so"
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.mechanism("N10")
+def test_a_peer_that_is_gone_is_an_error_and_not_a_full_socket(
+    pair: tuple[PlaintextTransportLayer, socket.socket], tmp_path: Path
+) -> None:
+    transport, client = pair
+    client.close()
+    path = tmp_path / "segment"
+    path.write_bytes(b"x" * 100_000)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        transport.send_file(fd, 0, 100_000)
+        assert select.select([transport.fileno()], [], [], WAIT_S)[0], "the peer's reset is here"
+        with pytest.raises(ConnectionError):
+            transport.send_file(fd, 0, 100_000)
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.mechanism("N06")
+def test_an_outgoing_connection_is_there_or_not_yet_or_failed() -> None:
+    with nothing_left_behind():
+        with socket.socket() as fresh:
+            assert not PlaintextTransportLayer(fresh).finish_connect()
+        with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as sock:
+            sock.connect(listening.getsockname())
+            assert PlaintextTransportLayer(sock).finish_connect()
+            free = listening.getsockname()
+        with socket.socket() as sock:
+            sock.setblocking(False)
+            sock.connect_ex(free)
+            assert select.select([], [sock], [], WAIT_S)[1]
+            with pytest.raises(ConnectionRefusedError):
+                PlaintextTransportLayer(sock).finish_connect()
+
+
+@pytest.mark.mechanism("N06")
+def test_closing_closes_the_socket(pair: tuple[PlaintextTransportLayer, socket.socket]) -> None:
+    transport, client = pair
+    assert transport.fileno() == transport.socket.fileno()
+    transport.close()
+    assert transport.socket.fileno() == -1
+    assert client.recv(1) == b""
