@@ -43,6 +43,7 @@ from barnabas.protocol.framing import encode_request
 from barnabas.protocol.headers import parse_request_header
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.server.api_version_manager import ApiVersionManager
 from barnabas.server.data_plane import DataPlane, HandOff
 from barnabas.server.handler_pool import KafkaRequestHandlerPool, RequestRunner
@@ -127,6 +128,11 @@ def within(seconds: float, function: Callable[[], object]) -> None:
 def heartbeat(number: int, *, size: int = 0, client_id: str | None = "test") -> bytes:
     """A small request; ``number`` comes back as its correlation id, ``size`` makes it so much larger."""
     return encode_request(HeartbeatRequest(group_id="g" * size, generation_id=number), 4, number, client_id)
+
+
+def produce(number: int, *, acks: int = 0, records: bytes = b"records") -> bytes:
+    data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])]
+    return encode_request(ProduceRequest(acks=acks, topic_data=data), 9, number, "test")
 
 
 def leave_group(number: int) -> bytes:
@@ -399,6 +405,23 @@ def serving(policy: Policy, script: Script | None = None, *, started: bool = Tru
         assert server.sockets.quotas.total == 0, "connections are still counted"
         pool = server.sockets.memory_pool
         assert pool.available == pool.size, "request memory was not given back"
+
+
+class Echo:
+    """Answers every request at once; some numbers can be kept back until the test answers them."""
+
+    def __init__(self, *parked: int) -> None:
+        self.server: Server | None = None
+        self.parked = set(parked)
+        self.handled: list[int] = []
+
+    def __call__(self, request: Request, local: RequestLocal) -> None:
+        assert self.server is not None
+        self.handled.append(request.correlation_id)
+        if request.correlation_id in self.parked:
+            self.server.arrived.put(request)
+        else:
+            self.server.answer(request)
 
 
 class SteppedProcessor(Plane):

@@ -20,6 +20,9 @@ READ_AHEAD = 1 << 17
 """How much is read at once. A client that pipelines small requests then costs one system call for many of them."""
 FIRST_ALLOCATION = 1 << 20
 """A request larger than this gets its buffer as its bytes arrive, not on the word of its length prefix."""
+UNSEEN_ALLOCATION = 1 << 15
+"""The same, while next to nothing of it has arrived: four bytes on each of ten thousand connections must not cost ten
+gigabytes."""
 
 _SIZE = struct.Struct(">i")
 _unpack_size = _SIZE.unpack_from
@@ -243,7 +246,8 @@ class KafkaChannel:
             self._head = bytes(view)
             return None
         (self._size,) = _unpack_size(view)
-        self._payload = bytearray(max(min(self._size, FIRST_ALLOCATION), len(view) - 4))
+        likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 8 * len(view)))
+        self._payload = bytearray(max(min(self._size, likely), len(view) - 4))
         self._filled = len(view) - 4
         self._payload[: self._filled] = view[4:]
         return self._read_payload()
