@@ -3,8 +3,7 @@
 Under the global interpreter lock the threads of a request path take turns; they never run Python at the same time.
 When the kernel spreads them over several cores, each turn begins with waking a core, and that costs more than the
 turn. A group of threads that is kept on one core hands over without it. The price is that their system calls no longer
-overlap either, and that they cannot move when something else takes that core, so it is for machines with a core to
-spare, and off unless asked for.
+overlap either, and that they cannot move when something else takes that core.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def on_one_core(core: int | None = None) -> Placement:
     The last, because the first ones tend to serve the interrupts. Where the platform cannot do it, nothing happens.
     """
     if not hasattr(os, "sched_setaffinity"):
-        log.warning("This platform cannot keep threads on one core")
+        log.info("This platform cannot keep threads on one core")
         return anywhere
     allowed = os.sched_getaffinity(0)
     chosen = max(allowed) if core is None else core

@@ -39,3 +39,13 @@ def test_anywhere_changes_nothing() -> None:
     before = os.sched_getaffinity(0)
     anywhere()
     assert os.sched_getaffinity(0) == before
+
+
+def test_the_queue_policy_stays_on_one_core_only_under_the_interpreter_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    from barnabas.server.data_plane import HandOff
+
+    monkeypatch.setattr("sys._is_gil_enabled", lambda: True, raising=False)
+    assert HandOff.QUEUE.default_placement() is not anywhere
+    assert HandOff.DIRECT.default_placement() is anywhere
+    monkeypatch.setattr("sys._is_gil_enabled", lambda: False, raising=False)
+    assert HandOff.QUEUE.default_placement() is anywhere
