@@ -10,7 +10,7 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-JARS   := target/jars/.fetched
+JARS   := target/jars/.fetched target/storage-jars/.fetched
 MVN    := $(shell command -v mvn 2>/dev/null)
 
 .PHONY: setup jars test check lint types imports unit demo bench fuzz format clean
@@ -26,9 +26,14 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(shell find src -name '*.pyx'
 # The Java client is an oracle for tests; a machine without Maven skips those tests.
 jars: $(if $(MVN),$(JARS))
 
-$(JARS): tests/java/pom.xml
-	rm -rf target/jars
-	$(MVN) -q -B -f tests/java/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/target/jars
+target/jars/.fetched: tests/java/pom.xml
+	rm -rf $(@D)
+	$(MVN) -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
+	touch $@
+
+target/storage-jars/.fetched: tests/java/storage-pom.xml
+	rm -rf $(@D)
+	$(MVN) -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	touch $@
 
 test: setup lint types imports unit

@@ -1,0 +1,284 @@
+"""Fetch contexts: what a fetch request asks for, whether it says so itself or its session does.
+
+A handler gets a context from the :class:`~barnabas.replica.fetch_session_manager.FetchManager`, reads its partitions,
+and gives the outcome back to it. What is different about the four kinds of requests stays in here:
+
+======================= ===================== ===============================================
+context                 partitions            answer
+======================= ===================== ===============================================
+SessionlessFetchContext those of the request  all of them, no session
+FullFetchContext        those of the request  all of them, and a new session if there is room
+IncrementalFetchContext those of the session  those with news
+SessionErrorContext     none                  the error alone
+======================= ===================== ===============================================
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import Errors
+from barnabas.common.identifiers import ZERO_UUID
+from barnabas.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchResponse,
+    NodeEndpoint,
+    PartitionData,
+)
+from barnabas.replica.fetch_session import (
+    INVALID_SESSION_ID,
+    CachedPartition,
+    FetchData,
+    FetchMetadata,
+    FetchSession,
+    TopicIdPartition,
+    TopicNames,
+    next_epoch,
+)
+from barnabas.replica.fetch_session_cache import FetchSessionCache
+
+log = logging.getLogger(__name__)
+
+Updates = Mapping[TopicIdPartition, PartitionData]
+"""What was found out, by partition, in the order in which it is to be sent."""
+
+
+class FetchContext(ABC):
+    """The partitions of a fetch request, and the way to its answer."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def partitions(self) -> Collection[tuple[TopicIdPartition, FetchPartition]]:
+        """Every partition to read, in order, with what the reader asks about it.
+
+        No lock is held while the caller goes through them. A partition whose topic is None has an id that this broker
+        does not know; its answer is UNKNOWN_TOPIC_ID.
+        """
+
+    @abstractmethod
+    def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
+        """From where the reader wants it; None if it does not."""
+
+    def may_omit(self, _partition: TopicIdPartition, _high_watermark: int, _log_start_offset: int, /) -> bool:
+        """Whether a partition would be left out of the answer if it has no more to tell than these two offsets.
+
+        That is: no records, no error, no other replica to go to, no divergence. The caller can then spare itself to
+        make a struct for it, and most partitions of most fetches are like that.
+        """
+        return False
+
+    @abstractmethod
+    def get_response_size(self, updates: Updates, version: int) -> int:
+        """How large the answer would be, for the quota. Changes nothing: if the reader is throttled, it is not sent."""
+
+    @abstractmethod
+    def update_and_generate_response_data(
+        self, updates: Updates, node_endpoints: Sequence[NodeEndpoint] = ()
+    ) -> FetchResponse:
+        """The answer. From here on the session takes it as sent."""
+
+    def get_throttled_response(
+        self, throttle_time_ms: int, node_endpoints: Sequence[NodeEndpoint] = ()
+    ) -> FetchResponse:
+        """The empty answer to a reader that is over its quota; the session is as if nobody had asked."""
+        return make_response((), throttle_time_ms=throttle_time_ms, node_endpoints=node_endpoints)
+
+
+class SessionErrorContext(FetchContext):
+    """For a request whose session is not what it thinks. What it wanted to read is not known either."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Errors) -> None:
+        self.error = error
+
+    def partitions(self) -> Collection[tuple[TopicIdPartition, FetchPartition]]:
+        return ()
+
+    def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:  # noqa: ARG002 - it asks for nothing
+        return None
+
+    def get_response_size(self, updates: Updates, version: int) -> int:  # noqa: ARG002 - there are none
+        return response_size((), version)
+
+    def update_and_generate_response_data(
+        self,
+        updates: Updates,  # noqa: ARG002 - there are none
+        node_endpoints: Sequence[NodeEndpoint] = (),
+    ) -> FetchResponse:
+        log.debug("Fetch answered with %s", self.error.name)
+        return make_response((), error=self.error, node_endpoints=node_endpoints)
+
+
+class SessionlessFetchContext(FetchContext):
+    """For a full request that wants no session."""
+
+    __slots__ = ("_fetch_data",)
+
+    def __init__(self, fetch_data: FetchData) -> None:
+        self._fetch_data = fetch_data
+
+    def partitions(self) -> Collection[tuple[TopicIdPartition, FetchPartition]]:
+        return self._fetch_data.items()
+
+    def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
+        request = self._fetch_data.get(partition)
+        return None if request is None else request.fetch_offset
+
+    def get_response_size(self, updates: Updates, version: int) -> int:
+        return response_size(updates.items(), version)
+
+    def update_and_generate_response_data(
+        self, updates: Updates, node_endpoints: Sequence[NodeEndpoint] = ()
+    ) -> FetchResponse:
+        return make_response(updates.items(), node_endpoints=node_endpoints)
+
+
+class FullFetchContext(SessionlessFetchContext):
+    """For a full request that wants a session, which is made with the answer: its partitions are those answered."""
+
+    __slots__ = ("_cache", "_clock", "_is_follower", "_uses_topic_ids")
+
+    def __init__(
+        self, clock: Clock, cache: FetchSessionCache, fetch_data: FetchData, uses_topic_ids: bool, is_follower: bool
+    ) -> None:
+        super().__init__(fetch_data)
+        self._clock = clock
+        self._cache = cache
+        self._uses_topic_ids = uses_topic_ids
+        self._is_follower = is_follower
+
+    def update_and_generate_response_data(
+        self, updates: Updates, node_endpoints: Sequence[NodeEndpoint] = ()
+    ) -> FetchResponse:
+        session_id = self._cache.next_shard().maybe_create_session(
+            self._clock.hi_res_milliseconds(),
+            self._is_follower,
+            self._uses_topic_ids,
+            len(updates),
+            lambda: [self._told(partition, data) for partition, data in updates.items()],
+        )
+        log.debug("Full fetch answered with session %d and %d partitions", session_id, len(updates))
+        return make_response(updates.items(), session_id, node_endpoints=node_endpoints)
+
+    def _told(self, partition: TopicIdPartition, data: PartitionData) -> CachedPartition:
+        """What the session knows of a partition once this is sent: an error with offsets leaves them to be told."""
+        cached = CachedPartition(partition, self._fetch_data[partition])
+        cached.maybe_update_response_data(data)
+        return cached
+
+
+class IncrementalFetchContext(FetchContext):
+    """For a request that is the next one of its session.
+
+    Between this context and its answer lies the wait for data. If the session has gone on in the meantime, with a
+    request that the reader sent again over another connection, then this answer is no longer what anybody waits for.
+    """
+
+    __slots__ = ("_metadata", "_topic_names", "session")
+
+    def __init__(self, metadata: FetchMetadata, session: FetchSession, topic_names: TopicNames) -> None:
+        self._metadata = metadata
+        self.session = session
+        self._topic_names = topic_names
+
+    def partitions(self) -> Collection[tuple[TopicIdPartition, FetchPartition]]:
+        return self.session.partitions(self._topic_names)
+
+    def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
+        return self.session.get_fetch_offset(partition)
+
+    def may_omit(self, partition: TopicIdPartition, high_watermark: int, log_start_offset: int, /) -> bool:
+        # Without the lock. Only another request of the session could change what is read here; it would have moved the
+        # epoch on, and then this request is refused whatever was left out of its answer.
+        cached = self.session.find(partition)
+        return cached is None or (
+            cached.high_watermark == high_watermark and cached.log_start_offset == log_start_offset
+        )
+
+    def _is_current(self) -> bool:
+        """Whether the session still waits for this answer. The caller holds its lock."""
+        expected = next_epoch(self._metadata.epoch)
+        if self.session.epoch == expected:
+            return True
+        log.info("%r was at epoch %d when this fetch began: it seems to have been sent twice", self.session, expected)
+        return False
+
+    def get_response_size(self, updates: Updates, version: int) -> int:
+        session = self.session
+        with session.lock:
+            if session.epoch != next_epoch(self._metadata.epoch):
+                return response_size((), version)
+            news = [
+                (partition, data)
+                for partition, data in updates.items()
+                if (cached := session.find(partition)) is not None
+                and cached.maybe_update_response_data(data, update=False)
+            ]
+        return response_size(news, version)
+
+    def update_and_generate_response_data(
+        self, updates: Updates, node_endpoints: Sequence[NodeEndpoint] = ()
+    ) -> FetchResponse:
+        session = self.session
+        news = []
+        error = Errors.NONE
+        with session.lock:
+            if self._is_current():
+                for partition, data in updates.items():
+                    cached = session.find(partition)
+                    if cached is not None and cached.maybe_update_response_data(data):
+                        news.append((partition, data))
+                        if data.records is not None and len(data.records) > 0:
+                            session.move_to_end(partition)
+            else:
+                error = Errors.INVALID_FETCH_SESSION_EPOCH
+        log.debug("Incremental fetch of session %d answered with %d partitions", session.id, len(news))
+        return make_response(news, session.id, error, node_endpoints=node_endpoints)
+
+    def get_throttled_response(
+        self, throttle_time_ms: int, node_endpoints: Sequence[NodeEndpoint] = ()
+    ) -> FetchResponse:
+        with self.session.lock:
+            error = Errors.NONE if self._is_current() else Errors.INVALID_FETCH_SESSION_EPOCH
+        return make_response((), self.session.id, error, throttle_time_ms, node_endpoints)
+
+
+def make_response(
+    partitions: Iterable[tuple[TopicIdPartition, PartitionData]],
+    session_id: int = INVALID_SESSION_ID,
+    error: Errors = Errors.NONE,
+    throttle_time_ms: int = 0,
+    node_endpoints: Sequence[NodeEndpoint] = (),
+) -> FetchResponse:
+    """A response with these partitions in this order.
+
+    The order matters to the reader, so only neighbours of the same topic share an entry: a topic may have several.
+    """
+    topics: list[FetchableTopicResponse] = []
+    current: object = None
+    for (topic_id, topic, index), data in partitions:
+        data.partition_index = index
+        which = topic if topic_id == ZERO_UUID else topic_id
+        if topics and which == current:
+            topics[-1].partitions.append(data)
+        else:
+            current = which
+            topics.append(FetchableTopicResponse(topic=topic or "", topic_id=topic_id, partitions=[data]))
+    return FetchResponse(
+        throttle_time_ms=throttle_time_ms,
+        error_code=error,
+        session_id=session_id,
+        responses=topics,
+        node_endpoints=list(node_endpoints),
+    )
+
+
+def response_size(partitions: Iterable[tuple[TopicIdPartition, PartitionData]], version: int) -> int:
+    """Bytes of a response with these partitions, with its length prefix. The other fields always have one size."""
+    return 4 + sum(map(len, make_response(partitions).encode_parts(version)))

@@ -1,0 +1,151 @@
+"""The fetch manager: finds out what a fetch request means."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import Errors
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest
+from barnabas.replica.fetch_context import (
+    FetchContext,
+    FullFetchContext,
+    IncrementalFetchContext,
+    SessionErrorContext,
+    SessionlessFetchContext,
+)
+from barnabas.replica.fetch_session import (
+    FINAL_EPOCH,
+    FetchData,
+    FetchMetadata,
+    FetchSession,
+    TopicIdPartition,
+    TopicNames,
+    next_epoch,
+)
+from barnabas.replica.fetch_session_cache import FetchSessionCache
+
+log = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+
+
+def replica_id(request: FetchRequest, version: int) -> int:
+    """Which broker asks; negative for a consumer. From v15 on it is in ``replica_state``, which consumers leave out."""
+    if version < 15:
+        return request.replica_id
+    return -1 if request.replica_state is None else request.replica_state.replica_id
+
+
+def fetch_data(request: FetchRequest, version: int, topic_names: TopicNames) -> dict[TopicIdPartition, FetchPartition]:
+    """The partitions that a request lists."""
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    found: dict[TopicIdPartition, FetchPartition] = {}
+    for topic in request.topics:
+        topic_id = topic.topic_id
+        name = topic_names.get(topic_id) if by_id else topic.topic
+        for partition in topic.partitions:
+            # A session keeps this struct, so it must not keep with it whatever else the client has put in.
+            partition.unknown_tagged_fields = None
+            found[TopicIdPartition(topic_id, name, partition.partition)] = partition
+    return found
+
+
+def forgotten_partitions(request: FetchRequest, version: int, topic_names: TopicNames) -> list[TopicIdPartition]:
+    """The partitions that a request takes out of its session."""
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    return [
+        TopicIdPartition(topic.topic_id, topic_names.get(topic.topic_id) if by_id else topic.topic, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+
+
+class FetchManager:
+    """Makes the context of each fetch request, and with it moves the session on.
+
+    Locks are taken in this order: the cache shard, then the session. Both are held from finding the session until its
+    epoch is the next one, so of two requests with the same epoch one is served and the other refused.
+    """
+
+    __slots__ = ("_cache", "_clock")
+
+    def __init__(self, clock: Clock, cache: FetchSessionCache) -> None:
+        self._clock = clock
+        self._cache = cache
+
+    def context_of(self, request: FetchRequest, version: int, topic_names: TopicNames) -> FetchContext:
+        """The context of a request as it came off the wire."""
+        return self.new_context(
+            version,
+            FetchMetadata(request.session_id, request.session_epoch),
+            replica_id(request, version) >= 0,
+            fetch_data(request, version, topic_names),
+            forgotten_partitions(request, version, topic_names),
+            topic_names,
+        )
+
+    def new_context(
+        self,
+        version: int,
+        metadata: FetchMetadata,
+        is_follower: bool,
+        fetch_data: FetchData,
+        forgotten: Iterable[TopicIdPartition],
+        topic_names: TopicNames,
+    ) -> FetchContext:
+        if not metadata.is_full:
+            return self._incremental(version, metadata, fetch_data, forgotten, topic_names)
+        # A full request closes the session it names: what it lists is all that the reader wants from now on.
+        removed = self._cache.remove(metadata.session_id)
+        if removed is not None:
+            log.debug("%r was closed by a full fetch", removed)
+        if metadata.epoch == FINAL_EPOCH:
+            return SessionlessFetchContext(fetch_data)
+        uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        return FullFetchContext(self._clock, self._cache, fetch_data, uses_topic_ids, is_follower)
+
+    def _incremental(
+        self,
+        version: int,
+        metadata: FetchMetadata,
+        fetch_data: FetchData,
+        forgotten: Iterable[TopicIdPartition],
+        topic_names: TopicNames,
+    ) -> FetchContext:
+        shard = self._cache.shard_of(metadata.session_id)
+        if shard is None:
+            return self._refuse(metadata, Errors.FETCH_SESSION_ID_NOT_FOUND)
+        with shard.lock:
+            session = shard.get(metadata.session_id)
+            if session is None:
+                return self._refuse(metadata, Errors.FETCH_SESSION_ID_NOT_FOUND)
+            with session.lock:
+                error = _mismatch(session, version, metadata)
+                if error is not Errors.NONE:
+                    return self._refuse(metadata, error, session)
+                change = session.update(fetch_data, forgotten)
+                if not len(session):
+                    shard.remove(session.id)
+                    log.debug("%r has no partitions left and is closed", session)
+                    return SessionlessFetchContext(fetch_data)
+                shard.touch(session, self._clock.hi_res_milliseconds())
+                session.epoch = next_epoch(session.epoch)
+                log.debug("%r: added %d, updated %d, removed %d", session, *change)
+                return IncrementalFetchContext(metadata, session, topic_names)
+
+    @staticmethod
+    def _refuse(metadata: FetchMetadata, error: Errors, session: FetchSession | None = None) -> FetchContext:
+        log.debug("A fetch of %s is refused: %s (%r)", metadata, error.name, session)
+        return SessionErrorContext(error)
+
+
+def _mismatch(session: FetchSession, version: int, metadata: FetchMetadata) -> Errors:
+    """Whether a request may be the next one of its session."""
+    if session.epoch != metadata.epoch:
+        return Errors.INVALID_FETCH_SESSION_EPOCH
+    if session.uses_topic_ids != (version >= FIRST_VERSION_WITH_TOPIC_IDS):
+        return Errors.FETCH_SESSION_TOPIC_ID_ERROR
+    return Errors.NONE
