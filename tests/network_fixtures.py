@@ -196,6 +196,7 @@ class Client:
         sock = socket.socket()
         try:
             if source is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # or the same port could not be used again
                 sock.bind(source)
             if receive_buffer is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

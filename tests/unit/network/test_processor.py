@@ -362,7 +362,7 @@ def test_the_index_starts_again_after_the_largest_number() -> None:
 @every_policy
 def test_a_late_answer_does_not_get_to_the_next_connection_of_the_same_ports(policy: Policy) -> None:
     with stepping(policy) as s:
-        old = s.connect()
+        old = s.connect(source=("127.0.0.1", 0))
         address = old.socket.getsockname()
         request = s.receive_one(old, heartbeat(1))
         old.reset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import select
 import socket
 import struct
 import threading
@@ -35,6 +36,18 @@ def test_at_most_one_request_of_a_channel_comes_out_of_one_poll() -> None:
             assert len({name for name, _ in more}) == len(more)
             seen += more
         assert sorted(seen) == [("c", b"2"), ("c", b"3"), ("d", b"x")]
+
+
+@pytest.mark.mechanism("N08")
+def test_a_channel_that_was_read_ahead_is_not_read_again_because_its_socket_is_readable() -> None:
+    with bench() as b:
+        channel, client = b.connect()
+        client.send(framed(b"1", b"2", b"3"))
+        assert b.poll() == [("c", b"1")]
+        client.send(framed(b"4"))
+        assert select.select([channel.fd], [], [], WAIT_S)[0]
+        for expected in (b"2", b"3", b"4"):
+            assert b.poll() == [("c", expected)]
 
 
 @pytest.mark.mechanism("N08")

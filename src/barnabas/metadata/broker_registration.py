@@ -1,0 +1,144 @@
+"""A broker as it has registered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from barnabas.common.identifiers import Uuid
+from barnabas.metadata.directory_id import is_online
+from barnabas.metadata.endpoint import Endpoint, Node, endpoints_by_name, features_by_name
+from barnabas.metadata.errors import MetadataReplayError
+from barnabas.metadata.writer import ImageWriterOptions
+from barnabas.protocol.internal.metadata import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+)
+from barnabas.protocol.versions import VersionRange
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """What the cluster knows of a broker.
+
+    A broker that has registered is *fenced*: known, but with no say. It is unfenced when its heartbeats show that it
+    has caught up with the metadata log, and fenced again when they stay away, or when it asks to be before it stops.
+    Clients are shown unfenced brokers only.
+
+    The incarnation id is new with each start of the process, the epoch with each registration. By its epoch the
+    controller knows a request of the broker's previous life.
+    """
+
+    id: int
+    epoch: int
+    incarnation_id: Uuid
+    listeners: Mapping[str, Endpoint]
+    """By listener name. A client is told the address on the listener that it came in through."""
+    supported_features: Mapping[str, VersionRange] = field(default_factory=dict)
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    directories: tuple[Uuid, ...] = ()
+    """The log directories that work, sorted; empty if the broker has never told."""
+    cordoned_directories: tuple[Uuid, ...] | None = None
+    """Directories that get no new replicas (KIP-1066); None if the broker has never told."""
+    is_migrating_zk_broker: bool = False
+
+    @classmethod
+    def from_record(cls, record: RegisterBrokerRecord) -> BrokerRegistration:
+        cordoned = record.cordoned_log_dirs
+        return cls(
+            id=record.broker_id,
+            epoch=record.broker_epoch,
+            incarnation_id=record.incarnation_id,
+            listeners=endpoints_by_name(record.end_points),
+            supported_features=features_by_name(record.features),
+            rack=record.rack,
+            fenced=record.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+            directories=tuple(sorted(record.log_dirs)),
+            cordoned_directories=None if cordoned is None else tuple(sorted(cordoned)),
+            is_migrating_zk_broker=record.is_migrating_zk_broker,
+        )
+
+    def merge(self, record: BrokerRegistrationChangeRecord) -> BrokerRegistration:
+        """The registration after a change; the very same one if nothing changes."""
+        changed = replace(
+            self,
+            fenced=self._flag(record, "fenced", self.fenced),
+            in_controlled_shutdown=self._flag(record, "in_controlled_shutdown", self.in_controlled_shutdown),
+            directories=tuple(sorted(record.log_dirs)) or self.directories,
+            cordoned_directories=(
+                self.cordoned_directories
+                if record.cordoned_log_dirs is None
+                else tuple(sorted(record.cordoned_log_dirs))
+            ),
+        )
+        return self if changed == self else changed
+
+    @staticmethod
+    def _flag(record: BrokerRegistrationChangeRecord, name: str, before: bool) -> bool:
+        value: int = getattr(record, name)
+        if value == 0:
+            return before
+        # Leaving controlled shutdown takes a new registration: there is no -1 for that.
+        if value == 1 or (value == -1 and name == "fenced"):
+            return value == 1
+        raise MetadataReplayError(f"{name} cannot be {value} in {record!r}")
+
+    def with_fenced(self, fenced: bool) -> BrokerRegistration:
+        return self if fenced == self.fenced else replace(self, fenced=fenced)
+
+    def to_record(self, options: ImageWriterOptions) -> RegisterBrokerRecord:
+        record = RegisterBrokerRecord(
+            broker_id=self.id,
+            broker_epoch=self.epoch,
+            incarnation_id=self.incarnation_id,
+            rack=self.rack,
+            fenced=self.fenced,
+            in_controlled_shutdown=self.in_controlled_shutdown,
+            end_points=[
+                BrokerEndpoint(
+                    name=endpoint.name,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    security_protocol=endpoint.security_protocol,
+                )
+                for endpoint in self.listeners.values()
+            ],
+            features=[
+                BrokerFeature(name=name, min_supported_version=versions.lowest, max_supported_version=versions.highest)
+                for name, versions in self.supported_features.items()
+            ],
+        )
+        version = options.metadata_version
+        if version.supports_migration:
+            record.is_migrating_zk_broker = self.is_migrating_zk_broker
+        elif self.is_migrating_zk_broker:
+            options.handle_loss("brokers that migrate from ZooKeeper")
+        if version.supports_directories:
+            record.log_dirs = list(self.directories)
+        elif self.directories:
+            options.handle_loss("the log directories of brokers")
+        if version.supports_cordoned_directories:
+            record.cordoned_log_dirs = None if self.cordoned_directories is None else list(self.cordoned_directories)
+        elif self.cordoned_directories is not None:
+            options.handle_loss("the cordoned log directories of brokers")
+        return record
+
+    def node(self, listener_name: str) -> Node | None:
+        """The broker at its address on this listener; None if it has no such listener."""
+        endpoint = self.listeners.get(listener_name)
+        return None if endpoint is None else Node(self.id, endpoint.host, endpoint.port, self.rack, self.fenced)
+
+    def has_online_directory(self, directory: Uuid) -> bool:
+        return is_online(directory, self.directories)
+
+    @property
+    def has_uncordoned_directories(self) -> bool:
+        """Whether a new replica can be placed here."""
+        if not self.directories or self.cordoned_directories is None:
+            return True
+        return not set(self.directories) <= set(self.cordoned_directories)

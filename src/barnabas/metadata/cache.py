@@ -1,0 +1,228 @@
+"""The metadata cache: what a broker answers questions from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.metadata import cluster_answers, metadata_version, topic_answers
+from barnabas.metadata.broker_registration import BrokerRegistration
+from barnabas.metadata.cluster_answers import Choose
+from barnabas.metadata.configs import ConfigResource, Settings
+from barnabas.metadata.delta import MetadataDelta
+from barnabas.metadata.endpoint import NO_NODE, Node
+from barnabas.metadata.feature_versions import KRAFT_VERSION
+from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
+from barnabas.metadata.metadata_version import MetadataVersion
+from barnabas.metadata.partition_registration import PartitionRegistration
+from barnabas.metadata.publisher import LoaderManifest, MetadataPublisher
+from barnabas.protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from barnabas.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from barnabas.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+
+
+class FinalizedFeatures(NamedTuple):
+    """The feature levels in force, as ApiVersions tells them."""
+
+    metadata_version: MetadataVersion | None
+    levels: Mapping[str, int]
+    """By name, those that are not 0, with ``metadata.version`` and ``kraft.version``."""
+    epoch: int
+    """The offset of the image: it only grows, so a client can tell the older of two answers."""
+
+
+class MetadataCache:
+    """The broker's view of the cluster: one reference to an image, and questions to ask of it.
+
+    The loader's thread puts each new image there with one assignment; all other threads only read. Every method takes
+    the reference once, and so answers from one image, even if the next one arrives meanwhile. Who has several questions
+    whose answers must agree takes :attr:`image` and asks that, with the functions of
+    :mod:`~barnabas.metadata.topic_answers` and :mod:`~barnabas.metadata.cluster_answers`.
+
+    It is never ahead of the log and may be behind it: what it does not know may exist all the same. That is why
+    UNKNOWN_TOPIC_OR_PARTITION makes clients ask again.
+    """
+
+    def __init__(self, kraft_version: Callable[[], int] = lambda: 0, choose: Choose = random.choice) -> None:
+        self._image = EMPTY_IMAGE
+        self._kraft_version = kraft_version
+        self._choose = choose
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._image
+
+    def set_image(self, image: MetadataImage) -> None:
+        self._image = image
+
+    # -- topics
+
+    @property
+    def all_topics(self) -> tuple[str, ...]:
+        """The names, in order."""
+        return self._image.topics.sorted_names
+
+    def contains(self, topic: str, partition: int | None = None) -> bool:
+        """Whether there is such a topic, and such a partition if one is given."""
+        found = self._image.topics.by_name.get(topic)
+        return found is not None and (partition is None or partition in found.partitions)
+
+    def topic_id(self, name: str) -> Uuid:
+        """The id of a topic, all zeros if there is none of that name."""
+        topic = self._image.topics.by_name.get(name)
+        return ZERO_UUID if topic is None else topic.id
+
+    def topic_name(self, topic_id: Uuid) -> str | None:
+        topic = self._image.topics.by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def num_partitions(self, topic: str) -> int | None:
+        found = self._image.topics.by_name.get(topic)
+        return None if found is None else len(found.partitions)
+
+    def partition(self, topic: str, partition: int) -> PartitionRegistration | None:
+        """Leader, epochs, replicas and in-sync replicas."""
+        found = self._image.topics.by_name.get(topic)
+        return None if found is None else found.partitions.get(partition)
+
+    def partition_leader_endpoint(self, topic: str, partition: int, listener: str) -> Node | None:
+        """Where a partition is led; None if the partition or its leader is unknown, NO_NODE if the leader has no
+        address on this listener.
+        """
+        image = self._image
+        found = image.topics.by_name.get(topic)
+        registration = None if found is None else found.partitions.get(partition)
+        broker = None if registration is None else image.cluster.broker(registration.leader)
+        return None if broker is None else broker.node(listener) or NO_NODE
+
+    def partition_replica_endpoints(self, topic: str, partition: int, listener: str) -> dict[int, Node]:
+        """Where the replicas of a partition are, as far as they are alive and have an address on this listener."""
+        image = self._image
+        found = image.topics.by_name.get(topic)
+        registration = None if found is None else found.partitions.get(partition)
+        if registration is None:
+            return {}
+        brokers = map(image.cluster.broker, registration.replicas)
+        return {
+            broker.id: node
+            for broker in brokers
+            if broker is not None and not broker.fenced and (node := broker.node(listener)) is not None
+        }
+
+    # -- brokers
+
+    def broker(self, broker_id: int) -> BrokerRegistration | None:
+        return self._image.cluster.broker(broker_id)
+
+    def has_alive_broker(self, broker_id: int) -> bool:
+        broker = self.broker(broker_id)
+        return broker is not None and not broker.fenced
+
+    def is_broker_fenced(self, broker_id: int) -> bool:
+        broker = self.broker(broker_id)
+        return broker is not None and broker.fenced
+
+    def is_broker_shutting_down(self, broker_id: int) -> bool:
+        broker = self.broker(broker_id)
+        return broker is not None and broker.in_controlled_shutdown
+
+    def alive_broker_epoch(self, broker_id: int) -> int | None:
+        broker = self.broker(broker_id)
+        return None if broker is None or broker.fenced else broker.epoch
+
+    def alive_broker_node(self, broker_id: int, listener: str) -> Node | None:
+        broker = self.broker(broker_id)
+        return None if broker is None or broker.fenced else broker.node(listener)
+
+    def alive_broker_nodes(self, listener: str) -> list[Node]:
+        return cluster_answers.broker_nodes(self._image, listener)
+
+    def alive_broker_ids(self) -> list[int]:
+        return sorted(broker.id for broker in self._image.cluster.brokers.values() if not broker.fenced)
+
+    def random_alive_broker_id(self) -> int | None:
+        ids = self.alive_broker_ids()
+        return self._choose(ids) if ids else None
+
+    # -- configuration and features
+
+    def config(self, resource: ConfigResource) -> Settings:
+        """What is set for this resource in the metadata; defaults are not looked up."""
+        return self._image.configs.of(resource)
+
+    def topic_config(self, topic: str) -> Settings:
+        return self.config(ConfigResource.topic(topic))
+
+    @property
+    def metadata_version(self) -> MetadataVersion | None:
+        return self._image.features.metadata_version
+
+    def features(self) -> FinalizedFeatures:
+        image = self._image
+        version = image.features.metadata_version
+        levels = dict(image.features.finalized)
+        if version is not None:
+            levels[metadata_version.FEATURE_NAME] = version.value
+        kraft_version = self._kraft_version()
+        if kraft_version > 0:
+            levels[KRAFT_VERSION.name] = kraft_version
+        return FinalizedFeatures(version, levels, image.offset)
+
+    # -- whole answers
+
+    def topic_metadata(self, names: Iterable[str], listener: str, version: int) -> list[MetadataResponseTopic]:
+        return topic_answers.topic_metadata(self._image, names, listener, version)
+
+    def metadata_response(
+        self, request: MetadataRequest, version: int, listener: str, cluster_id: str
+    ) -> MetadataResponse:
+        return cluster_answers.metadata_response(self._image, request, version, listener, cluster_id, self._choose)
+
+    def describe_topic_partitions(
+        self,
+        request: DescribeTopicPartitionsRequest,
+        listener: str,
+        max_partitions: int = 2000,
+        is_authorized: Callable[[str], bool] = lambda _name: True,
+    ) -> DescribeTopicPartitionsResponse:
+        return topic_answers.describe_topic_partitions(self._image, request, listener, max_partitions, is_authorized)
+
+    def describe_cluster(
+        self, request: DescribeClusterRequest, version: int, listener: str, cluster_id: str
+    ) -> DescribeClusterResponse:
+        return cluster_answers.describe_cluster(self._image, request, version, listener, cluster_id, self._choose)
+
+    def describe_client_quotas(self, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+        return self._image.client_quotas.describe(request)
+
+    def describe_scram_credentials(
+        self, request: DescribeUserScramCredentialsRequest
+    ) -> DescribeUserScramCredentialsResponse:
+        return self._image.scram.describe(request)
+
+
+class MetadataCachePublisher(MetadataPublisher):
+    """Keeps a cache up to date. To be installed first, so that the others find in the cache what they are told."""
+
+    def __init__(self, cache: MetadataCache) -> None:
+        self._cache = cache
+
+    @property
+    def name(self) -> str:
+        return "MetadataCachePublisher"
+
+    def on_metadata_update(self, delta: MetadataDelta, new_image: MetadataImage, manifest: LoaderManifest) -> None:  # noqa: ARG002
+        self._cache.set_image(new_image)

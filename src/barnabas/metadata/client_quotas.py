@@ -1,0 +1,164 @@
+"""The client quotas part of an image: which limits are set for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas.common.errors import InvalidRequestError, UnsupportedVersionError
+from barnabas.metadata.map_delta import NestedMapDelta
+from barnabas.metadata.persistent_map import PersistentMap
+from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
+from barnabas.protocol.internal.metadata import ClientQuotaRecord, EntityData
+from barnabas.protocol.messages import describe_client_quotas as messages
+
+USER = "user"
+CLIENT_ID = "client-id"
+IP = "ip"
+
+_MATCH_EXACT = 0
+_MATCH_DEFAULT = 1
+_MATCH_SPECIFIED = 2
+
+
+class ClientQuotaEntity(NamedTuple):
+    """Whom a quota is for: a user, a client id, a user with a client id, or an IP address.
+
+    A name of None is the default: the quota of all users, say, that have none of their own.
+
+    >>> ClientQuotaEntity.of({"client-id": "billing", "user": None})
+    ClientQuotaEntity(parts=(('client-id', 'billing'), ('user', None)))
+    """
+
+    parts: tuple[tuple[str, str | None], ...]
+    """Type and name, sorted by type, so that the same entity is always the same tuple."""
+
+    @classmethod
+    def of(cls, parts: Mapping[str, str | None]) -> ClientQuotaEntity:
+        # No two types are equal, so names, of which one may be None, are never compared.
+        return cls(tuple(sorted(parts.items())))
+
+    def to_dict(self) -> dict[str, str | None]:
+        return dict(self.parts)
+
+
+Limits = Mapping[str, float]
+"""The quotas of one entity by key, such as ``producer_byte_rate``. Not to be changed."""
+
+_NO_LIMITS: Limits = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotasImage:
+    """Limits by entity; an entity without any is not in there."""
+
+    entities: PersistentMap[ClientQuotaEntity, Limits] = field(default_factory=PersistentMap)
+
+    def __bool__(self) -> bool:
+        return bool(self.entities)
+
+    def of(self, entity: ClientQuotaEntity) -> Limits:
+        return self.entities.get(entity, _NO_LIMITS)
+
+    def write(self, writer: ImageWriter, _options: ImageWriterOptions) -> None:
+        for entity, limits in self._in_order():
+            for key, value in sorted(limits.items()):
+                parts = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity.parts]
+                writer.write(ClientQuotaRecord(entity=parts, key=key, value=value))
+
+    def describe(self, request: messages.DescribeClientQuotasRequest) -> messages.DescribeClientQuotasResponse:
+        """The entities that match a filter. A filter that makes no sense is an InvalidRequestError."""
+        exact, specified = _read_filter(request.components)
+        entries = [
+            messages.EntryData(
+                entity=[messages.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.parts],
+                values=[messages.ValueData(key=key, value=value) for key, value in sorted(limits.items())],
+            )
+            for entity, limits in self._in_order()
+            if _matches(entity.to_dict(), exact, specified, request.strict)
+        ]
+        return messages.DescribeClientQuotasResponse(error_message=None, entries=entries)
+
+    def _in_order(self) -> list[tuple[ClientQuotaEntity, Limits]]:
+        return sorted(
+            self.entities.items(),
+            key=lambda item: [(kind, name is not None, name or "") for kind, name in item[0].parts],
+        )
+
+
+def _read_filter(components: Iterable[messages.ComponentData]) -> tuple[dict[str, str | None], set[str]]:
+    """The names wanted by type, and the types that may have any name."""
+    exact: dict[str, str | None] = {}
+    specified: set[str] = set()
+    for component in components:
+        kind = component.entity_type
+        if not kind:
+            raise InvalidRequestError("a filter component has an empty entity type")
+        if kind in exact or kind in specified:
+            raise InvalidRequestError(f"entity type {kind} appears more than once in the filter")
+        if kind not in (USER, CLIENT_ID, IP):
+            raise UnsupportedVersionError(f"entity type {kind} is not supported")
+        if component.match_type == _MATCH_EXACT:
+            if component.match is None:
+                raise InvalidRequestError(f"an exact match of entity type {kind} needs a name")
+            exact[kind] = component.match
+        elif component.match_type in (_MATCH_DEFAULT, _MATCH_SPECIFIED):
+            if component.match is not None:
+                raise InvalidRequestError(f"match type {component.match_type} of entity type {kind} takes no name")
+            if component.match_type == _MATCH_DEFAULT:
+                exact[kind] = None
+            else:
+                specified.add(kind)
+        else:
+            raise InvalidRequestError(f"match type {component.match_type} is unknown")
+    kinds = exact.keys() | specified
+    if IP in kinds and len(kinds) > 1:
+        raise InvalidRequestError("an IP address cannot be filtered for together with a user or client id")
+    return exact, specified
+
+
+def _matches(
+    parts: Mapping[str, str | None], exact: Mapping[str, str | None], specified: set[str], strict: bool
+) -> bool:
+    if strict and len(parts) != len(exact) + len(specified):
+        return False
+    return all(kind in parts and parts[kind] == name for kind, name in exact.items()) and specified <= parts.keys()
+
+
+class ClientQuotasDelta:
+    """Limits that change."""
+
+    def __init__(self, image: ClientQuotasImage) -> None:
+        self.image = image
+        self._entities = NestedMapDelta(image.entities)
+
+    @classmethod
+    def of_everything(cls, image: ClientQuotasImage) -> ClientQuotasDelta:
+        delta = cls(ClientQuotasImage())
+        delta._entities = NestedMapDelta.of_everything(image.entities)
+        return delta
+
+    @property
+    def changes(self) -> Mapping[ClientQuotaEntity, Mapping[str, float | None]]:
+        """The limits that change, by entity: the new value, or None for one that is gone."""
+        return self._entities.changes
+
+    def replay(self, record: ClientQuotaRecord) -> None:
+        entity = ClientQuotaEntity.of({part.entity_type: part.entity_name for part in record.entity})
+        if record.remove:
+            self._entities.remove(entity, record.key)
+        else:
+            self._entities.put(entity, record.key, record.value)
+
+    def finish_snapshot(self) -> None:
+        self._entities.finish_snapshot()
+
+    def __bool__(self) -> bool:
+        return bool(self._entities)
+
+    def apply(self) -> ClientQuotasImage:
+        return ClientQuotasImage(self._entities.apply()) if self else self.image
+
+    def __repr__(self) -> str:
+        return f"ClientQuotasDelta({self.changes!r})"

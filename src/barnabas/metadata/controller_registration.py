@@ -1,0 +1,61 @@
+"""A controller as it has registered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from barnabas.common.identifiers import Uuid
+from barnabas.metadata.endpoint import Endpoint, Node, endpoints_by_name, features_by_name
+from barnabas.protocol.internal.metadata import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
+from barnabas.protocol.versions import VersionRange
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRegistration:
+    """What the cluster knows of a controller: where it is, and which feature levels it could go up to (KIP-919).
+
+    Not who the voters are: that is the quorum's own business.
+    """
+
+    id: int
+    incarnation_id: Uuid
+    listeners: Mapping[str, Endpoint]
+    supported_features: Mapping[str, VersionRange] = field(default_factory=dict)
+    zk_migration_ready: bool = False
+
+    @classmethod
+    def from_record(cls, record: RegisterControllerRecord) -> ControllerRegistration:
+        return cls(
+            id=record.controller_id,
+            incarnation_id=record.incarnation_id,
+            listeners=endpoints_by_name(record.end_points),
+            supported_features=features_by_name(record.features),
+            zk_migration_ready=record.zk_migration_ready,
+        )
+
+    def to_record(self) -> RegisterControllerRecord:
+        return RegisterControllerRecord(
+            controller_id=self.id,
+            incarnation_id=self.incarnation_id,
+            zk_migration_ready=self.zk_migration_ready,
+            end_points=[
+                ControllerEndpoint(
+                    name=endpoint.name,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    security_protocol=endpoint.security_protocol,
+                )
+                for endpoint in self.listeners.values()
+            ],
+            features=[
+                ControllerFeature(
+                    name=name, min_supported_version=versions.lowest, max_supported_version=versions.highest
+                )
+                for name, versions in self.supported_features.items()
+            ],
+        )
+
+    def node(self, listener_name: str) -> Node | None:
+        endpoint = self.listeners.get(listener_name)
+        return None if endpoint is None else Node(self.id, endpoint.host, endpoint.port)

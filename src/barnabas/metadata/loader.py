@@ -1,0 +1,274 @@
+"""The metadata loader: follows the metadata log and tells the publishers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.metadata.batch_loader import FaultHandler, MetadataBatch, MetadataBatchLoader
+from barnabas.metadata.delta import MetadataDelta
+from barnabas.metadata.event_executor import EventExecutor
+from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
+from barnabas.metadata.loader_metrics import MetadataLoaderMetrics
+from barnabas.metadata.provenance import NOWHERE, MetadataProvenance
+from barnabas.metadata.publisher import (
+    NO_CONTROLLER,
+    LeaderAndEpoch,
+    LoaderManifest,
+    MetadataPublisher,
+    SnapshotManifest,
+)
+from barnabas.protocol.internal.framing import MetadataRecord
+
+log = logging.getLogger(__name__)
+
+
+class MetadataLoader:
+    """Turns what raft commits into images, and hands each image to all publishers.
+
+    Raft calls the ``handle_...`` methods, in order, from its thread; they only queue an event. The work is done by the
+    executor, one event at a time, so the loader has no lock, and publishers never run side by side.
+
+    Publishers are told in the order in which they were installed: whoever came first, the cache say, has the new image
+    before the others hear of it. One that raises does not keep the next from its turn, and gets the next update.
+
+    *Catching up.* A node that starts replays a log that may be long, and during that time would tell its publishers of
+    topics that were deleted years ago. So they hear nothing until the loader has once reached the high watermark; they
+    then get one delta that holds everything. The same is given to a publisher that is installed later.
+
+    ``high_watermark`` says up to where the log is committed, None while that is unknown. It is looked at again after
+    every event; if it can move without one, :meth:`high_watermark_advanced` makes the loader look.
+    """
+
+    def __init__(
+        self,
+        executor: EventExecutor,
+        high_watermark: Callable[[], int | None],
+        on_fault: FaultHandler,
+        clock: Clock = SYSTEM_CLOCK,
+        metrics: MetadataLoaderMetrics | None = None,
+    ) -> None:
+        self._executor = executor
+        self._high_watermark = high_watermark
+        self._fault_handler = on_fault
+        self._clock = clock
+        self.metrics = metrics or MetadataLoaderMetrics()
+        # All of the following is changed by events only.
+        self._batches = MetadataBatchLoader(self._publish, self._on_fault, clock)
+        self._image = EMPTY_IMAGE
+        self._last_applied = NOWHERE
+        self._leader_and_epoch = NO_CONTROLLER
+        self._catching_up = True
+        self._new_publishers: dict[str, MetadataPublisher] = {}
+        """Installed, but without their first update."""
+        self._publishers: dict[str, MetadataPublisher] = {}
+        self._failed_publishers: list[MetadataPublisher] = []
+        """Those that could not take their first update: later ones would be of no use to them. They are closed, too."""
+        self._closed = False
+
+    # -- for any thread
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest image, published or not."""
+        return self._image
+
+    @property
+    def last_applied(self) -> MetadataProvenance:
+        """How far all publishers have been told: what a broker reports in its heartbeats."""
+        return self._last_applied
+
+    def handle_commit(self, batches: Iterable[MetadataBatch]) -> None:
+        """Committed batches, in order. They may be decoded while they are iterated over; see :func:`_close`."""
+        self._enqueue(lambda: self._commit(batches), lambda: _close(batches))
+
+    def handle_load_snapshot(self, provenance: MetadataProvenance, records: Iterable[MetadataRecord]) -> None:
+        """A snapshot that replaces everything known so far: the node was too far behind, or has just started."""
+        self._enqueue(lambda: self._load_snapshot(provenance, records), lambda: _close(records))
+
+    def handle_leader_change(self, leader_and_epoch: LeaderAndEpoch) -> None:
+        self._enqueue(lambda: self._change_leader(leader_and_epoch))
+
+    def high_watermark_advanced(self) -> None:
+        """Looks whether the loader has caught up now."""
+        self._enqueue(self._initialize_new_publishers)
+
+    def install_publishers(self, publishers: Sequence[MetadataPublisher]) -> Future[None]:
+        """Adds publishers after those that are there. The future is done when they are; not yet told anything then."""
+        return self._submit(lambda: self._install(publishers))
+
+    def remove_and_close_publisher(self, publisher: MetadataPublisher) -> Future[None]:
+        return self._submit(lambda: self._remove(publisher))
+
+    def close(self) -> Future[None]:
+        """Closes all publishers, in order, after the events that are queued. Later events have no effect."""
+        return self._submit(self._shut_down)
+
+    # -- events
+
+    def _commit(self, batches: Iterable[MetadataBatch]) -> None:
+        try:
+            for batch in batches:
+                self._batches.load_batch(batch, self._leader_and_epoch)
+            self._batches.maybe_flush(self._leader_and_epoch)
+        except Exception as error:  # noqa: BLE001 - the batches are decoded as we go, so anything can be wrong
+            self._on_fault(f"cannot load a commit on top of offset {self._image.offset}", error)
+        finally:
+            _close(batches)
+        self._initialize_new_publishers()
+
+    def _load_snapshot(self, provenance: MetadataProvenance, records: Iterable[MetadataRecord]) -> None:
+        started = self._clock.nanoseconds()
+        self.metrics.snapshots_loaded += 1
+        name = provenance.snapshot_name
+        try:
+            delta = MetadataDelta(self._image)
+            for index, record in enumerate(records):
+                try:
+                    delta.replay(record)
+                except Exception as error:  # noqa: BLE001 - as in the batch loader
+                    self._on_fault(f"cannot replay record {index} of snapshot {name}", error)
+            delta.finish_snapshot()
+            image = delta.apply(provenance)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._on_fault(f"cannot load snapshot {name}", error)
+            return
+        finally:
+            _close(records)
+        manifest = SnapshotManifest(provenance, self._clock.nanoseconds() - started)
+        log.info("loaded snapshot %s in %d us", name, manifest.elapsed_ns // 1000)
+        self._batches.reset_to_image(image)
+        self._publish(delta, image, manifest)
+        self._initialize_new_publishers()
+
+    def _change_leader(self, leader_and_epoch: LeaderAndEpoch) -> None:
+        self._leader_and_epoch = leader_and_epoch
+        for publisher in list(self._publishers.values()):
+            try:
+                publisher.on_controller_change(leader_and_epoch)
+            except Exception as error:  # noqa: BLE001 - one publisher's fault is not the next one's
+                self._on_fault(f"publisher {publisher.name} failed on the controller change {leader_and_epoch}", error)
+        self.metrics.current_controller_id = -1 if leader_and_epoch.leader_id is None else leader_and_epoch.leader_id
+        self._initialize_new_publishers()
+
+    def _install(self, publishers: Sequence[MetadataPublisher]) -> None:
+        taken = {*self._publishers, *self._new_publishers, *(publisher.name for publisher in self._failed_publishers)}
+        for publisher in publishers:
+            if publisher.name in taken:
+                raise ValueError(f"there is a publisher with the name {publisher.name} already")
+            taken.add(publisher.name)
+        self._new_publishers.update((publisher.name, publisher) for publisher in publishers)
+        self._initialize_new_publishers()
+
+    def _remove(self, publisher: MetadataPublisher) -> None:
+        for installed in (self._publishers, self._new_publishers):
+            if installed.get(publisher.name) is publisher:
+                del installed[publisher.name]
+                break
+        else:
+            if publisher not in self._failed_publishers:
+                raise ValueError(f"publisher {publisher.name} is not installed")
+            self._failed_publishers.remove(publisher)
+        self._close_publisher(publisher)
+
+    def _shut_down(self) -> None:
+        self._closed = True
+        for publisher in [
+            *self._new_publishers.values(),
+            *self._publishers.values(),
+            *self._failed_publishers,
+        ]:
+            self._close_publisher(publisher)
+        self._new_publishers.clear()
+        self._publishers.clear()
+        self._failed_publishers.clear()
+        self.metrics.close()
+
+    # -- publishing
+
+    def _publish(self, delta: MetadataDelta, image: MetadataImage, manifest: LoaderManifest) -> None:
+        self._image = image
+        if self._still_catching_up():
+            return
+        for publisher in list(self._publishers.values()):
+            try:
+                publisher.on_metadata_update(delta, image, manifest)
+            except Exception as error:  # noqa: BLE001 - one publisher's fault is not the next one's
+                self._on_fault(f"publisher {publisher.name} failed on the image up to offset {image.offset}", error)
+        self._note_applied(image)
+
+    def _initialize_new_publishers(self) -> None:
+        """Gives publishers that have seen nothing yet all there is, once the loader has caught up."""
+        if not self._new_publishers or self._still_catching_up():
+            return
+        image = self._image
+        started = self._clock.nanoseconds()
+        delta = MetadataDelta.of_everything(image)
+        manifest = SnapshotManifest(image.provenance, self._clock.nanoseconds() - started)
+        while self._new_publishers:
+            name = next(iter(self._new_publishers))
+            publisher = self._new_publishers.pop(name)
+            log.info("publisher %s starts with the image up to offset %d", name, image.offset)
+            try:
+                publisher.on_metadata_update(delta, image, manifest)
+                publisher.on_controller_change(self._leader_and_epoch)
+            except Exception as error:  # noqa: BLE001 - one publisher's fault is not the next one's
+                self._failed_publishers.append(publisher)
+                self._on_fault(f"publisher {name} failed on its first image, up to offset {image.offset}", error)
+            else:
+                self._publishers[name] = publisher
+        self._note_applied(image)
+
+    def _still_catching_up(self) -> bool:
+        if self._catching_up:
+            high_watermark = self._high_watermark()
+            if high_watermark is None or self._image.offset < high_watermark - 1 or not self._batches.has_seen_record:
+                log.debug("at offset %d, catching up to high watermark %s", self._image.offset, high_watermark)
+                return True
+            log.info("caught up with the metadata log at offset %d", self._image.offset)
+            self._catching_up = False
+        return False
+
+    def _note_applied(self, image: MetadataImage) -> None:
+        self._last_applied = image.provenance
+        self.metrics.record_features(image.features)
+
+    # -- helpers
+
+    def _enqueue(self, event: Callable[[], None], otherwise: Callable[[], None] = lambda: None) -> None:
+        self._executor.execute(lambda: otherwise() if self._closed else event())
+
+    def _submit(self, event: Callable[[], None]) -> Future[None]:
+        future: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                if self._closed:
+                    raise RuntimeError("the metadata loader is closed")
+                event()
+            except Exception as error:  # noqa: BLE001 - it is the caller's
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+        self._executor.execute(run)
+        return future
+
+    def _on_fault(self, what: str, error: BaseException) -> None:
+        self.metrics.faults += 1
+        self._fault_handler(what, error)
+
+    def _close_publisher(self, publisher: MetadataPublisher) -> None:
+        try:
+            publisher.close()
+        except Exception as error:  # noqa: BLE001 - the others are to be closed all the same
+            self._on_fault(f"cannot close publisher {publisher.name}", error)
+
+
+def _close(source: object) -> None:
+    """Lets go of what batches or records were read from, if it can be closed, as a generator can."""
+    close = getattr(source, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,107 @@
+"""Writing an image as records: what a snapshot is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from barnabas.metadata.errors import UnwritableMetadataError
+from barnabas.metadata.metadata_version import MetadataVersion
+from barnabas.protocol.internal.framing import MetadataRecord
+
+
+class ImageWriter(Protocol):
+    """Takes the records of an image, one after the other, each with the version to encode it in."""
+
+    def write(self, record: MetadataRecord, version: int = 0) -> None: ...
+
+    def close(self, complete: bool) -> None:
+        """Ends the writing. Not ``complete`` means that what was written so far is to be thrown away."""
+        ...
+
+
+def _raise(error: UnwritableMetadataError) -> None:
+    raise error
+
+
+@dataclass(frozen=True, slots=True)
+class ImageWriterOptions:
+    """For which metadata version to write, and what to do about something that it cannot express.
+
+    Writing for the version that the image itself has never loses anything. Writing for an older one, before a
+    downgrade, may: by default that is an error, and ``on_loss`` can be given to note it instead and go on.
+    """
+
+    metadata_version: MetadataVersion
+    on_loss: Callable[[UnwritableMetadataError], None] = _raise
+
+    def handle_loss(self, what: str) -> None:
+        self.on_loss(
+            UnwritableMetadataError(f"metadata.version {self.metadata_version.release} has no records for {what}")
+        )
+
+
+class RecordListWriter:
+    """Keeps the records in a list, with their versions.
+
+    >>> from barnabas.protocol.internal.metadata import NoOpRecord
+    >>> writer = RecordListWriter()
+    >>> writer.write(NoOpRecord())
+    >>> writer.records
+    [(NoOpRecord(), 0)]
+    """
+
+    def __init__(self) -> None:
+        self.records: list[tuple[MetadataRecord, int]] = []
+        self._closed = False
+
+    def write(self, record: MetadataRecord, version: int = 0) -> None:
+        if self._closed:
+            raise ValueError("the writer is closed")
+        self.records.append((record, version))
+
+    def close(self, complete: bool) -> None:
+        if not self._closed and not complete:
+            self.records.clear()
+        self._closed = True
+
+
+class BatchWriter:
+    """Hands the records on in batches, to what makes record batches of them.
+
+    A snapshot of a large cluster has a million records; this holds no more than one batch of them at a time. ``end`` is
+    told whether the image was written to its end.
+    """
+
+    def __init__(
+        self,
+        append: Callable[[list[tuple[MetadataRecord, int]]], None],
+        end: Callable[[bool], None],
+        batch_size: int = 1024,
+    ) -> None:
+        self._append = append
+        self._end = end
+        self._batch_size = batch_size
+        self._batch: list[tuple[MetadataRecord, int]] = []
+        self._closed = False
+
+    def write(self, record: MetadataRecord, version: int = 0) -> None:
+        if self._closed:
+            raise ValueError("the writer is closed")
+        self._batch.append((record, version))
+        if len(self._batch) >= self._batch_size:
+            self._flush()
+
+    def close(self, complete: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if complete:
+            self._flush()
+        self._end(complete)
+
+    def _flush(self) -> None:
+        batch, self._batch = self._batch, []
+        if batch:
+            self._append(batch)
