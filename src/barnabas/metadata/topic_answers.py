@@ -127,6 +127,7 @@ def _partitions(topic: TopicImage, reachability: Reachability, version: int) -> 
 
 def _make_partitions(topic: TopicImage, reachability: Reachability, kind: int) -> list[MetadataResponsePartition]:
     leaders, replicas_and_offline, lists = reachability.leaders, reachability.replicas, reachability.lists
+    new = MetadataResponsePartition.__new__
     made = []
     for number, partition in topic.partitions.items():
         error, leader = leaders[partition.leader]
@@ -139,17 +140,17 @@ def _make_partitions(topic: TopicImage, reachability: Reachability, kind: int) -
             replicas, isr = reachability.alive[partition.replicas], reachability.alive[partition.isr]
             if not error and (len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)):
                 error = Errors.REPLICA_NOT_AVAILABLE.value
-        made.append(
-            MetadataResponsePartition(
-                error_code=error,
-                partition_index=number,
-                leader_id=leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=replicas,
-                isr_nodes=isr,
-                offline_replicas=offline,
-            )
-        )
+        # Field by field: a call of the constructor takes five times as long, and there may be 100,000 partitions.
+        answer = new(MetadataResponsePartition)
+        answer.unknown_tagged_fields = None
+        answer.error_code = error
+        answer.partition_index = number
+        answer.leader_id = leader
+        answer.leader_epoch = partition.leader_epoch
+        answer.replica_nodes = replicas
+        answer.isr_nodes = isr
+        answer.offline_replicas = offline
+        made.append(answer)
     return made
 
 
