@@ -1,0 +1,1 @@
+"""The controller: the one writer of the cluster's metadata."""

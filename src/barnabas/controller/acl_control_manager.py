@@ -1,0 +1,185 @@
+"""Access control entries, as the metadata log keeps them. Acting upon them is the authorizer's business."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from barnabas.common.errors import ApiError, InvalidRequestError
+from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
+from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
+from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
+from barnabas.metadata.acls import AccessControlEntry
+from barnabas.metadata.errors import MetadataReplayError
+from barnabas.protocol.internal.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from barnabas.protocol.messages.create_acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from barnabas.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from barnabas.raft.client import ApiMessageAndVersion
+
+log = logging.getLogger(__name__)
+
+ANY = 1
+"""In a filter: whatever it is. The same number for resource, pattern, operation and permission types."""
+CLUSTER = 4
+CLUSTER_NAME = "kafka-cluster"
+WILDCARD = "*"
+PATTERN_MATCH, PATTERN_LITERAL, PATTERN_PREFIXED = 2, 3, 4
+_RESOURCE_TYPES = range(2, 8)
+_OPERATIONS = range(2, 16)
+_PERMISSIONS = (2, 3)
+
+
+class AclControlManager:
+    """Entries by id, and the same the other way round, to find out whether one exists."""
+
+    def __init__(self, registry: SnapshotRegistry, new_uuid: Callable[[], Uuid] = random_uuid) -> None:
+        self._new_uuid = new_uuid
+        self._by_id: TimelineHashMap[Uuid, AccessControlEntry] = TimelineHashMap(registry)
+        self._counts: TimelineHashMap[AccessControlEntry, int] = TimelineHashMap(registry)
+        """How many ids an entry has: one, unless it was written by somebody less careful."""
+
+    @property
+    def entries(self) -> Mapping[Uuid, AccessControlEntry]:
+        return self._by_id.present
+
+    def create_acls(self, request: CreateAclsRequest) -> ControllerResult[CreateAclsResponse]:
+        """Results are in the order of the request; an entry that exists is a success and writes nothing."""
+        records: list[ApiMessageAndVersion] = []
+        results = []
+        created = set()
+        for creation in request.creations:
+            error: ApiError | None = None
+            try:
+                _check_creation(creation)
+                entry = _entry(creation)
+                if entry not in self._counts and entry not in created:
+                    created.add(entry)
+                    records.append(ApiMessageAndVersion(entry.to_record(self._unused_id()), 0))
+            except ApiError as raised:
+                error = raised
+            code, message = error_fields(error)
+            results.append(AclCreationResult(error_code=code, error_message=message))
+        check_operation_size(len(records))
+        return ControllerResult.atomic_of(records, CreateAclsResponse(results=results))
+
+    def _unused_id(self) -> Uuid:
+        while (acl_id := self._new_uuid()) in self._by_id:
+            pass
+        return acl_id
+
+    def delete_acls(self, request: DeleteAclsRequest) -> ControllerResult[DeleteAclsResponse]:
+        removed: dict[Uuid, ApiMessageAndVersion] = {}
+        results = []
+        for wanted in request.filters:
+            try:
+                _check_filter(wanted)
+            except ApiError as error:
+                code, message = error_fields(error)
+                results.append(DeleteAclsFilterResult(error_code=code, error_message=message))
+                continue
+            matching = []
+            for acl_id, entry in self._by_id.items():
+                if _matches(wanted, entry):
+                    removed[acl_id] = ApiMessageAndVersion(RemoveAccessControlEntryRecord(id=acl_id), 0)
+                    matching.append(DeleteAclsMatchingAcl(error_code=0, error_message=None, **entry._asdict()))
+            results.append(DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=matching))
+        check_operation_size(len(removed))
+        return ControllerResult.atomic_of(list(removed.values()), DeleteAclsResponse(filter_results=results))
+
+    def replay(self, record: AccessControlEntryRecord) -> None:
+        entry = AccessControlEntry.from_record(record)
+        previous = self._by_id.get(record.id)
+        if previous is not None:
+            self._uncount(previous)
+        self._by_id[record.id] = entry
+        self._counts[entry] = (self._counts.get(entry) or 0) + 1
+        log.info("Access control entry %s: %s", uuid_to_string(record.id), entry)
+
+    def replay_removal(self, record: RemoveAccessControlEntryRecord) -> None:
+        entry = self._by_id.pop(record.id)
+        if entry is None:
+            raise MetadataReplayError(f"there is no access control entry {uuid_to_string(record.id)} to remove")
+        self._uncount(entry)
+        log.info("Access control entry %s removed: %s", uuid_to_string(record.id), entry)
+
+    def _uncount(self, entry: AccessControlEntry) -> None:
+        count = self._counts[entry] - 1
+        if count:
+            self._counts[entry] = count
+        else:
+            self._counts.pop(entry)
+
+
+def _entry(creation: AclCreation) -> AccessControlEntry:
+    return AccessControlEntry(
+        creation.resource_type,
+        creation.resource_name,
+        creation.resource_pattern_type,
+        creation.principal,
+        creation.host,
+        creation.operation,
+        creation.permission_type,
+    )
+
+
+def _check_creation(creation: AclCreation) -> None:
+    if creation.resource_type not in _RESOURCE_TYPES:
+        raise InvalidRequestError(f"Resource type {creation.resource_type} is not one that an entry can be for.")
+    if creation.resource_pattern_type not in (PATTERN_LITERAL, PATTERN_PREFIXED):
+        raise InvalidRequestError(f"Pattern type {creation.resource_pattern_type} is neither literal nor prefixed.")
+    if creation.operation not in _OPERATIONS:
+        raise InvalidRequestError(f"Operation {creation.operation} is not one that can be allowed or denied.")
+    if creation.permission_type not in _PERMISSIONS:
+        raise InvalidRequestError(f"Permission type {creation.permission_type} is neither allow nor deny.")
+    if not creation.resource_name:
+        raise InvalidRequestError("The resource name cannot be empty.")
+    if creation.resource_type == CLUSTER and creation.resource_name != CLUSTER_NAME:
+        raise InvalidRequestError(f"The cluster is called {CLUSTER_NAME}, not {creation.resource_name!r}.")
+    kind, colon, _ = creation.principal.partition(":")
+    if not colon or not kind:
+        raise InvalidRequestError(f"The principal {creation.principal!r} is not of the form type:name.")
+
+
+def _check_filter(wanted: DeleteAclsFilter) -> None:
+    if wanted.resource_type_filter != ANY and wanted.resource_type_filter not in _RESOURCE_TYPES:
+        raise InvalidRequestError(f"There is no resource type {wanted.resource_type_filter}.")
+    if wanted.pattern_type_filter not in (ANY, PATTERN_MATCH, PATTERN_LITERAL, PATTERN_PREFIXED):
+        raise InvalidRequestError(f"There is no pattern type {wanted.pattern_type_filter}.")
+    if wanted.operation != ANY and wanted.operation not in _OPERATIONS:
+        raise InvalidRequestError(f"There is no operation {wanted.operation}.")
+    if wanted.permission_type != ANY and wanted.permission_type not in _PERMISSIONS:
+        raise InvalidRequestError(f"There is no permission type {wanted.permission_type}.")
+
+
+def _matches(wanted: DeleteAclsFilter, entry: AccessControlEntry) -> bool:
+    return (
+        wanted.resource_type_filter in (ANY, entry.resource_type)
+        and _pattern_matches(wanted.pattern_type_filter, wanted.resource_name_filter, entry)
+        and wanted.principal_filter in (None, entry.principal)
+        and wanted.host_filter in (None, entry.host)
+        and wanted.operation in (ANY, entry.operation)
+        and wanted.permission_type in (ANY, entry.permission_type)
+    )
+
+
+def _pattern_matches(pattern_type: int, name: str | None, entry: AccessControlEntry) -> bool:
+    if pattern_type not in (ANY, PATTERN_MATCH, entry.pattern_type):
+        return False
+    if name is None:
+        return True
+    if pattern_type != PATTERN_MATCH:
+        return name == entry.resource_name
+    if entry.pattern_type == PATTERN_PREFIXED:
+        return name.startswith(entry.resource_name)
+    return entry.resource_name in (name, WILDCARD)

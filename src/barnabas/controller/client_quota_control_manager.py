@@ -1,0 +1,163 @@
+"""Client quotas: which limits are set for whom (KIP-546). Enforcing them is the brokers' business."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+
+from barnabas.common.errors import ApiError, InvalidRequestError
+from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
+from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
+from barnabas.metadata.client_quotas import CLIENT_ID, IP, USER, ClientQuotaEntity
+from barnabas.protocol.internal.metadata import ClientQuotaRecord
+from barnabas.protocol.internal.metadata import EntityData as RecordEntity
+from barnabas.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    OpData,
+    RequestEntryData,
+    ResponseEntryData,
+)
+from barnabas.raft.client import ApiMessageAndVersion
+
+log = logging.getLogger(__name__)
+
+
+class QuotaType(Enum):
+    """What kind of number a quota is, with the largest that brokers can hold; None for a fraction."""
+
+    INT = float(2**31 - 1)
+    LONG = float(2**63 - 1)
+    DOUBLE = None
+
+
+USER_AND_CLIENT_QUOTAS: Mapping[str, QuotaType] = {
+    "producer_byte_rate": QuotaType.LONG,
+    "consumer_byte_rate": QuotaType.LONG,
+    "request_percentage": QuotaType.DOUBLE,
+    "controller_mutation_rate": QuotaType.DOUBLE,
+}
+IP_QUOTAS: Mapping[str, QuotaType] = {"connection_creation_rate": QuotaType.INT}
+
+
+def is_ip_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+class ClientQuotaControlManager:
+    """Limits by entity.
+
+    An entity's changes are made together or not at all; entities of one request succeed or fail each by itself. Setting
+    a limit to what it is, or removing one that is not set, is no error and writes nothing.
+
+    Kafka takes host names for ``ip`` too, if they resolve. The controller does no I/O, so whether a name resolves is
+    for `is_resolvable` to say; by default only addresses are accepted.
+    """
+
+    def __init__(self, registry: SnapshotRegistry, is_resolvable: Callable[[str], bool] = is_ip_address) -> None:
+        self._registry = registry
+        self._is_resolvable = is_resolvable
+        self._quotas: TimelineHashMap[ClientQuotaEntity, TimelineHashMap[str, float]] = TimelineHashMap(registry)
+
+    def limits(self, entity: ClientQuotaEntity) -> Mapping[str, float]:
+        found = self._quotas.get(entity)
+        return {} if found is None else found.present
+
+    def alter_client_quotas(self, request: AlterClientQuotasRequest) -> ControllerResult[AlterClientQuotasResponse]:
+        records: list[ApiMessageAndVersion] = []
+        responses = []
+        by_entity: dict[tuple[tuple[str, str | None], ...], list[RequestEntryData]] = {}
+        for entry in request.entries:
+            key = tuple(sorted(((part.entity_type, part.entity_name) for part in entry.entity), key=repr))
+            by_entity.setdefault(key, []).append(entry)
+        for entries in by_entity.values():
+            error: ApiError | None = None
+            try:
+                if len(entries) > 1:
+                    raise InvalidRequestError("The same entity is in the request more than once.")
+                records += self._alter(entries[0].entity, entries[0].ops)
+            except ApiError as raised:
+                error = raised
+            code, message = error_fields(error)
+            responses.append(ResponseEntryData(error_code=code, error_message=message, entity=entries[0].entity))
+        check_operation_size(len(records))
+        result = ControllerResult.atomic_of(records, AlterClientQuotasResponse(entries=responses))
+        return result.without_records() if request.validate_only else result
+
+    def _alter(self, parts: Iterable[EntityData], operations: Iterable[OpData]) -> list[ApiMessageAndVersion]:
+        entity = self._entity(parts)
+        allowed = IP_QUOTAS if IP in entity.to_dict() else USER_AND_CLIENT_QUOTAS
+        current = self.limits(entity)
+        records = []
+        seen = set()
+        for operation in operations:
+            if operation.key in seen:
+                raise InvalidRequestError(f"The quota {operation.key} is in the request twice.")
+            seen.add(operation.key)
+            if operation.remove:
+                if operation.key in current:
+                    records.append(self._record(entity, operation.key, 0.0, remove=True))
+            else:
+                _check_value(allowed, operation.key, operation.value)
+                if current.get(operation.key) != operation.value:
+                    records.append(self._record(entity, operation.key, operation.value, remove=False))
+        return records
+
+    def _entity(self, parts: Iterable[EntityData]) -> ClientQuotaEntity:
+        names: dict[str, str | None] = {}
+        for part in parts:
+            if part.entity_type not in (USER, CLIENT_ID, IP):
+                raise InvalidRequestError(f"There are no quotas for an entity of type {part.entity_type!r}.")
+            if part.entity_type in names:
+                raise InvalidRequestError(f"The entity has two parts of type {part.entity_type}.")
+            if part.entity_name == "":
+                raise InvalidRequestError(f"The name of a {part.entity_type} cannot be empty.")
+            names[part.entity_type] = part.entity_name
+        if not names:
+            raise InvalidRequestError("A quota needs an entity that it is for.")
+        address = names.get(IP)
+        if IP in names and len(names) > 1:
+            raise InvalidRequestError("The quota of an IP address cannot be combined with a user or client id.")
+        if address is not None and not self._is_resolvable(address):
+            raise InvalidRequestError(f"{address!r} is not an IP address.")
+        return ClientQuotaEntity.of(names)
+
+    def _record(self, entity: ClientQuotaEntity, key: str, value: float, remove: bool) -> ApiMessageAndVersion:
+        parts = [RecordEntity(entity_type=kind, entity_name=name) for kind, name in entity.parts]
+        return ApiMessageAndVersion(ClientQuotaRecord(entity=parts, key=key, value=value, remove=remove), 0)
+
+    def replay(self, record: ClientQuotaRecord) -> None:
+        entity = ClientQuotaEntity.of({part.entity_type: part.entity_name for part in record.entity})
+        quotas = self._quotas.get(entity)
+        if record.remove:
+            if quotas is not None:
+                quotas.pop(record.key)
+                if not quotas:
+                    self._quotas.pop(entity)
+            log.info("Quota %s of %s is removed", record.key, entity.to_dict())
+        else:
+            if quotas is None:
+                quotas = self._quotas[entity] = TimelineHashMap(self._registry, nested=True)
+            quotas[record.key] = record.value
+            log.info("Quota %s of %s is %s", record.key, entity.to_dict(), record.value)
+
+
+def _check_value(allowed: Mapping[str, QuotaType], key: str, value: float) -> None:
+    kind = allowed.get(key)
+    if kind is None:
+        raise InvalidRequestError(f"This kind of entity has no quota {key!r}; it has {', '.join(sorted(allowed))}.")
+    if not math.isfinite(value) or value <= 0:
+        raise InvalidRequestError(f"The quota {key} must be a number above 0, not {value}.")
+    if kind.value is not None:
+        if value > kind.value:
+            raise InvalidRequestError(f"The quota {key} cannot be as large as {value}.")
+        if value % 1.0 > 1e-6:
+            raise InvalidRequestError(f"The quota {key} must be a whole number, not {value}.")

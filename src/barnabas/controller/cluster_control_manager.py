@@ -1,0 +1,433 @@
+"""Who is in the cluster: registrations of brokers and controllers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import (
+    BrokerIdNotRegisteredError,
+    DuplicateBrokerRegistrationError,
+    InconsistentClusterIdError,
+    InvalidRegistrationError,
+    StaleBrokerEpochError,
+    UnsupportedVersionError,
+)
+from barnabas.common.identifiers import Uuid, uuid_to_string
+from barnabas.controller.broker_heartbeat_manager import BrokerHeartbeatManager, BrokerIdAndEpoch
+from barnabas.controller.feature_control_manager import FeatureControlManager
+from barnabas.controller.replica_placer import UsableBroker
+from barnabas.controller.result import ControllerResult
+from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
+from barnabas.metadata.broker_registration import BrokerRegistration
+from barnabas.metadata.controller_registration import ControllerRegistration
+from barnabas.metadata.directory_id import MIGRATING, UNASSIGNED, is_reserved
+from barnabas.metadata.errors import MetadataReplayError
+from barnabas.metadata.metadata_version import FEATURE_NAME
+from barnabas.protocol.internal.metadata import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ControllerEndpoint,
+    ControllerFeature,
+    FenceBrokerRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from barnabas.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Feature,
+)
+from barnabas.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+from barnabas.protocol.versions import VersionRange
+from barnabas.raft.client import ApiMessageAndVersion
+
+log = logging.getLogger(__name__)
+
+DEFAULT_SESSION_TIMEOUT_MS = 9_000
+"""``broker.session.timeout.ms``"""
+
+FIRST_VERSION_WITH_PREVIOUS_EPOCH = 3
+"""Of BrokerRegistration: brokers tell whether they were shut down cleanly."""
+
+NO_PREVIOUS_EPOCH = -2
+"""What no broker claims as its previous epoch; -1 is what it says after a crash."""
+
+BrokerShutdownHandler = Callable[[int, bool], list[ApiMessageAndVersion]]
+"""Given a broker and whether it went down in good order: what becomes of its partitions."""
+
+
+class ClusterControlManager:
+    """The *hard state* about nodes: what is in the log and the same on every controller.
+
+    A broker registers each time its process starts and gets an *epoch*, the offset of its RegisterBrokerRecord. The
+    incarnation id tells a restarted broker from one that merely repeats itself:
+
+    - a new incarnation replaces the old one, unless that is still alive: then somebody has started a second broker with
+      the same id, or the session of the first has yet to run out;
+    - the same incarnation amends its registration, to tell of a new feature range, say, and keeps its epoch.
+
+    Being alive is soft state, in the :class:`BrokerHeartbeatManager`, which exists while this controller is active.
+    """
+
+    def __init__(
+        self,
+        registry: SnapshotRegistry,
+        features: FeatureControlManager,
+        clock: Clock,
+        *,
+        cluster_id: str,
+        node_id: int,
+        session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+        on_broker_shutdown: BrokerShutdownHandler,
+    ) -> None:
+        self._features = features
+        self._clock = clock
+        self._cluster_id = cluster_id
+        self._node_id = node_id
+        self._session_timeout_ns = session_timeout_ms * 1_000_000
+        self._on_broker_shutdown = on_broker_shutdown
+        self._brokers: TimelineHashMap[int, BrokerRegistration] = TimelineHashMap(registry)
+        self._registration_offsets: TimelineHashMap[int, int] = TimelineHashMap(registry)
+        self._controllers: TimelineHashMap[int, ControllerRegistration] = TimelineHashMap(registry)
+        self._directory_owners: TimelineHashMap[Uuid, int] = TimelineHashMap(registry)
+        self._heartbeats: BrokerHeartbeatManager | None = None
+        """None on a standby. Replaced as a whole by the controller's thread; other threads take one look at it."""
+        self._ready_brokers: list[tuple[int, Future[None]]] = []
+
+    # -- leadership
+
+    def activate(self) -> None:
+        heartbeats = BrokerHeartbeatManager(self._clock, self._session_timeout_ns)
+        for broker in self._brokers.values():
+            heartbeats.register(broker.id, broker.fenced)
+            if not broker.fenced:
+                heartbeats.tracker.presume(BrokerIdAndEpoch(broker.id, broker.epoch))
+        self._heartbeats = heartbeats
+
+    def deactivate(self) -> None:
+        self._heartbeats = None
+
+    @property
+    def heartbeats(self) -> BrokerHeartbeatManager:
+        if self._heartbeats is None:
+            raise RuntimeError("heartbeats are tracked by the active controller only")
+        return self._heartbeats
+
+    def track_heartbeat(self, broker_id: int, epoch: int) -> bool:
+        """Notes, from any thread, that a broker was heard of; False if this controller is not active."""
+        heartbeats = self._heartbeats
+        if heartbeats is None:
+            return False
+        heartbeats.tracker.touch(BrokerIdAndEpoch(broker_id, epoch))
+        return True
+
+    # -- registration
+
+    def register_broker(
+        self, request: BrokerRegistrationRequest, *, new_epoch: int, request_version: int, kraft_version: int
+    ) -> ControllerResult[BrokerRegistrationResponse]:
+        if request.cluster_id != self._cluster_id:
+            raise InconsistentClusterIdError(
+                f"This is the cluster {self._cluster_id}, and the broker belongs to {request.cluster_id}."
+            )
+        broker_id = request.broker_id
+        existing = self._brokers.get(broker_id)
+        new_incarnation = existing is None or existing.incarnation_id != request.incarnation_id
+        if existing is not None and new_incarnation:
+            self._check_not_alive(existing)
+        if request.is_migrating_zk_broker:
+            raise BrokerIdNotRegisteredError("There is no ZooKeeper to migrate from any more.")
+        with_directories = self._features.metadata_version.supports_directories
+        if with_directories:
+            self._check_directories(broker_id, request.log_dirs)
+        record = RegisterBrokerRecord(
+            broker_id=broker_id,
+            incarnation_id=request.incarnation_id,
+            broker_epoch=new_epoch,
+            rack=request.rack,
+            end_points=[
+                BrokerEndpoint(
+                    name=listener.name,
+                    host=listener.host,
+                    port=listener.port,
+                    security_protocol=listener.security_protocol,
+                )
+                for listener in request.listeners
+            ],
+            features=self._check_features(request.features, kraft_version),
+            log_dirs=list(request.log_dirs) if with_directories else [],
+        )
+        records: list[ApiMessageAndVersion] = []
+        if new_incarnation:
+            previous_epoch = NO_PREVIOUS_EPOCH if existing is None else existing.epoch
+            clean = (
+                request_version >= FIRST_VERSION_WITH_PREVIOUS_EPOCH and request.previous_broker_epoch == previous_epoch
+            )
+            records += self._on_broker_shutdown(broker_id, clean)
+            log.info(
+                "Broker %d registers as incarnation %s, epoch %d (before: %s); its partitions take %d record(s)",
+                broker_id,
+                uuid_to_string(request.incarnation_id),
+                new_epoch,
+                "none" if existing is None else f"{uuid_to_string(existing.incarnation_id)}, clean={clean}",
+                len(records),
+            )
+            record.broker_epoch = new_epoch + len(records)
+        else:
+            assert existing is not None
+            record.fenced = existing.fenced
+            record.in_controlled_shutdown = existing.in_controlled_shutdown
+            record.broker_epoch = existing.epoch
+            log.info("Broker %d amends its registration of epoch %d", broker_id, existing.epoch)
+        version = self._features.metadata_version.register_broker_record_version
+        records.append(ApiMessageAndVersion(record, version))
+        return ControllerResult.of(records, BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
+
+    def _check_not_alive(self, existing: BrokerRegistration) -> None:
+        session = BrokerIdAndEpoch(existing.id, existing.epoch)
+        if not self.heartbeats.has_valid_session(session):
+            return
+        if existing.id == self._node_id and self.heartbeats.tracker.is_presumed(session):
+            # A session that nobody has confirmed since this controller took over, of the broker in this very process:
+            # it is what the process before this one left behind when it was killed. Kafka would wait for it to run
+            # out, nine seconds in which a cluster of one node has no broker.
+            log.info("The session of broker %d is of an earlier process of this node, and over", existing.id)
+            return
+        raise DuplicateBrokerRegistrationError(
+            f"A broker with id {existing.id} is registered and alive. If it has just been restarted, its old session "
+            f"ends within {self._session_timeout_ns // 1_000_000} ms."
+        )
+
+    def _check_directories(self, broker_id: int, directories: list[Uuid]) -> None:
+        if not directories:
+            raise InvalidRegistrationError("The broker names no log directories.")
+        if any(map(is_reserved, directories)):
+            raise InvalidRegistrationError("The broker names a log directory by an id that is reserved.")
+        if len(set(directories)) != len(directories):
+            raise InvalidRegistrationError("The broker names a log directory twice.")
+        for directory in directories:
+            owner = self._directory_owners.get(directory)
+            if owner is not None and owner != broker_id:
+                raise InvalidRegistrationError(
+                    f"The log directory {uuid_to_string(directory)} is registered as that of broker {owner}."
+                )
+
+    def _check_features(self, features: Iterable[Feature], kraft_version: int) -> list[BrokerFeature]:
+        """The broker must be able to run every level in force."""
+        finalized = dict(self._features.finalized_features().levels)
+        finalized["kraft.version"] = kraft_version
+        supported = {
+            feature.name: VersionRange(feature.min_supported_version, feature.max_supported_version)
+            for feature in features
+        }
+        if FEATURE_NAME not in supported:
+            raise InvalidRegistrationError(f"The broker does not tell which levels of {FEATURE_NAME} it supports.")
+        for name, level in finalized.items():
+            supported_range = supported.get(name, VersionRange(0, 0))
+            if level not in supported_range:
+                raise UnsupportedVersionError(
+                    f"The feature {name} is at level {level}, and the broker supports only {supported_range}."
+                )
+        for name, supported_range in supported.items():
+            if name not in finalized and 0 not in supported_range:
+                raise UnsupportedVersionError(
+                    f"The feature {name} is off, and the broker supports only {supported_range}."
+                )
+        return [
+            BrokerFeature(
+                name=name, min_supported_version=supported_range.lowest, max_supported_version=supported_range.highest
+            )
+            for name, supported_range in supported.items()
+        ]
+
+    def register_controller(
+        self, request: ControllerRegistrationRequest
+    ) -> ControllerResult[ControllerRegistrationResponse]:
+        if not self._features.metadata_version.supports_controller_registration:
+            raise UnsupportedVersionError("The cluster's metadata.version is too old for controllers to register.")
+        record = RegisterControllerRecord(
+            controller_id=request.controller_id,
+            incarnation_id=request.incarnation_id,
+            zk_migration_ready=False,
+            end_points=[
+                ControllerEndpoint(
+                    name=listener.name,
+                    host=listener.host,
+                    port=listener.port,
+                    security_protocol=listener.security_protocol,
+                )
+                for listener in request.listeners
+            ],
+            features=[
+                ControllerFeature(
+                    name=feature.name,
+                    min_supported_version=feature.min_supported_version,
+                    max_supported_version=feature.max_supported_version,
+                )
+                for feature in request.features
+            ],
+        )
+        response = ControllerRegistrationResponse(error_message=None)
+        return ControllerResult.atomic_of([ApiMessageAndVersion(record, 0)], response)
+
+    # -- asking
+
+    def broker(self, broker_id: int) -> BrokerRegistration | None:
+        return self._brokers.get(broker_id)
+
+    @property
+    def brokers(self) -> Mapping[int, BrokerRegistration]:
+        return self._brokers.present
+
+    @property
+    def controllers(self) -> Mapping[int, ControllerRegistration]:
+        return self._controllers.present
+
+    def registration_offset(self, broker_id: int) -> int | None:
+        """Where the registration is in the log, or later: a broker that has read so far knows of itself."""
+        return self._registration_offsets.get(broker_id)
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether the broker may lead and be in sync: registered, not fenced, not on its way out."""
+        broker = self._brokers.get(broker_id)
+        return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
+    def has_online_directory(self, broker_id: int, directory: Uuid) -> bool:
+        broker = self._brokers.get(broker_id)
+        return broker is not None and broker.has_online_directory(directory)
+
+    def default_directory(self, broker_id: int) -> Uuid:
+        """The log directory of a new replica: the only one there is, or for the broker to choose."""
+        if not self._features.metadata_version.supports_directories:
+            return MIGRATING
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            return UNASSIGNED
+        if not broker.directories:
+            return MIGRATING
+        return broker.directories[0] if len(broker.directories) == 1 else UNASSIGNED
+
+    def check_broker_epoch(self, broker_id: int, epoch: int) -> None:
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            raise StaleBrokerEpochError(f"Broker {broker_id} is not registered.")
+        if broker.epoch != epoch:
+            raise StaleBrokerEpochError(f"Broker {broker_id} has the epoch {broker.epoch}, not {epoch}.")
+
+    def usable_brokers(self) -> Iterable[UsableBroker]:
+        def rack(broker_id: int) -> str | None:
+            broker = self._brokers.get(broker_id)
+            return None if broker is None else broker.rack
+
+        def has_room(broker_id: int) -> bool:
+            broker = self._brokers.get(broker_id)
+            return broker is not None and broker.has_uncordoned_directories
+
+        return self.heartbeats.usable_brokers(rack, has_room)
+
+    def broker_supported(self) -> Iterable[tuple[int, Mapping[str, VersionRange]]]:
+        return [(broker.id, broker.supported_features) for broker in self._brokers.values()]
+
+    def controller_supported(self) -> Iterable[tuple[int, Mapping[str, VersionRange]]]:
+        return [(controller.id, controller.supported_features) for controller in self._controllers.values()]
+
+    def add_ready_brokers_future(self, future: Future[None], least: int) -> None:
+        """Completes the future as soon as so many brokers are not fenced."""
+        self._ready_brokers.append((least, future))
+        self._check_ready_brokers()
+
+    def fail_ready_brokers_futures(self, error: Exception) -> None:
+        waiting, self._ready_brokers = self._ready_brokers, []
+        for _, future in waiting:
+            future.set_exception(error)
+
+    def _check_ready_brokers(self) -> None:
+        if not self._ready_brokers:
+            return
+        ready = sum(not broker.fenced for broker in self._brokers.values())
+        waiting, self._ready_brokers = self._ready_brokers, []
+        for least, future in waiting:
+            if ready >= least:
+                future.set_result(None)
+            else:
+                self._ready_brokers.append((least, future))
+
+    # -- replay
+
+    def replay_register_broker(self, record: RegisterBrokerRecord, offset: int) -> None:
+        broker = BrokerRegistration.from_record(record)
+        previous = self._brokers.get(broker.id)
+        self._registration_offsets[broker.id] = offset
+        self._brokers[broker.id] = broker
+        self._update_directories(broker.id, previous.directories if previous else (), broker.directories)
+        if self._heartbeats is not None:
+            if previous is not None and previous.incarnation_id != broker.incarnation_id:
+                self._heartbeats.tracker.forget(BrokerIdAndEpoch(previous.id, previous.epoch))
+                self._heartbeats.remove(broker.id)
+            self._heartbeats.register(broker.id, broker.fenced)
+        log.info("Broker %d is registered: %s", broker.id, broker)
+
+    def replay_unregister_broker(self, record: UnregisterBrokerRecord) -> None:
+        broker = self._registered(record.broker_id, record.broker_epoch, "unregister")
+        self._registration_offsets.pop(broker.id)
+        self._brokers.pop(broker.id)
+        self._update_directories(broker.id, broker.directories, ())
+        if self._heartbeats is not None:
+            self._heartbeats.tracker.forget(BrokerIdAndEpoch(broker.id, broker.epoch))
+            self._heartbeats.remove(broker.id)
+        log.info("Broker %d is not registered any more", broker.id)
+
+    def replay_fence_broker(self, record: FenceBrokerRecord) -> None:
+        self._change(self._registered(record.id, record.epoch, "fence").with_fenced(True))
+
+    def replay_unfence_broker(self, record: UnfenceBrokerRecord) -> None:
+        self._change(self._registered(record.id, record.epoch, "unfence").with_fenced(False))
+
+    def replay_broker_registration_change(self, record: BrokerRegistrationChangeRecord) -> None:
+        self._change(self._registered(record.broker_id, record.broker_epoch, "change").merge(record))
+
+    def replay_register_controller(self, record: RegisterControllerRecord) -> None:
+        self._controllers[record.controller_id] = ControllerRegistration.from_record(record)
+        log.info("Controller %d is registered", record.controller_id)
+
+    def _registered(self, broker_id: int, epoch: int, verb: str) -> BrokerRegistration:
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            raise MetadataReplayError(f"cannot {verb} broker {broker_id}: it is not registered")
+        if broker.epoch != epoch:
+            raise MetadataReplayError(
+                f"cannot {verb} broker {broker_id}: the record is for epoch {epoch}, its epoch is {broker.epoch}"
+            )
+        return broker
+
+    def _change(self, broker: BrokerRegistration) -> None:
+        previous = self._brokers[broker.id]
+        if broker == previous:
+            return
+        self._brokers[broker.id] = broker
+        self._update_directories(broker.id, previous.directories, broker.directories)
+        if self._heartbeats is not None:
+            self._heartbeats.register(broker.id, broker.fenced)
+        self._check_ready_brokers()
+        log.info("Broker %d: fenced=%s, shutting down=%s", broker.id, broker.fenced, broker.in_controlled_shutdown)
+
+    def _update_directories(self, broker_id: int, before: Iterable[Uuid], after: Iterable[Uuid]) -> None:
+        for directory in before:
+            if self._directory_owners.get(directory) == broker_id:
+                self._directory_owners.pop(directory)
+        for directory in after:
+            owner = self._directory_owners.get(directory)
+            if owner is not None and owner != broker_id:
+                raise MetadataReplayError(
+                    f"log directory {uuid_to_string(directory)} of broker {broker_id} is that of broker {owner} already"
+                )
+            self._directory_owners[directory] = broker_id

@@ -1,0 +1,142 @@
+"""What the controller has to know about settings: their types, and where the value of a topic's setting comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from barnabas.common.config_def import ConfigDef, ConfigKey, Importance, Password, Range, Type, convert_to_string
+from barnabas.metadata.configs import ConfigResourceType
+
+MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
+UNCLEAN_LEADER_ELECTION_ENABLE = "unclean.leader.election.enable"
+
+
+class ConfigSource(IntEnum):
+    """Which of the places where a setting can be made has made it; the codes of DescribeConfigs."""
+
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class ConfigEntry(NamedTuple):
+    """A setting with its value and where that comes from."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_sensitive: bool
+
+
+class Synonym(Protocol):
+    """A setting of the broker that is the default of a topic's, perhaps in another unit."""
+
+    @property
+    def name(self) -> str: ...
+
+    def convert(self, value: str) -> str: ...
+
+
+class KafkaConfigSchema:
+    """Definitions of settings by kind of resource, and the broker settings that stand behind those of a topic.
+
+    The value of a topic's setting is the first found of: the topic's own; the dynamic setting of this node; the dynamic
+    setting of all brokers; what the node was started with; the default. All but the first are looked up under the names
+    that the setting has on a broker (``retention.ms`` is ``log.retention.ms``, ``log.retention.minutes``, ...).
+    """
+
+    def __init__(
+        self, config_defs: Mapping[int, ConfigDef], topic_synonyms: Mapping[str, Sequence[Synonym]] | None = None
+    ) -> None:
+        self._keys: dict[int, Mapping[str, ConfigKey]] = {kind: defs.keys for kind, defs in config_defs.items()}
+        self._synonyms: Mapping[str, Sequence[Synonym]] = {} if topic_synonyms is None else topic_synonyms
+
+    def is_splittable(self, resource_type: int, name: str) -> bool:
+        """Whether the value is a list, to which one can append."""
+        key = self._keys.get(resource_type, {}).get(name)
+        return key is not None and key.type is Type.LIST
+
+    def is_sensitive(self, resource_type: int, name: str) -> bool:
+        """Whether the value must not be shown. What nobody has defined may be somebody's password."""
+        key = self._keys.get(resource_type, {}).get(name)
+        return key is None or key.type.is_sensitive
+
+    def default(self, resource_type: int, name: str) -> str | None:
+        key = self._keys.get(resource_type, {}).get(name)
+        return None if key is None or not key.has_default else _text(key.default, key.type)
+
+    def topic_config_names(self) -> Iterable[str]:
+        return (key.name for key in self._keys.get(ConfigResourceType.TOPIC, {}).values() if not key.internal)
+
+    def resolve_topic_config(
+        self,
+        name: str,
+        static: Mapping[str, object],
+        cluster: Mapping[str, str],
+        node: Mapping[str, str],
+        topic: Mapping[str, str],
+    ) -> ConfigEntry:
+        """The value in force for a topic; a KeyError if topics have no such setting."""
+        key = self._keys[ConfigResourceType.TOPIC][name]
+        sensitive = key.type.is_sensitive
+        if name in topic:
+            return ConfigEntry(name, topic[name], ConfigSource.TOPIC_CONFIG, sensitive)
+        synonyms = self._synonyms.get(name, ())
+        places: tuple[tuple[Mapping[str, object], ConfigSource], ...] = (
+            (node, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (static, ConfigSource.STATIC_BROKER_CONFIG),
+        )
+        for values, source in places:
+            if values:
+                for synonym in synonyms:
+                    text = _text(values.get(synonym.name), key.type)
+                    if text is not None:
+                        return ConfigEntry(name, synonym.convert(text), source, sensitive)
+        default = _text(key.default, key.type) if key.has_default else None
+        return ConfigEntry(name, default, ConfigSource.DEFAULT_CONFIG, sensitive)
+
+
+def _text(value: object, kind: Type) -> str | None:
+    """The real text, even of a password: what is shown to whom is decided later."""
+    if isinstance(value, str):
+        return value
+    return value.value if isinstance(value, Password) else convert_to_string(value, kind)
+
+
+class _SameName(NamedTuple):
+    name: str
+
+    def convert(self, value: str) -> str:
+        return value
+
+
+ELECTION_CONFIGS = (
+    ConfigDef()
+    .define(
+        MIN_IN_SYNC_REPLICAS,
+        Type.INT,
+        1,
+        Range.at_least(1),
+        Importance.MEDIUM,
+        "How many replicas must have a record before it is acknowledged to a producer that waits for all.",
+    )
+    .define(
+        UNCLEAN_LEADER_ELECTION_ENABLE,
+        Type.BOOLEAN,
+        False,
+        None,
+        Importance.MEDIUM,
+        "Whether a replica that may lack records can be elected when no better one is left.",
+    )
+)
+"""The two settings of a topic that the controller acts upon itself."""
+
+ELECTION_SCHEMA = KafkaConfigSchema(
+    {ConfigResourceType.TOPIC: ELECTION_CONFIGS}, {name: (_SameName(name),) for name in ELECTION_CONFIGS.keys}
+)
+"""A schema of just those, for where the settings of logs are of no interest."""

@@ -1,0 +1,30 @@
+"""Delegation tokens in the metadata log: kept, so that a log which has some can be followed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
+from barnabas.protocol.internal.metadata import DelegationTokenRecord, RemoveDelegationTokenRecord
+
+log = logging.getLogger(__name__)
+
+
+class DelegationTokenControlManager:
+    """Tokens by id, as their last record has them. This controller follows them but issues none itself."""
+
+    def __init__(self, registry: SnapshotRegistry) -> None:
+        self._tokens: TimelineHashMap[str, DelegationTokenRecord] = TimelineHashMap(registry)
+
+    @property
+    def tokens(self) -> Mapping[str, DelegationTokenRecord]:
+        return self._tokens.present
+
+    def replay(self, record: DelegationTokenRecord) -> None:
+        self._tokens[record.token_id] = record
+        log.info("Delegation token %s of %s", record.token_id, record.owner)
+
+    def replay_removal(self, record: RemoveDelegationTokenRecord) -> None:
+        self._tokens.pop(record.token_id)
+        log.info("Delegation token %s is removed", record.token_id)

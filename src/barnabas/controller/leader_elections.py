@@ -1,0 +1,185 @@
+"""Elections of partition leaders: on request, by the clock, and because a broker comes or goes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from enum import IntEnum
+
+from barnabas.common.errors import (
+    ApiError,
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    InvalidRequestError,
+    PreferredLeaderNotAvailableError,
+)
+from barnabas.controller.partition_change_builder import Election
+from barnabas.controller.partition_index import TopicIdPartition
+from barnabas.controller.replication_control_manager import ReplicationControlManager, TopicControlInfo
+from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
+from barnabas.metadata.partition_registration import NO_LEADER
+from barnabas.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from barnabas.raft.client import ApiMessageAndVersion
+
+log = logging.getLogger(__name__)
+
+MAX_ELECTIONS_PER_IMBALANCE = 1_000
+"""What a periodic task may do in one go; it comes back for the rest."""
+
+
+class ElectionType(IntEnum):
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class LeaderElections:
+    """Finds leaders."""
+
+    def __init__(
+        self, replication: ReplicationControlManager, max_elections_per_run: int = MAX_ELECTIONS_PER_IMBALANCE
+    ) -> None:
+        self._replication = replication
+        self._max_elections_per_run = max_elections_per_run
+
+    # -- ElectLeaders
+
+    def elect_leaders(self, request: ElectLeadersRequest) -> ControllerResult[ElectLeadersResponse]:
+        try:
+            election_type = ElectionType(request.election_type)
+        except ValueError:
+            raise InvalidRequestError(f"There is no election type {request.election_type}.") from None
+        records: list[ApiMessageAndVersion] = []
+        response = ElectLeadersResponse()
+        if request.topic_partitions is None:
+            for topic in self._replication.topics.values():
+                results = [
+                    result
+                    for number in topic.partitions
+                    if (result := self._elect_one(topic.name, number, election_type, records)).error_code
+                    != ElectionNotNeededError.code
+                ]
+                if results:
+                    response.replica_election_results.append(
+                        ReplicaElectionResult(topic=topic.name, partition_result=results)
+                    )
+        else:
+            for wanted in request.topic_partitions:
+                results = [
+                    self._elect_one(wanted.topic, number, election_type, records) for number in wanted.partitions
+                ]
+                response.replica_election_results.append(
+                    ReplicaElectionResult(topic=wanted.topic, partition_result=results)
+                )
+        check_operation_size(len(records))
+        return ControllerResult.of(records, response)
+
+    def _elect_one(
+        self, topic: str, number: int, election_type: ElectionType, records: list[ApiMessageAndVersion]
+    ) -> PartitionResult:
+        error: ApiError | None = None
+        try:
+            records.append(self._elect(topic, number, election_type))
+        except ApiError as raised:
+            error = raised
+        code, message = error_fields(error)
+        return PartitionResult(partition_id=number, error_code=code, error_message=message)
+
+    def _elect(self, topic_name: str, number: int, election_type: ElectionType) -> ApiMessageAndVersion:
+        topic = self._replication.existing_topic(topic_name)
+        partition = self._replication.existing_partition(topic, number)
+        preferred = election_type is ElectionType.PREFERRED
+        if partition.has_preferred_leader if preferred else partition.has_leader:
+            raise ElectionNotNeededError
+        builder = self._replication.change_builder(topic, number, partition)
+        builder.election = Election.PREFERRED if preferred else Election.UNCLEAN
+        record = builder.build()
+        if record is None:
+            raise PreferredLeaderNotAvailableError if preferred else EligibleLeadersNotAvailableError
+        return record
+
+    # -- by the clock
+
+    def balance_partition_leaders(self) -> ControllerResult[bool]:
+        """Gives leadership back to preferred replicas that have recovered; True if there may be more to do."""
+        records: list[ApiMessageAndVersion] = []
+        for key in self._replication.imbalanced:
+            if len(records) >= self._max_elections_per_run:
+                break
+            topic = self._replication.topics[key.topic_id]
+            partition = topic.partitions[key.partition]
+            builder = self._replication.change_builder(topic, key.partition, partition)
+            builder.election = Election.PREFERRED
+            record = builder.build()
+            if record is not None:
+                records.append(record)
+        return ControllerResult.of(records, len(records) >= self._max_elections_per_run)
+
+    def elect_unclean_leaders(self) -> ControllerResult[bool]:
+        """Elects whoever is alive where nobody leads and the topic permits it; True if there may be more to do."""
+        records: list[ApiMessageAndVersion] = []
+        for key in self._replication.leaders.of(NO_LEADER):
+            if len(records) >= self._max_elections_per_run:
+                break
+            topic = self._replication.topics[key.topic_id]
+            if not self._replication.configs.is_unclean_leader_election_enabled(topic.name):
+                continue
+            try:
+                records.append(self._elect(topic.name, key.partition, ElectionType.UNCLEAN))
+            except ApiError as error:
+                log.warning("No leader for %s-%d: %s", topic.name, key.partition, error)
+        return ControllerResult.of(records, len(records) >= self._max_elections_per_run)
+
+    # -- because a broker comes or goes
+
+    def leader_and_isr_updates(
+        self,
+        why: str,
+        partitions: Iterable[TopicIdPartition],
+        *,
+        remove: int = NO_LEADER,
+        add: int = NO_LEADER,
+        unclean_shutdown: int = NO_LEADER,
+    ) -> list[ApiMessageAndVersion]:
+        """What becomes of some partitions when a broker changes its state.
+
+        ``remove`` is a broker that leaves the ISR and may not lead from now on; ``add`` one that may; for both, the
+        registration does not say so yet, as the record that changes it is written together with these.
+        ``unclean_shutdown`` is one that has crashed: it is not even eligible any more.
+        """
+        is_active = self._replication.cluster.is_active
+
+        def is_alive(broker_id: int) -> bool:
+            if broker_id in (remove, unclean_shutdown):
+                return False
+            return broker_id == add or is_active(broker_id)
+
+        records: list[ApiMessageAndVersion] = []
+        facts: dict[TopicControlInfo, tuple[int, bool]] = {}
+        for key in partitions:
+            topic = self._replication.topics[key.topic_id]
+            partition = topic.partitions[key.partition]
+            if topic not in facts:
+                unclean = self._replication.configs.is_unclean_leader_election_enabled(topic.name)
+                facts[topic] = (self._replication.effective_min_isr(topic), unclean)
+            min_isr, unclean = facts[topic]
+            builder = self._replication.change_builder(
+                topic, key.partition, partition, min_isr=min_isr, is_alive=is_alive
+            )
+            if unclean:
+                builder.election = Election.UNCLEAN
+            if unclean_shutdown != NO_LEADER:
+                builder.unclean_shutdown_replicas = (unclean_shutdown,)
+            builder.target_isr = tuple(
+                broker_id for broker_id in partition.isr if broker_id not in (remove, unclean_shutdown)
+            )
+            record = builder.build()
+            if record is not None:
+                records.append(record)
+        if records:
+            log.info("%s: %d partition(s) change", why, len(records))
+        return records

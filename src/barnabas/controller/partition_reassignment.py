@@ -1,0 +1,80 @@
+"""Moving a partition to other brokers (KIP-455): the arithmetic of its replica lists.
+
+A reassignment from brokers 1, 2, 3 to 3, 4, 5 goes through three states:
+
+    ===========  =============  ==========  ===========
+    state        replicas       adding      removing
+    ===========  =============  ==========  ===========
+    before       1 2 3
+    under way    3 4 5 1 2      4 5         1 2
+    done         3 4 5
+    ===========  =============  ==========  ===========
+
+Under way, the target comes first, so that its first replica is the preferred leader already. The new replicas copy the
+partition and join the ISR; when all of the target is in sync, the rest is dropped. Where nothing has to be copied, as
+when the order changes only, the middle state is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from barnabas.common.errors import InvalidReplicaAssignmentError
+from barnabas.metadata.partition_registration import PartitionRegistration
+
+
+class Reassignment(NamedTuple):
+    """The replica lists while a reassignment is under way."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+def begin_reassignment(partition: PartitionRegistration, target: Sequence[int]) -> Reassignment:
+    """The lists for a move to `target`, from where the partition is or out of a move that is under way.
+
+    A replica that the earlier move is still adding counts as added by this one, so that asking for the same target
+    twice changes nothing, and a cancellation still knows which replicas to go back to.
+    """
+    original = set(partition.replicas) - set(partition.adding_replicas)
+    removing = tuple(sorted(set(partition.replicas) - set(target)))
+    adding = tuple(sorted(set(target) - original))
+    return Reassignment((*target, *removing), adding, removing)
+
+
+def complete_reassignment(
+    replicas: Sequence[int], isr: Sequence[int], adding: Sequence[int], removing: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Replicas and ISR afterwards, if there is a reassignment under way and all of its target is in sync."""
+    if not adding and not removing:
+        return None
+    target = tuple(replica for replica in replicas if replica not in removing)
+    target_isr = tuple(replica for replica in isr if replica not in removing)
+    if not target or not target_isr or not set(target) <= set(target_isr):
+        return None
+    return target, target_isr
+
+
+class RevertedReassignment(NamedTuple):
+    """The replica lists after a reassignment is given up."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    unclean: bool
+    """None of the old replicas is in sync any more: going back makes one of them lead that may lack records."""
+
+
+def revert_reassignment(partition: PartitionRegistration) -> RevertedReassignment:
+    adding = partition.adding_replicas
+    replicas = tuple(replica for replica in partition.replicas if replica not in adding)
+    if not replicas:
+        raise InvalidReplicaAssignmentError("The reassignment cannot be undone: it adds all of the replicas.")
+    isr = tuple(replica for replica in partition.isr if replica not in adding)
+    return RevertedReassignment(replicas, isr or replicas[:1], not isr)
+
+
+def replication_factor_after(partition: PartitionRegistration) -> int:
+    """How many replicas there will be when whatever is under way is done."""
+    return len({*partition.replicas, *partition.adding_replicas} - {*partition.removing_replicas})

@@ -1,0 +1,80 @@
+"""What the active controller does by the clock."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from barnabas.common.clock import Clock
+from barnabas.common.exceptions import BarnabasError
+from barnabas.controller.result import ControllerResult
+
+log = logging.getLogger(__name__)
+
+IMMEDIATELY_NS = 10_000_000
+"""When a task has more to do. Not at once: deferred events go before queued ones, and requests would starve."""
+
+AFTER_AN_ERROR_NS = 5 * 60 * 1_000_000_000
+"""Soon enough to help if the trouble passes, and too seldom to be trouble itself."""
+
+
+class PeriodicTaskError(BarnabasError):
+    """A task failed. It is a bug, but not one that another controller would not have too."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicTask:
+    """Something to do every `period_ns`; the operation tells whether to come back at once."""
+
+    name: str
+    operation: Callable[[], ControllerResult[bool]]
+    period_ns: int
+
+
+class TaskScheduler(Protocol):
+    """The queue that tasks run in, as write operations."""
+
+    def schedule_task(self, tag: str, time_ns: int, operation: Callable[[], ControllerResult[None]]) -> None: ...
+
+    def cancel_task(self, tag: str) -> None: ...
+
+
+class PeriodicTaskControlManager:
+    """Keeps the tasks scheduled while the controller is active. Belongs to the controller's thread."""
+
+    def __init__(self, clock: Clock, scheduler: TaskScheduler) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self._tasks: dict[str, PeriodicTask] = {}
+        self.active = False
+
+    def register(self, task: PeriodicTask) -> None:
+        self._tasks[task.name] = task
+        if self.active:
+            self._schedule(task, task.period_ns)
+
+    def activate(self) -> None:
+        self.active = True
+        for task in self._tasks.values():
+            self._schedule(task, task.period_ns)
+
+    def deactivate(self) -> None:
+        self.active = False
+        for name in self._tasks:
+            self._scheduler.cancel_task(name)
+
+    def _schedule(self, task: PeriodicTask, delay_ns: int) -> None:
+        self._scheduler.schedule_task(task.name, self._clock.nanoseconds() + delay_ns, lambda: self._run(task))
+
+    def _run(self, task: PeriodicTask) -> ControllerResult[None]:
+        try:
+            result = task.operation()
+        except Exception as error:
+            self._schedule(task, AFTER_AN_ERROR_NS)
+            raise PeriodicTaskError(f"{task.name} failed: {error}") from error
+        self._schedule(task, IMMEDIATELY_NS if result.response else task.period_ns)
+        if result.records:
+            log.debug("%s wrote %d record(s)", task.name, len(result.records))
+        return ControllerResult(result.records, None, result.is_atomic)

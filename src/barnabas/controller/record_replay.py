@@ -1,0 +1,43 @@
+"""Handing records of the metadata log to those who are concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from barnabas.metadata.errors import MetadataReplayError
+from barnabas.protocol.internal.framing import MetadataRecord
+
+RecordType = type[MetadataRecord]
+
+
+class RecordReplay:
+    """Applies records to the controller's state, each by its type.
+
+    The only way that state changes, on the active controller as on a standby. A type that nobody has heard of is an
+    error: a controller that left out a record would from then on differ from the others without knowing.
+    """
+
+    __slots__ = ("_with_offset", "_without_offset")
+
+    def __init__(
+        self,
+        without_offset: Mapping[RecordType, Callable[[Any], None]],
+        with_offset: Mapping[RecordType, Callable[[Any, int], None]],
+    ) -> None:
+        self._without_offset = without_offset
+        self._with_offset = with_offset
+
+    def __call__(self, record: MetadataRecord, offset: int) -> None:
+        replay = self._without_offset.get(type(record))
+        if replay is not None:
+            replay(record)
+            return
+        replay_at = self._with_offset.get(type(record))
+        if replay_at is None:
+            raise MetadataReplayError(f"there is nobody to apply a {type(record).__name__} to")
+        replay_at(record, offset)
+
+
+def ignore(_record: MetadataRecord) -> None:
+    """For records that only take up an offset."""

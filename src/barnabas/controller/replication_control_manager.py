@@ -1,0 +1,294 @@
+"""Topics and partitions: their state, and how records change it.
+
+What may be done to them, and which records that takes, is in modules of their own, one for each kind of request:
+:mod:`~barnabas.controller.topic_creation`, :mod:`~barnabas.controller.topic_deletion`,
+:mod:`~barnabas.controller.isr_changes`, :mod:`~barnabas.controller.leader_elections`,
+:mod:`~barnabas.controller.reassignments`, :mod:`~barnabas.controller.broker_lifecycle`,
+:mod:`~barnabas.controller.replica_directories`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from barnabas.common.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
+from barnabas.common.identifiers import Uuid, uuid_to_string
+from barnabas.common.topic_names import collision_key, has_collision_characters
+from barnabas.controller.cluster_control_manager import ClusterControlManager
+from barnabas.controller.configuration_control_manager import ConfigurationControlManager
+from barnabas.controller.feature_control_manager import FeatureControlManager
+from barnabas.controller.partition_change_builder import PartitionChangeBuilder
+from barnabas.controller.partition_index import PartitionIndex, TopicIdPartition
+from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap, TimelineHashSet
+from barnabas.metadata.directory_id import is_reserved
+from barnabas.metadata.errors import MetadataReplayError
+from barnabas.metadata.partition_registration import PartitionRegistration
+from barnabas.protocol.internal.metadata import (
+    ClearElrRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+log = logging.getLogger(__name__)
+
+
+class TopicControlInfo:
+    """A topic and its partitions, numbered from 0 without a gap."""
+
+    __slots__ = ("id", "name", "partitions")
+
+    def __init__(self, name: str, topic_id: Uuid, registry: SnapshotRegistry) -> None:
+        self.name = name
+        self.id = topic_id
+        self.partitions: TimelineHashMap[int, PartitionRegistration] = TimelineHashMap(registry, nested=True)
+
+    def __repr__(self) -> str:
+        return f"TopicControlInfo({self.name!r}, {uuid_to_string(self.id)}, {len(self.partitions)} partitions)"
+
+
+class ReplicationControlManager:
+    """Every topic and partition, and the indexes by which partitions are found when something happens to a broker.
+
+    State changes by replaying records and in no other way; so a standby that reads the log has the same.
+    """
+
+    def __init__(
+        self,
+        registry: SnapshotRegistry,
+        features: FeatureControlManager,
+        cluster: ClusterControlManager,
+        configs: ConfigurationControlManager,
+    ) -> None:
+        self._registry = registry
+        self.features = features
+        self.cluster = cluster
+        self.configs = configs
+        self._topics: TimelineHashMap[Uuid, TopicControlInfo] = TimelineHashMap(registry)
+        self._topics_by_name: TimelineHashMap[str, Uuid] = TimelineHashMap(registry)
+        self._collisions: TimelineHashMap[str, TimelineHashSet[str]] = TimelineHashMap(registry)
+        """Names with periods or underscores, by what they look like in metrics."""
+        self.leaders: PartitionIndex[int] = PartitionIndex(registry)
+        """Partitions by the broker that leads them; those that nobody leads are under NO_LEADER."""
+        self.isr_members: PartitionIndex[int] = PartitionIndex(registry)
+        self.elr_members: PartitionIndex[int] = PartitionIndex(registry)
+        self.directories: PartitionIndex[Uuid] = PartitionIndex(registry)
+        self.reassigning: TimelineHashSet[TopicIdPartition] = TimelineHashSet(registry)
+        self.imbalanced: TimelineHashSet[TopicIdPartition] = TimelineHashSet(registry)
+        """Partitions that are led by another than their first replica."""
+
+    # -- looking up
+
+    @property
+    def topics(self) -> Mapping[Uuid, TopicControlInfo]:
+        return self._topics.present
+
+    @property
+    def topic_ids(self) -> Mapping[str, Uuid]:
+        return self._topics_by_name.present
+
+    def topic(self, topic_id: Uuid) -> TopicControlInfo | None:
+        return self._topics.get(topic_id)
+
+    def topic_named(self, name: str) -> TopicControlInfo | None:
+        topic_id = self._topics_by_name.get(name)
+        return None if topic_id is None else self._topics.get(topic_id)
+
+    def partition(self, topic_id: Uuid, partition: int) -> PartitionRegistration | None:
+        topic = self._topics.get(topic_id)
+        return None if topic is None else topic.partitions.get(partition)
+
+    def existing_topic(self, name: str) -> TopicControlInfo:
+        topic = self.topic_named(name)
+        if topic is None:
+            raise UnknownTopicOrPartitionError(f"There is no topic {name!r}.")
+        return topic
+
+    def existing_partition(self, topic: TopicControlInfo, partition: int) -> PartitionRegistration:
+        found = topic.partitions.get(partition)
+        if found is None:
+            raise UnknownTopicOrPartitionError(f"The topic {topic.name!r} has no partition {partition}.")
+        return found
+
+    def colliding_topic(self, name: str) -> str | None:
+        """A topic that would look the same as `name` in metrics."""
+        if has_collision_characters(name):
+            for other in self._collisions.get(collision_key(name)) or ():
+                if other != name:
+                    return other
+        return None
+
+    def find_topic_ids(self, names: Iterable[str], epoch: int) -> dict[str, Uuid | UnknownTopicOrPartitionError]:
+        return {
+            name: self._topics_by_name.get(name, epoch) or UnknownTopicOrPartitionError(f"There is no topic {name!r}.")
+            for name in names
+        }
+
+    def find_topic_names(self, ids: Iterable[Uuid], epoch: int) -> dict[Uuid, str | UnknownTopicIdError]:
+        found: dict[Uuid, str | UnknownTopicIdError] = {}
+        for topic_id in ids:
+            topic = self._topics.get(topic_id, epoch)
+            found[topic_id] = UnknownTopicIdError() if topic is None else topic.name
+        return found
+
+    def find_all_topic_ids(self, epoch: int) -> dict[str, Uuid]:
+        return dict(self._topics_by_name.items_at(epoch))
+
+    def topic_at(self, topic_id: Uuid, epoch: int) -> TopicControlInfo | None:
+        return self._topics.get(topic_id, epoch)
+
+    def effective_min_isr(self, topic: TopicControlInfo) -> int:
+        """``min.insync.replicas``, or the number of replicas if that is less: more can never be in sync."""
+        first = topic.partitions.get(0)
+        replicas = 1 if first is None else len(first.replicas)
+        return min(self.configs.min_insync_replicas(topic.name), replicas)
+
+    # -- changing partitions
+
+    def change_builder(
+        self,
+        topic: TopicControlInfo,
+        partition_id: int,
+        partition: PartitionRegistration,
+        *,
+        min_isr: int | None = None,
+        is_alive: Callable[[int], bool] | None = None,
+    ) -> PartitionChangeBuilder:
+        """A builder for a change to a partition.
+
+        `is_alive` says which brokers may lead; without it, those that are active. Either way the directory in which the
+        broker has the replica must be online.
+        """
+        alive = self.cluster.is_active if is_alive is None else is_alive
+        has_online_directory = self.cluster.has_online_directory
+
+        def is_acceptable_leader(broker_id: int) -> bool:
+            if not alive(broker_id):
+                return False
+            directory = partition.directory(broker_id)
+            return directory is not None and has_online_directory(broker_id, directory)
+
+        return PartitionChangeBuilder(
+            partition,
+            topic.id,
+            partition_id,
+            is_acceptable_leader=is_acceptable_leader,
+            metadata_version=self.features.metadata_version,
+            min_isr=self.effective_min_isr(topic) if min_isr is None else min_isr,
+            elr_enabled=self.features.is_elr_enabled,
+            default_directory=self.cluster.default_directory,
+        )
+
+    # -- replay
+
+    def replay_topic(self, record: TopicRecord) -> None:
+        existing = self._topics_by_name.get(record.name)
+        if existing is not None:
+            raise MetadataReplayError(
+                f"topic {record.name} is created with id {uuid_to_string(record.topic_id)}, but exists with id "
+                f"{uuid_to_string(existing)}"
+            )
+        self._topics_by_name[record.name] = record.topic_id
+        self._topics[record.topic_id] = TopicControlInfo(record.name, record.topic_id, self._registry)
+        if has_collision_characters(record.name):
+            unified = collision_key(record.name)
+            names = self._collisions.get(unified)
+            if names is None:
+                names = self._collisions[unified] = TimelineHashSet(self._registry, nested=True)
+            names.add(record.name)
+        log.debug("Topic %s has the id %s", record.name, uuid_to_string(record.topic_id))
+
+    def replay_partition(self, record: PartitionRecord) -> None:
+        topic = self._replayed_topic(record.topic_id, record)
+        before = topic.partitions.get(record.partition_id)
+        self._store(topic, record.partition_id, before, PartitionRegistration.from_record(record))
+
+    def replay_partition_change(self, record: PartitionChangeRecord) -> None:
+        topic = self._replayed_topic(record.topic_id, record)
+        before = topic.partitions.get(record.partition_id)
+        if before is None:
+            raise MetadataReplayError(f"topic {topic.name} has no partition {record.partition_id} to change")
+        self._store(topic, record.partition_id, before, before.merge(record))
+
+    def replay_remove_topic(self, record: RemoveTopicRecord) -> None:
+        topic = self._replayed_topic(record.topic_id, record)
+        for number, partition in topic.partitions.items():
+            self._forget(TopicIdPartition(topic.id, number), partition)
+        self._topics.pop(topic.id)
+        self._topics_by_name.pop(topic.name)
+        names = self._collisions.get(collision_key(topic.name))
+        if names is not None:
+            names.discard(topic.name)
+            if not names:
+                self._collisions.pop(collision_key(topic.name))
+        self.configs.delete_topic_configs(topic.name)
+        log.info("Topic %s with id %s is deleted", topic.name, uuid_to_string(topic.id))
+
+    def replay_clear_elr(self, record: ClearElrRecord) -> None:
+        if record.topic_name:
+            topic = self.topic_named(record.topic_name)
+            if topic is None:
+                raise MetadataReplayError(f"there is no topic {record.topic_name} whose eligible leaders to forget")
+            topics = [topic]
+        else:
+            topics = list(self._topics.values())
+        for topic in topics:
+            for number, partition in list(topic.partitions.items()):
+                cleared = partition.without_elr()
+                if cleared is not partition:
+                    self._store(topic, number, partition, cleared)
+
+    def _replayed_topic(self, topic_id: Uuid, record: object) -> TopicControlInfo:
+        topic = self._topics.get(topic_id)
+        if topic is None:
+            raise MetadataReplayError(f"there is no topic {uuid_to_string(topic_id)} for a {type(record).__name__}")
+        return topic
+
+    def _store(
+        self, topic: TopicControlInfo, number: int, before: PartitionRegistration | None, after: PartitionRegistration
+    ) -> None:
+        """Puts a partition in its topic and under all that it can be found by."""
+        key = TopicIdPartition(topic.id, number)
+        topic.partitions[number] = after
+        if before is None:
+            self.leaders.add(after.leader, key)
+            self.isr_members.move(key, (), after.isr)
+            if after.elr:
+                self.elr_members.move(key, (), after.elr)
+            for directory in after.directories:
+                if not is_reserved(directory):
+                    self.directories.add(directory, key)
+        else:
+            if after.leader != before.leader:
+                self.leaders.remove(before.leader, key)
+                self.leaders.add(after.leader, key)
+            self.isr_members.move(key, before.isr, after.isr)
+            self.elr_members.move(key, before.elr, after.elr)
+            if after.directories != before.directories:
+                self.directories.move(key, _real(before.directories), _real(after.directories))
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s-%d: %s", topic.name, number, after.describe_change(before))
+        if after.is_reassigning:
+            self.reassigning.add(key)
+        elif before is not None and before.is_reassigning:
+            self.reassigning.discard(key)
+        if after.has_preferred_leader:
+            if before is not None:
+                self.imbalanced.discard(key)
+        else:
+            self.imbalanced.add(key)
+
+    def _forget(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
+        self.leaders.remove(partition.leader, key)
+        self.isr_members.move(key, partition.isr, ())
+        self.elr_members.move(key, partition.elr, ())
+        self.directories.move(key, _real(partition.directories), ())
+        self.reassigning.discard(key)
+        self.imbalanced.discard(key)
+
+
+def _real(directories: Iterable[Uuid]) -> tuple[Uuid, ...]:
+    """Without the ids that stand for a state: nothing fails in a directory called "unknown"."""
+    return tuple(directory for directory in directories if not is_reserved(directory))

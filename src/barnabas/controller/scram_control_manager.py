@@ -1,0 +1,127 @@
+"""SCRAM credentials: what brokers check passwords against (KIP-554, KIP-900)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+from collections.abc import Mapping
+
+from barnabas.common.errors import (
+    ApiError,
+    DuplicateResourceError,
+    ResourceNotFoundError,
+    UnacceptableCredentialError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+)
+from barnabas.controller.feature_control_manager import FeatureControlManager
+from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
+from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
+from barnabas.metadata.errors import MetadataReplayError
+from barnabas.metadata.scram import ScramCredential, ScramMechanism, ScramUser
+from barnabas.protocol.internal.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from barnabas.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from barnabas.raft.client import ApiMessageAndVersion
+
+log = logging.getLogger(__name__)
+
+MIN_ITERATIONS = 4096
+MAX_ITERATIONS = 16_384
+_HASHES = {ScramMechanism.SCRAM_SHA_256: "sha256", ScramMechanism.SCRAM_SHA_512: "sha512"}
+
+
+class ScramControlManager:
+    """Credentials by user and mechanism.
+
+    A client sends the salted password; the two keys that are derived from it here are all that is stored. With them one
+    can check that somebody has the password, but not log in as that somebody (RFC 5802).
+    """
+
+    def __init__(self, registry: SnapshotRegistry, features: FeatureControlManager) -> None:
+        self._features = features
+        self._credentials: TimelineHashMap[ScramUser, ScramCredential] = TimelineHashMap(registry)
+
+    @property
+    def credentials(self) -> Mapping[ScramUser, ScramCredential]:
+        return self._credentials.present
+
+    def alter_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> ControllerResult[AlterUserScramCredentialsResponse]:
+        """One result for each user; a user that is mentioned twice gets an error and no change."""
+        by_user: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
+        for deletion in request.deletions:
+            by_user.setdefault(deletion.name, []).append(deletion)
+        for upsertion in request.upsertions:
+            by_user.setdefault(upsertion.name, []).append(upsertion)
+        records: list[ApiMessageAndVersion] = []
+        results = []
+        for user, changes in by_user.items():
+            error: ApiError | None = None
+            try:
+                records.append(self._alter(changes))
+            except ApiError as raised:
+                error = raised
+            code, message = error_fields(error)
+            results.append(AlterUserScramCredentialsResult(user=user, error_code=code, error_message=message))
+        check_operation_size(len(records))
+        return ControllerResult.atomic_of(records, AlterUserScramCredentialsResponse(results=results))
+
+    def _alter(self, changes: list[ScramCredentialDeletion | ScramCredentialUpsertion]) -> ApiMessageAndVersion:
+        if len(changes) > 1:
+            raise DuplicateResourceError("A user can be altered only once in a request.")
+        if not self._features.metadata_version.supports_scram:
+            raise UnsupportedVersionError("The cluster's metadata.version is too old for SCRAM credentials.")
+        change = changes[0]
+        if not change.name:
+            raise UnacceptableCredentialError("The name of a user cannot be empty.")
+        try:
+            mechanism = ScramMechanism(change.mechanism)
+        except ValueError:
+            raise UnsupportedSaslMechanismError(f"There is no SCRAM mechanism {change.mechanism}.") from None
+        if isinstance(change, ScramCredentialDeletion):
+            if ScramUser(mechanism, change.name) not in self._credentials:
+                raise ResourceNotFoundError(f"There is no credential of that mechanism for {change.name!r}.")
+            removal = RemoveUserScramCredentialRecord(name=change.name, mechanism=mechanism.value)
+            return ApiMessageAndVersion(removal, 0)
+        if not MIN_ITERATIONS <= change.iterations <= MAX_ITERATIONS:
+            raise UnacceptableCredentialError(
+                f"{change.iterations} iterations are too {'few' if change.iterations < MIN_ITERATIONS else 'many'}: "
+                f"there have to be {MIN_ITERATIONS} to {MAX_ITERATIONS}."
+            )
+        stored_key, server_key = derive_keys(mechanism, bytes(change.salted_password))
+        record = UserScramCredentialRecord(
+            name=change.name,
+            mechanism=mechanism.value,
+            salt=bytes(change.salt),
+            stored_key=stored_key,
+            server_key=server_key,
+            iterations=change.iterations,
+        )
+        return ApiMessageAndVersion(record, 0)
+
+    def replay(self, record: UserScramCredentialRecord) -> None:
+        credential = ScramCredential(
+            bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
+        )
+        self._credentials[ScramUser(record.mechanism, record.name)] = credential
+        log.info("SCRAM credential of %s for mechanism %d is set", record.name, record.mechanism)
+
+    def replay_removal(self, record: RemoveUserScramCredentialRecord) -> None:
+        if self._credentials.pop(ScramUser(record.mechanism, record.name)) is None:
+            raise MetadataReplayError(f"there is no SCRAM credential of {record.name!r} to remove")
+        log.info("SCRAM credential of %s for mechanism %d is removed", record.name, record.mechanism)
+
+
+def derive_keys(mechanism: ScramMechanism, salted_password: bytes) -> tuple[bytes, bytes]:
+    """StoredKey and ServerKey of RFC 5802, section 3."""
+    algorithm = _HASHES[mechanism]
+    client_key = hmac.digest(salted_password, b"Client Key", algorithm)
+    return hashlib.new(algorithm, client_key).digest(), hmac.digest(salted_password, b"Server Key", algorithm)

@@ -1,0 +1,61 @@
+"""When it is time for a snapshot of the metadata."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from barnabas.common.clock import Clock
+from barnabas.raft.client import ApiMessageAndVersion, Batch, OffsetAndEpoch
+
+log = logging.getLogger(__name__)
+
+SnapshotHook = Callable[[OffsetAndEpoch, str], None]
+"""Called with the id of the snapshot to make and the reason. It starts the work and returns."""
+
+
+class SnapshotTrigger:
+    """Counts what has been committed since the last snapshot, in bytes and in time.
+
+    A log without snapshots grows for ever, and so does the time to start. ``max_bytes`` is
+    ``metadata.log.max.record.bytes.between.snapshots``, ``max_interval_ms`` ``metadata.log.max.snapshot.interval.ms``;
+    0 switches the second off. Writing one is not done here: the controller's thread has requests to answer.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        hook: SnapshotHook,
+        *,
+        max_bytes: int = 20 * 1024 * 1024,
+        max_interval_ms: int = 60 * 60 * 1000,
+    ) -> None:
+        self._clock = clock
+        self._hook = hook
+        self._max_bytes = max_bytes
+        self._max_interval_ns = max_interval_ms * 1_000_000
+        self._bytes = 0
+        self._since_ns = clock.nanoseconds()
+
+    def loaded_snapshot(self) -> None:
+        self._reset()
+
+    def committed(self, batch: Batch[ApiMessageAndVersion], last_stable_offset: int) -> None:
+        """A batch has been committed. Inside a transaction, whose records do not count yet, nothing is triggered."""
+        self._bytes += batch.size_in_bytes
+        if last_stable_offset < batch.last_offset or self._bytes == 0:
+            return
+        if self._bytes >= self._max_bytes:
+            reason = f"{self._bytes} bytes were written since the last one"
+        elif self._max_interval_ns and self._clock.nanoseconds() - self._since_ns >= self._max_interval_ns:
+            reason = f"the last one is {self._max_interval_ns // 1_000_000} ms old"
+        else:
+            return
+        self._reset()
+        snapshot_id = OffsetAndEpoch(batch.last_offset + 1, batch.epoch)
+        log.info("A snapshot at offset %d is due: %s", snapshot_id.offset, reason)
+        self._hook(snapshot_id, reason)
+
+    def _reset(self) -> None:
+        self._bytes = 0
+        self._since_ns = self._clock.nanoseconds()

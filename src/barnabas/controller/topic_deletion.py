@@ -1,0 +1,91 @@
+"""DeleteTopics."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from barnabas.common.errors import (
+    ApiError,
+    InvalidRequestError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.controller.replication_control_manager import ReplicationControlManager
+from barnabas.controller.request_context import ControllerRequestContext
+from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
+from barnabas.protocol.internal.metadata import RemoveTopicRecord
+from barnabas.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from barnabas.raft.client import ApiMessageAndVersion
+
+log = logging.getLogger(__name__)
+
+
+class TopicDeletion:
+    """Removes topics, named by id or by name.
+
+    One record does it: partitions and configuration go with their topic. Names are resolved here, inside the operation,
+    so a name means the topic that has it when the record is written.
+
+    A topic that a request names twice, be it once by name and once by id, is not deleted: the client has mixed
+    something up.
+    """
+
+    def __init__(self, replication: ReplicationControlManager) -> None:
+        self._replication = replication
+
+    def delete_topics(
+        self, context: ControllerRequestContext, request: DeleteTopicsRequest
+    ) -> ControllerResult[DeleteTopicsResponse]:
+        states = [DeleteTopicState(name=name) for name in request.topic_names] + list(request.topics)
+        wanted = [self._resolve(state) for state in states]
+        mentions = Counter((name, topic_id) if topic_id == ZERO_UUID else topic_id for name, topic_id, _ in wanted)
+        records: list[ApiMessageAndVersion] = []
+        results: dict[tuple[str | None, Uuid], DeletableTopicResult] = {}
+        for name, topic_id, problem in wanted:
+            if (name, topic_id) in results:
+                continue
+            error = problem
+            try:
+                if mentions[(name, topic_id) if topic_id == ZERO_UUID else topic_id] > 1:
+                    raise InvalidRequestError("The same topic is in the request more than once.")
+                if error is None:
+                    records.append(self._delete(context, topic_id))
+            except ApiError as raised:
+                error = raised
+                log.info("Topic %s is not deleted: %s", name, error)
+            code, message = error_fields(error)
+            results[name, topic_id] = DeletableTopicResult(
+                name=name, topic_id=topic_id, error_code=code, error_message=message
+            )
+        check_operation_size(len(records))
+        return ControllerResult.atomic_of(records, DeleteTopicsResponse(responses=list(results.values())))
+
+    def _resolve(self, state: DeleteTopicState) -> tuple[str | None, Uuid, ApiError | None]:
+        """Name, id, and what is wrong, if anything. An id that is not known brings no name to light."""
+        if state.name is None:
+            if state.topic_id == ZERO_UUID:
+                return None, ZERO_UUID, InvalidRequestError("A topic is named neither by name nor by id.")
+            topic = self._replication.topic(state.topic_id)
+            if topic is None:
+                return None, state.topic_id, UnknownTopicIdError()
+            return topic.name, topic.id, None
+        if state.topic_id != ZERO_UUID:
+            return state.name, state.topic_id, InvalidRequestError("A topic is named by name and by id; one will do.")
+        topic = self._replication.topic_named(state.name)
+        if topic is None:
+            return state.name, ZERO_UUID, UnknownTopicOrPartitionError(f"There is no topic {state.name!r}.")
+        return topic.name, topic.id, None
+
+    def _delete(self, context: ControllerRequestContext, topic_id: Uuid) -> ApiMessageAndVersion:
+        topic = self._replication.topic(topic_id)
+        if topic is None:
+            raise UnknownTopicIdError
+        context.apply_partition_change_quota(len(topic.partitions))
+        return ApiMessageAndVersion(RemoveTopicRecord(topic_id=topic_id), 0)

@@ -1,0 +1,461 @@
+"""What the offset index and the time index have in common: a sorted array of pairs of numbers in a file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import sys
+import threading
+from abc import ABC, abstractmethod
+from array import array
+from bisect import bisect_left, bisect_right
+from pathlib import Path
+from typing import ClassVar, Final, Protocol
+
+from barnabas.log.file_handle import FileHandle, read_fully, sync_data, write_fully
+from barnabas.log.storage_errors import CorruptIndexError, FileClosedError, IndexOffsetOverflowError, disk_access
+
+try:
+    import mmap
+except ImportError:  # WebAssembly, for one
+    _HAS_MMAP = False
+else:
+    _HAS_MMAP = True
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+DEFAULT_MAX_INDEX_SIZE: Final = 10 * 1024 * 1024
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+WARM_BYTES: Final = 8192
+"""How much of the end of an index is its warm section."""
+
+KEY: Final = 0
+VALUE: Final = 1
+
+
+class StoredEntries(Protocol):
+    """The entries that are in the file."""
+
+    def entry(self, slot: int) -> tuple[int, int]: ...
+    def close(self) -> None: ...
+
+
+class MappedEntries:
+    """Entries read through a memory map, which is never written through.
+
+    Kafka stores into the map. But a store into a page for which a full disk has no block is a bus error: the end of the
+    process. Written with ``pwrite``, the entry is an ordinary error instead, for a log directory to go offline with.
+    """
+
+    __slots__ = ("_map", "_size", "_unpack")
+
+    def __init__(self, handle: FileHandle, length: int, layout: struct.Struct) -> None:
+        if sys.version_info >= (3, 13):
+            # Without a copy of the descriptor, which a map has no use for.
+            self._map = mmap.mmap(handle, length, access=mmap.ACCESS_READ, trackfd=False)
+        else:
+            self._map = mmap.mmap(handle, length, access=mmap.ACCESS_READ)
+        self._size = layout.size
+        self._unpack = layout.unpack_from
+
+    def entry(self, slot: int) -> tuple[int, int]:
+        pair: tuple[int, int] = self._unpack(self._map, slot * self._size)
+        return pair
+
+    def close(self) -> None:
+        self._map.close()
+
+
+class FileEntries:
+    """Entries read one by one: where there are no memory maps, or no more of them to be had."""
+
+    __slots__ = ("_handle", "_layout")
+
+    def __init__(self, handle: FileHandle, layout: struct.Struct) -> None:
+        self._handle: FileHandle | None = handle
+        self._layout = layout
+
+    def entry(self, slot: int) -> tuple[int, int]:
+        assert self._handle is not None
+        size = self._layout.size
+        data = read_fully(self._handle, size, slot * size)
+        if len(data) < size:
+            raise CorruptIndexError(f"the index ends before entry {slot}")
+        pair: tuple[int, int] = self._layout.unpack(data)
+        return pair
+
+    def close(self) -> None:
+        self._handle = None
+
+
+class AbstractIndex(ABC):
+    """A file of entries of a fixed size, each a key and a value, both of which only ever grow.
+
+    An index is **sparse**: there is an entry for every few kilobytes of log, and what is asked for is the last entry
+    at or before a target. From there on, the log itself is searched. It is also **disposable**: it has no checksum,
+    and nothing that cannot be found out from the log again. After a crash it is rebuilt.
+
+    While a segment is being written, its index file has the full size (``segment.index.bytes``, as a sparse file), so
+    that a file found at start-up with that size tells of a crash. Trimming cuts it to the entries there are.
+
+    **The warm section.** Nearly all lookups come from consumers and followers that are a little behind the end. A plain
+    binary search for them would go by way of the middle, a quarter from the end, an eighth and so on, which are on
+    other pages of the file every time the index has grown by some; pages that nobody has used for long, and which
+    have to be read from the disk while a consumer waits. So the last `WARM_BYTES` are looked at first, and only a
+    target before them is searched for in the rest.
+
+    Here, the entries that were appended last are not only warm, but in memory, as numbers, in two arrays::
+
+        slot     0 ............... warm_first ............ written ........ entries
+        file     | cold entries            ................. |
+        memory                          | warm entries           ............... |
+
+    They are written in blocks, when the arrays are full, on `flush` and when the index is trimmed. Nothing is lost by
+    that, as an index that was not flushed is rebuilt after a crash anyway; and an index that is only written to and
+    read near its end needs no memory map, no open file, and next to no system calls. That matters with ten thousand
+    partitions. Cold entries are read through a memory map, or where that cannot be had, from the file.
+
+    One thread at a time appends; any number look up. A lock of each index, inside which no other is taken, guards the
+    arrays and the map: reading from a map after the file was cut shorter would be a bus error.
+    """
+
+    layout: ClassVar[struct.Struct]
+    """An entry: two numbers, relative to the base offset where they are offsets."""
+
+    def __init__(
+        self,
+        path: Path,
+        base_offset: int,
+        max_index_size: int = DEFAULT_MAX_INDEX_SIZE,
+        *,
+        writable: bool = True,
+        use_mmap: bool = True,
+    ) -> None:
+        """Opens an index, taking all that is in the file for entries, or makes a new one of full size."""
+        self.path = path
+        self.base_offset = base_offset
+        self.max_index_size = max_index_size
+        self.writable = writable
+        self._use_mmap = use_mmap and _HAS_MMAP
+        self._warm_limit = WARM_BYTES // self.layout.size
+        self._lock = threading.Lock()
+        """Guards all fields below."""
+        self._entries = 0
+        self._warm_first = 0
+        self._written = 0
+        self._keys = array("q")
+        self._values = array("q")
+        self._stored: StoredEntries | None = None
+        self._unsynced = False
+        self._closed = False
+        with disk_access("open", path):
+            if writable and not path.exists():
+                self._set_length(self._create())
+            else:
+                self._set_length(path.stat().st_size)
+                self._entries = self._warm_first = self._written = self._length // self.entry_size
+                self._unsynced = self._entries > 0
+                self._warm_up()
+        self._entries_changed()
+
+    def _create(self) -> int:
+        if self.max_index_size < self.entry_size:
+            raise ValueError(f"an index of at most {self.max_index_size} bytes has no room for an entry")
+        length = self._round_down(self.max_index_size)
+        handle = FileHandle.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        os.ftruncate(handle, length)
+        return length
+
+    @abstractmethod
+    def sanity_check(self) -> None:
+        """Raises `CorruptIndexError` for an index that is obviously wrong."""
+
+    @abstractmethod
+    def _entries_changed(self) -> None:
+        """Called, with the lock held or before anyone else knows the index, when the last entry is another one."""
+
+    @property
+    def entry_size(self) -> int:
+        return self.layout.size
+
+    @property
+    def entries(self) -> int:
+        return self._entries
+
+    @property
+    def max_entries(self) -> int:
+        return self._max_entries
+
+    @property
+    def is_full(self) -> bool:
+        return self._entries >= self._max_entries
+
+    @property
+    def length(self) -> int:
+        """The length of the file."""
+        return self._length
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The length of the entries."""
+        return self._entries * self.entry_size
+
+    def can_append_offset(self, offset: int) -> bool:
+        """Whether the distance of an offset from the base offset can be stored."""
+        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    def relative_offset(self, offset: int) -> int:
+        relative = offset - self.base_offset
+        if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+            raise IndexOffsetOverflowError(
+                f"{self.path}: offset {offset} cannot be stored relative to the base offset {self.base_offset}"
+            )
+        return relative
+
+    # The size of the file
+
+    def resize(self, new_size: int) -> bool:
+        """Gives the file another length, in whole entries; returns whether that is another one.
+
+        To full size when its segment becomes the one that is written to; otherwise, see `trim_to_valid_size`.
+        """
+        with self._lock:
+            return self._resize(new_size)
+
+    def trim_to_valid_size(self) -> None:
+        """Cuts off what is not used: done with the index of a segment that will not be written to any more."""
+        with self._lock:
+            self._trim()
+
+    def _trim(self) -> None:
+        self._write_out()
+        self._resize(self.size_in_bytes)
+        # Most segments are never read again, and none is written to: only the last entry is worth its memory.
+        self._cool_down(1)
+
+    def _resize(self, new_size: int) -> bool:
+        self._check_open()
+        size = self._round_down(new_size)
+        if size == self._length:
+            return False
+        self._close_stored()
+        if size < self.size_in_bytes:
+            self._truncate_to_entries(size // self.entry_size)
+        with disk_access("resize", self.path):
+            os.truncate(self.path, size)
+        self._set_length(size)
+        self._unsynced = True
+        return True
+
+    def reset(self) -> None:
+        """Forgets all entries, and gives the file its full size."""
+        with self._lock:
+            self._truncate_to_entries(0)
+            self._resize(self.max_index_size)
+
+    def truncate(self) -> None:
+        """Forgets all entries."""
+        with self._lock:
+            self._truncate_to_entries(0)
+
+    # The file
+
+    def flush(self) -> None:
+        """Returns when all entries are on the disk."""
+        with self._lock:
+            self._check_open()
+            self._write_out()
+            if self._unsynced:
+                with disk_access("flush", self.path):
+                    sync_data(FileHandle.open(self.path, os.O_RDWR))
+                self._unsynced = False
+
+    def rename(self, path: Path) -> None:
+        with self._lock:
+            with disk_access("rename", self.path):
+                self.path.replace(path)
+            self.path = path
+
+    def update_parent_dir(self, directory: Path) -> None:
+        """Takes note that the directory was renamed."""
+        with self._lock:
+            self.path = directory / self.path.name
+
+    def close(self) -> None:
+        """Writes what is not written, trims the file and lets go of it."""
+        with self._lock:
+            if not self._closed:
+                try:
+                    if self.writable:
+                        self._trim()
+                finally:
+                    self._close()
+
+    def close_handler(self) -> None:
+        """Lets go of the file without writing anything, as when its disk has failed."""
+        with self._lock:
+            self._close()
+
+    def delete_if_exists(self) -> bool:
+        """Removes the file; returns whether it was there."""
+        with self._lock:
+            self._close()
+            with disk_access("delete", self.path):
+                try:
+                    self.path.unlink()
+                except FileNotFoundError:
+                    return False
+            return True
+
+    # For the kinds of index; all with the lock held
+
+    def _append(self, key: int, value: int) -> None:
+        self._check_open()
+        self._keys.append(key)
+        self._values.append(value)
+        self._entries += 1
+
+    def _write_if_due(self) -> None:
+        """After an entry was appended: keeps the arrays from growing for ever."""
+        count = len(self._keys)
+        if count >= self._warm_limit:
+            self._write_out()
+            self._cool_down(count // 2)
+
+    def _entry(self, slot: int) -> tuple[int, int]:
+        self._check_open()
+        if not 0 <= slot < self._entries:
+            raise IndexError(f"{self.path} has {self._entries} entries, and no entry {slot}")
+        if slot >= self._warm_first:
+            return self._keys[slot - self._warm_first], self._values[slot - self._warm_first]
+        with disk_access("read", self.path):
+            return self._open_stored().entry(slot)
+
+    def _floor_slot(self, column: int, target: int) -> int:
+        """The last slot whose key (or value) is the target or less; -1 if there is none."""
+        self._check_open()
+        warm = self._values if column else self._keys
+        if warm and target >= warm[0]:
+            return self._warm_first + bisect_right(warm, target) - 1
+        return self._cold_floor_slot(column, target)
+
+    def _count_below(self, column: int, target: int) -> int:
+        """How many entries have a key (or value) less than the target."""
+        self._check_open()
+        warm = self._values if column else self._keys
+        if warm and target > warm[0]:
+            return self._warm_first + bisect_left(warm, target)
+        return self._cold_floor_slot(column, target - 1) + 1
+
+    def _truncate_to_entries(self, entries: int) -> None:
+        """Forgets the entries from a slot on. They stay in the file until others are written over them."""
+        self._check_open()
+        if entries >= self._entries:
+            return
+        self._entries = entries
+        self._written = min(self._written, entries)
+        keep = max(entries - self._warm_first, 0)
+        del self._keys[keep:], self._values[keep:]
+        if keep == 0:
+            self._warm_first = entries
+            with disk_access("read", self.path):
+                self._warm_up()
+        self._entries_changed()
+
+    # How it works
+
+    def _cold_floor_slot(self, column: int, target: int) -> int:
+        count = self._warm_first
+        if count == 0:
+            return -1
+        with disk_access("read", self.path):
+            entry = self._open_stored().entry
+            low, high = 0, count - 1
+            warm = max(0, high - self._warm_limit)
+            if entry(warm)[column] <= target:
+                low = warm
+            elif entry(0)[column] > target:
+                return -1
+            else:
+                high = warm - 1
+            while low < high:
+                middle = (low + high + 1) >> 1
+                if entry(middle)[column] > target:
+                    high = middle - 1
+                else:
+                    low = middle
+        return low
+
+    def _warm_up(self) -> None:
+        """Has the last entry in memory, if there is one."""
+        if self._entries and not self._keys:
+            key, value = self._open_stored().entry(self._entries - 1)
+            self._warm_first = self._entries - 1
+            self._keys.append(key)
+            self._values.append(value)
+            self._close_stored()  # loading is no reason to think that anyone is going to read more
+
+    def _cool_down(self, keep: int) -> None:
+        """Forgets all but the last of the entries in memory, which are all in the file."""
+        drop = max(len(self._keys) - keep, 0)
+        del self._keys[:drop], self._values[:drop]
+        self._warm_first += drop
+
+    def _write_out(self) -> None:
+        """Brings the file up to date."""
+        first = self._written - self._warm_first
+        if first == len(self._keys):
+            return
+        data = b"".join(map(self.layout.pack, self._keys[first:], self._values[first:]))
+        with disk_access("write", self.path):
+            write_fully(FileHandle.open(self.path, os.O_WRONLY), (data,), self._written * self.entry_size)
+        self._unsynced = True
+        self._written = self._entries
+        if self.size_in_bytes > self._length:  # the entry that closes an index which was full
+            self._close_stored()
+            self._set_length(self.size_in_bytes)
+
+    def _open_stored(self) -> StoredEntries:
+        if self._stored is None:
+            handle = FileHandle.open(self.path, os.O_RDONLY)
+            length = os.fstat(handle).st_size
+            if length < self._written * self.entry_size:
+                raise CorruptIndexError(f"{self.path} has {length} bytes, too few for {self._written} entries")
+            self._stored = self._mapped(handle, length) or FileEntries(handle, self.layout)
+        return self._stored
+
+    def _mapped(self, handle: FileHandle, length: int) -> MappedEntries | None:
+        if not self._use_mmap:
+            return None
+        try:
+            return MappedEntries(handle, length, self.layout)
+        except OSError as error:  # too many maps, or a file system without them
+            _LOGGER.info("%s is read without a memory map: %s", self.path, error)
+            return None
+
+    def _close_stored(self) -> None:
+        if self._stored is not None:
+            self._stored.close()
+            self._stored = None
+
+    def _close(self) -> None:
+        self._close_stored()
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FileClosedError(f"{self.path} is closed")
+
+    def _set_length(self, length: int) -> None:
+        self._length = length
+        self._max_entries = length // self.layout.size
+
+    def _round_down(self, size: int) -> int:
+        return size - size % self.entry_size
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.path}, base_offset={self.base_offset}, entries={self._entries} of "
+            f"{self.max_entries}{', closed' if self._closed else ''})"
+        )

@@ -1,0 +1,63 @@
+"""The marker ``.kafka_cleanshutdown`` in a log directory: the broker was shut down in good order.
+
+With it, all logs below are complete on disk and need no recovery, which reads every byte since the last flush. It is
+deleted at the start, before anything is opened: a crash from then on must not find it.
+
+It also says under which epoch the broker was registered. Shown to the controller at the next registration, that is the
+proof that nothing was lost: the replicas of a broker without it may lack records that had been acknowledged (KIP-966).
+
+    {"version":0,"brokerEpoch":8141}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Final
+
+from barnabas.log.durable_file import replace_file, sync_directory
+from barnabas.log.storage_errors import disk_access
+
+logger = logging.getLogger(__name__)
+
+CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+CURRENT_VERSION: Final = 0
+
+
+class CleanShutdownFile:
+    """The marker of one log directory."""
+
+    def __init__(self, log_dir: Path) -> None:
+        self.path = log_dir / CLEAN_SHUTDOWN_FILE
+
+    def write(self, broker_epoch: int) -> None:
+        """Says that the logs are complete; only to be called once they are. A broker never registered has epoch -1."""
+        content = json.dumps({"version": CURRENT_VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        with disk_access("write", self.path):
+            replace_file(self.path, content.encode())
+
+    def read(self) -> int | None:
+        """The broker's epoch; None if there is no marker, or an old or broken one. Recovery goes by `exists`."""
+        try:
+            content = json.loads(self.path.read_bytes())
+            epoch = content["brokerEpoch"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            logger.debug("no broker epoch in %s: %s", self.path, error)
+            return None
+        if not isinstance(epoch, int) or isinstance(epoch, bool) or not -(1 << 63) <= epoch < 1 << 63:
+            logger.debug("no broker epoch in %s: it is %r", self.path, epoch)
+            return None
+        return epoch
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    def delete(self) -> None:
+        """Takes the marker away, for good: one that came back after a power cut would skip a recovery."""
+        with disk_access("delete", self.path):
+            self.path.unlink(missing_ok=True)
+            sync_directory(self.path.parent)
+
+    def __repr__(self) -> str:
+        return f"CleanShutdownFile({str(self.path)!r})"

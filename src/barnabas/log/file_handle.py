@@ -1,0 +1,132 @@
+"""Open files: a descriptor that lives as long as somebody needs it, and the system calls that storage is made of."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, Self
+
+if sys.platform == "darwin":
+    import fcntl
+
+Buffer = bytes | bytearray | memoryview
+BUFFER_TYPES: Final = (bytes, bytearray, memoryview)
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+_MAX_BUFFERS: Final = 1024
+"""How many buffers one call takes (IOV_MAX) on Linux and macOS."""
+
+
+class FileHandle(int):
+    """A file descriptor that closes itself when the last reference to it goes away.
+
+    A fetch response on its way out is a list of regions of segment files, to be moved by ``sendfile`` whenever the
+    client's socket has room. In the meantime the segment may be deleted. Closing its descriptor then would be worse
+    than an error: the number is free for the next file or connection to be opened, and the consumer would be sent the
+    contents of that.
+
+    So nobody closes a handle. It *is* the descriptor's number, and whoever works with the number, such as a
+    `FileRegion` or the rest of one that was half sent, holds a reference to the handle by doing so. To close a file is
+    to drop one's reference::
+
+        region = FileRegion(handle, 0, 4096)
+        del handle             # the segment is deleted; the file's space is not free yet
+        socket.sendfile ...    # region.fd is the handle
+        del region             # now it is closed
+
+    Arithmetic on a handle gives an ordinary number, which keeps nothing open.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], flags: int) -> Self:
+        return cls(os.open(path, flags | os.O_CLOEXEC, 0o666))
+
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        try:
+            _close(self)
+        except OSError as error:
+            _LOGGER.warning("closing file descriptor %d: %s", self, error)
+
+
+def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
+    """Writes all the buffers, one behind the other, and returns their size.
+
+    It is one system call unless the file system takes less than it is offered. (Python itself repeats a call that a
+    signal interrupted.)
+    """
+    rest = list(buffers)
+    start = position
+    while rest:
+        written = _pwritev(fd, rest[:_MAX_BUFFERS], position)
+        position += written
+        done = 0
+        while done < len(rest) and written >= len(rest[done]):
+            written -= len(rest[done])
+            done += 1
+        if done == 0 and written == 0:
+            raise OSError(f"wrote nothing of {sum(map(len, rest))} bytes")
+        del rest[:done]
+        if written:
+            rest[0] = memoryview(rest[0])[written:]
+    return position - start
+
+
+def _joined_pwritev(fd: int, buffers: Sequence[Buffer], position: int) -> int:
+    """For systems without ``pwritev``: macOS before 11."""
+    return os.pwrite(fd, buffers[0] if len(buffers) == 1 else b"".join(buffers), position)
+
+
+_pwritev: Callable[[int, Sequence[Buffer], int], int] = getattr(os, "pwritev", _joined_pwritev)
+
+
+def read_fully(fd: int, size: int, position: int) -> bytes:
+    """So many bytes, or all up to the end of the file where that comes first."""
+    data = os.pread(fd, size, position)
+    if len(data) == size:
+        return data
+    parts = [data]
+    read = len(data)
+    while data and read < size:
+        data = os.pread(fd, size - read, position + read)
+        parts.append(data)
+        read += len(data)
+    return b"".join(parts)
+
+
+def read_fully_into(fd: int, buffer: bytearray | memoryview, position: int) -> int:
+    """Fills the buffer, as far as the file goes; returns the number of bytes."""
+    rest = memoryview(buffer)
+    start = position
+    while rest:
+        if hasattr(os, "preadv"):
+            read = os.preadv(fd, [rest], position)
+        else:
+            data = os.pread(fd, len(rest), position)
+            read = len(data)
+            rest[:read] = data
+        if read == 0:
+            break
+        position += read
+        rest = rest[read:]
+    return position - start
+
+
+if sys.platform == "darwin":
+
+    def sync_data(fd: int) -> None:
+        """Returns when the file's contents are on the disk; on macOS, plain ``fsync`` leaves them in its cache."""
+        try:
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        except OSError:  # a file system without it
+            os.fsync(fd)
+
+else:
+
+    def sync_data(fd: int) -> None:
+        """Returns when the file's contents, and its size, are on the disk."""
+        os.fdatasync(fd)

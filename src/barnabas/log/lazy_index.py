@@ -1,0 +1,111 @@
+"""An index that is opened when somebody first asks it something."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from barnabas.log.abstract_index import AbstractIndex
+from barnabas.log.file_handle import FileHandle
+from barnabas.log.storage_errors import FileClosedError, disk_access
+
+IndexT = TypeVar("IndexT", bound=AbstractIndex)
+
+
+class LazyIndex(Generic[IndexT]):
+    """The place of an index, and the index itself once it is needed.
+
+    A broker that starts has two indexes for each of maybe a hundred thousand segments, and is going to need those of
+    the active segments, and of a few more. Renaming, closing and deleting do not need the index either, just its path.
+
+    Once closed or deleted, it does not open again: a reader that comes too late must not bring the file back to life.
+    """
+
+    __slots__ = ("_closed", "_index", "_lock", "_open", "_path")
+
+    def __init__(self, path: Path, open_index: Callable[[Path], IndexT]) -> None:
+        self._path = path
+        self._open = open_index
+        self._lock = threading.Lock()
+        """Guards the fields; an index's own lock may be taken inside it."""
+        self._index: IndexT | None = None
+        self._closed = False
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def is_open(self) -> bool:
+        return self._index is not None
+
+    def get(self) -> IndexT:
+        index = self._index
+        return self._load() if index is None else index
+
+    def _load(self) -> IndexT:
+        with self._lock:
+            if self._index is None:
+                if self._closed:
+                    raise FileClosedError(f"{self._path} is closed")
+                self._index = self._open(self._path)
+            return self._index
+
+    def rename(self, path: Path) -> None:
+        """Renames the file; that of an index nobody has asked for yet need not exist."""
+        with self._lock:
+            if self._index is not None:
+                self._index.rename(path)
+            else:
+                with disk_access("rename", self._path):
+                    try:
+                        self._path.replace(path)
+                    except FileNotFoundError:
+                        if self._path.exists():  # then it is the target's directory that is not there
+                            raise
+            self._path = path
+
+    def update_parent_dir(self, directory: Path) -> None:
+        """Takes note that the directory was renamed."""
+        with self._lock:
+            self._path = directory / self._path.name
+            if self._index is not None:
+                self._index.update_parent_dir(directory)
+
+    def flush(self) -> None:
+        """What nobody has opened, nobody has changed."""
+        index = self._index
+        if index is not None:
+            index.flush()
+
+    def close(self) -> None:
+        """Closes the index. Leaves a file in any case: a segment without its index files counts as damaged."""
+        with self._lock:
+            if self._index is not None:
+                self._index.close()
+            elif not self._closed:
+                with disk_access("create", self._path):
+                    FileHandle.open(self._path, os.O_WRONLY | os.O_CREAT)
+            self._closed = True
+
+    def close_handler(self) -> None:
+        with self._lock:
+            if self._index is not None:
+                self._index.close_handler()
+            self._closed = True
+
+    def delete_if_exists(self) -> bool:
+        """Removes the file; returns whether it was there."""
+        with self._lock:
+            self._closed = True
+            if self._index is not None:
+                return self._index.delete_if_exists()
+            with disk_access("delete", self._path):
+                try:
+                    self._path.unlink()
+                except FileNotFoundError:
+                    return False
+            return True

@@ -1,0 +1,262 @@
+"""Which leader wrote what: the leader epochs of a partition and where each one starts.
+
+Each time a partition gets a new leader, the controller gives it the next epoch. The leader stamps its epoch on every
+batch, and each replica keeps a list of where in its log the epochs begin::
+
+    epoch   start offset
+      0          0           offsets    0 ..  99 were written by the leader of epoch 0
+      2        100           offsets  100 .. 119 by the leader of epoch 2 (the one of epoch 1 wrote nothing)
+      5        120           offsets  120 ..     by the present one
+
+That list is how two replicas find out where their logs part. A follower says "the last epoch that I have is 3, where
+does it end for you?", and the leader answers with the epoch below or equal that it has, here 2, and its end, 120. If
+the follower's own epoch 2 ends earlier, it is fine up to there; whatever it has beyond the smaller of both ends was
+never committed, and goes. Before there were epochs, followers cut their logs at the high watermark, which can be stale
+on either side, and so lost committed records or kept some that no other replica had.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeAlias
+
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
+
+logger = logging.getLogger(__name__)
+
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_EPOCH_OFFSET: Final = -1
+
+Schedule: TypeAlias = Callable[[str, Callable[[], None]], object]
+"""Has a task, with a name for logs, run once and soon on some other thread."""
+
+_epoch = attrgetter("epoch")
+_start_offset = attrgetter("start_offset")
+
+
+class EpochEndOffset(NamedTuple):
+    """An epoch and the offset after its last record; both -1 where nothing is known."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+UNDEFINED_EPOCH_END_OFFSET: Final = EpochEndOffset(UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
+
+
+class LeaderEpochFileCache:
+    """The leader epochs of one log, in memory and in its ``leader-epoch-checkpoint``.
+
+    Both columns of the list grow strictly from entry to entry. It is replaced as a whole at every change, which happens
+    once per leader; so the readers, which come with every fetch, take no lock and never see half a change.
+
+    A new entry is on disk before `assign` returns: with the file lost, no replica could tell what the log's records
+    are. A truncation is written down in the background, because it happens on threads that others wait for. A file that
+    still has entries too many after a crash is no harm: opening the log truncates them again.
+    """
+
+    def __init__(self, partition: TopicPartition, checkpoint: LeaderEpochCheckpointFile, schedule: Schedule) -> None:
+        self._partition = partition
+        self._checkpoint = checkpoint
+        self._schedule = schedule
+        self._lock = threading.Lock()
+        """Guards changes of `_entries`, and is held while they are written to the file, so that an older list cannot
+        overwrite a newer one. The lock of the checkpoint file is taken inside it."""
+        self._entries: tuple[EpochEntry, ...] = ()
+        for entry in checkpoint.read():
+            self._insert(entry)
+
+    # Changes
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Notes that an epoch starts at an offset, unless that is known.
+
+        Entries that contradict the new one go: what is not older than it in both respects cannot be right.
+        """
+        self.assign_all((EpochEntry(epoch, start_offset),))
+
+    def assign_all(self, entries: Iterable[EpochEntry]) -> None:
+        """The same for several epochs, with one write at the end."""
+        new = list(entries)
+        needed = False
+        for entry in new:
+            needed |= self._is_update_needed(entry)
+        if not needed:
+            return  # the usual case: a batch of the epoch that is there already
+        with self._lock:
+            changed = False
+            for entry in new:
+                changed |= self._insert(entry)
+            if changed:
+                self._checkpoint.write(self._entries)
+
+    def _is_update_needed(self, entry: EpochEntry) -> bool:
+        if entry.epoch < 0 or entry.start_offset < 0:
+            raise ValueError(f"{self._partition}: a leader epoch and its start offset cannot be negative: {entry}")
+        entries = self._entries
+        if not entries:
+            return True
+        latest = entries[-1]
+        return entry.epoch != latest.epoch or entry.start_offset < latest.start_offset
+
+    def _insert(self, entry: EpochEntry) -> bool:
+        if not self._is_update_needed(entry):
+            return False
+        entries = self._entries
+        keep = len(entries)
+        while keep and (entries[keep - 1].epoch >= entry.epoch or entries[keep - 1].start_offset >= entry.start_offset):
+            keep -= 1
+        removed = entries[keep:]
+        # That a new leader starts where the last one did is normal: the last one wrote nothing.
+        if len(removed) > 1 or (removed and removed[0].start_offset != entry.start_offset):
+            logger.warning("%s: epochs %s contradict the new one %s and are dropped", self._partition, removed, entry)
+        self._entries = (*entries[:keep], entry)
+        return True
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forgets the epochs that start at `end_offset` or later: the log was cut there. Nothing if it is negative."""
+        with self._lock:
+            entries = self._entries
+            kept = _before(entries, end_offset)
+            if len(kept) == len(entries):
+                return
+            self._entries = kept
+            logger.debug("%s: dropped epochs %s from offset %d", self._partition, entries[len(kept) :], end_offset)
+        self._flush_later()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forgets the epochs that end at `start_offset` or before; the one it lies in now starts there."""
+        with self._lock:
+            entries = self._entries
+            kept = _from(entries, start_offset)
+            if kept is entries:
+                return
+            self._entries = kept
+            logger.debug("%s: %d epochs are left from offset %d", self._partition, len(kept), start_offset)
+        self._flush_later()
+
+    def clear(self) -> None:
+        """Forgets everything, in memory only: for a log that is being deleted."""
+        with self._lock:
+            self._entries = ()
+
+    def clear_and_flush(self) -> None:
+        with self._lock:
+            self._entries = ()
+            self._checkpoint.write(())
+
+    def _flush_later(self) -> None:
+        self._schedule(f"leader-epoch-cache-flush-{self._partition}", self._flush_if_dir_exists)
+
+    def _flush_if_dir_exists(self) -> None:
+        with self._lock:
+            self._checkpoint.write_if_dir_exists(self._entries)
+
+    def with_checkpoint(self, checkpoint: LeaderEpochCheckpointFile) -> LeaderEpochFileCache:
+        """A cache with the same epochs and another file: the log's directory was renamed."""
+        other = LeaderEpochFileCache.__new__(LeaderEpochFileCache)
+        other._partition = self._partition
+        other._checkpoint = checkpoint
+        other._schedule = self._schedule
+        other._lock = threading.Lock()
+        other._entries = self._entries
+        return other
+
+    # Questions: no lock, see the class
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        return self._entries
+
+    @property
+    def latest_entry(self) -> EpochEntry | None:
+        entries = self._entries
+        return entries[-1] if entries else None
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The last epoch that has records, or is about to."""
+        entries = self._entries
+        return entries[-1].epoch if entries else None
+
+    @property
+    def earliest_entry(self) -> EpochEntry | None:
+        entries = self._entries
+        return entries[0] if entries else None
+
+    def entry_for(self, epoch: int) -> EpochEntry | None:
+        entries = self._entries
+        index = bisect_left(entries, epoch, key=_epoch)
+        return entries[index] if index < len(entries) and entries[index].epoch == epoch else None
+
+    def previous_entry(self, epoch: int) -> EpochEntry | None:
+        """The last epoch before `epoch`."""
+        entries = self._entries
+        index = bisect_left(entries, epoch, key=_epoch)
+        return entries[index - 1] if index else None
+
+    def previous_epoch(self, epoch: int | None = None) -> int | None:
+        """The last epoch before `epoch`, or before the latest one."""
+        entries = self._entries
+        if epoch is None:
+            return entries[-2].epoch if len(entries) > 1 else None
+        entry = self.previous_entry(epoch)
+        return None if entry is None else entry.epoch
+
+    def next_epoch(self, epoch: int) -> int | None:
+        """The first epoch after `epoch`."""
+        entries = self._entries
+        index = bisect_right(entries, epoch, key=_epoch)
+        return entries[index].epoch if index < len(entries) else None
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch that an offset was, or would be, written in; None for one before the first entry."""
+        entries = self._entries
+        index = bisect_right(entries, offset, key=_start_offset)
+        return entries[index - 1].epoch if index else None
+
+    def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> EpochEndOffset:
+        """The last epoch up to the requested one that the log has, and the offset after its last record.
+
+        * The latest epoch ends where the log ends.
+        * An epoch above all is unknown: this replica is behind whoever asks.
+        * An epoch below all has been deleted with its records. It ends where the first epoch left starts: that may be
+          too late, but there is nothing earlier to be had from this log anyway.
+        """
+        entries = self._entries
+        if requested_epoch == UNDEFINED_EPOCH:
+            return UNDEFINED_EPOCH_END_OFFSET
+        if entries and entries[-1].epoch == requested_epoch:
+            return EpochEndOffset(requested_epoch, log_end_offset)
+        index = bisect_right(entries, requested_epoch, key=_epoch)
+        if index == len(entries):
+            return UNDEFINED_EPOCH_END_OFFSET
+        epoch = entries[index - 1].epoch if index else requested_epoch
+        return EpochEndOffset(epoch, entries[index].start_offset)
+
+    def entries_in_range(self, start_offset: int, end_offset: int) -> tuple[EpochEntry, ...]:
+        """The epochs of a part of the log, as if that were all there is of it."""
+        entries = self._entries
+        if start_offset >= 0:
+            entries = _from(entries, start_offset)
+        return _before(entries, end_offset)
+
+    def __repr__(self) -> str:
+        epochs = ", ".join(f"{entry.epoch}@{entry.start_offset}" for entry in self._entries)
+        return f"LeaderEpochFileCache({self._partition}: {epochs or 'empty'})"
+
+
+def _before(entries: tuple[EpochEntry, ...], end_offset: int) -> tuple[EpochEntry, ...]:
+    return entries if end_offset < 0 else entries[: bisect_left(entries, end_offset, key=_start_offset)]
+
+
+def _from(entries: tuple[EpochEntry, ...], start_offset: int) -> tuple[EpochEntry, ...]:
+    index = bisect_right(entries, start_offset, key=_start_offset)
+    if index == 0 or (index == 1 and entries[0].start_offset == start_offset):
+        return entries
+    return (EpochEntry(entries[index - 1].epoch, start_offset), *entries[index:])

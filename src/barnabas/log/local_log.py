@@ -1,0 +1,360 @@
+"""The part of a log that is files: segments one behind the other, and where the last one ends.
+
+`LocalLog` knows nothing of high watermarks, producers or leader epochs; `barnabas.log.unified_log` does, and has the
+lock under which everything here that changes something is called. `read` may be called by anybody at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from barnabas.common.errors import BarnabasError, KafkaStorageError, OffsetOutOfRangeError
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.durable_file import sync_directory
+from barnabas.log.fetch_data_info import FetchDataInfo
+from barnabas.log.file_handle import Buffer
+from barnabas.log.log_config import LogConfig
+from barnabas.log.log_context import LogContext
+from barnabas.log.log_dir_failure import LogDirGuard
+from barnabas.log.log_file_names import (
+    DELETED_FILE_SUFFIX,
+    log_file,
+    offset_index_file,
+    time_index_file,
+    transaction_index_file,
+)
+from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.log_segment import LogSegment
+from barnabas.log.log_segments import LogSegments
+from barnabas.log.offset_index import OffsetPosition
+from barnabas.log.segment_files import SegmentFiles
+from barnabas.log.storage_errors import FileClosedError, disk_access
+from barnabas.protocol.internal.storage import AbortedTxn
+
+logger = logging.getLogger(__name__)
+
+
+class LocalLog:
+    """Segments in a directory.
+
+    The **log end offset** is the one that the next record gets; it is kept with its place, the active segment and the
+    position in it, as one value that readers take in one piece.
+
+    The **recovery point** is the first offset that may not be on the disk. After a crash, all before it is taken to be
+    intact; what is behind it is read and checked. It grows with a flush and with nothing else.
+
+    **Deleting a segment** is renaming its files, and taking it out of the table; the files go `file.delete.delay.ms`
+    later. So a reader that has found the segment before that finishes in peace.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        partition: TopicPartition,
+        config: LogConfig,
+        context: LogContext,
+        segments: LogSegments,
+        recovery_point: int,
+        next_offset_metadata: LogOffsetMetadata,
+    ) -> None:
+        self.directory = directory
+        self.partition = partition
+        self.config = config
+        self.segments = segments
+        self.recovery_point = recovery_point
+        self.log_end_offset_metadata = next_offset_metadata
+        self.guard = LogDirGuard(context.failure_channel, directory.parent)
+        self.last_flush_time = context.clock.milliseconds()
+        self.is_closed = False
+        self._clock = context.clock
+        self._files = SegmentFiles(partition, context, self.guard)
+        self._active_is_ready = False
+        """Whether the indexes of the active segment have room. At the start they are as small as can be, and most
+        of the logs that a broker opens will not be written to soon."""
+
+    @property
+    def parent_dir(self) -> Path:
+        """The log directory that this log is in, one of the broker's."""
+        return self.guard.log_dir
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log_end_offset_metadata.message_offset
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise FileClosedError(f"the log of {self.partition} in {self.directory} is closed")
+
+    # Writing
+
+    def active_segment_for_append(self) -> LogSegment:
+        """The active segment, ready to be written to."""
+        segment = self.segments.active
+        if not self._active_is_ready:
+            segment.resize_indexes(self.config.segment_index_bytes)
+            self._active_is_ready = True
+        return segment
+
+    def append(
+        self,
+        last_offset: int,
+        max_timestamp: int,
+        offset_of_max_timestamp: int,
+        buffers: Buffer | Sequence[Buffer],
+    ) -> LogSegment:
+        """Writes batches at the end; returns the segment that has them now."""
+        segment = self.active_segment_for_append()
+        try:
+            segment.append(last_offset, max_timestamp, offset_of_max_timestamp, buffers)
+        except KafkaStorageError:
+            raise  # the directory goes offline, and a restart looks what there is
+        except BaseException:
+            # Half an append, perhaps: the bytes are there, and an interrupt came before they were counted. The next
+            # append must not come behind them with the same offsets.
+            segment.truncate_to(self.log_end_offset)
+            raise
+        self.log_end_offset_metadata = LogOffsetMetadata(last_offset + 1, segment.base_offset, segment.size)
+        return segment
+
+    def update_log_end_offset(self, offset: int) -> None:
+        segment = self.segments.active
+        self.log_end_offset_metadata = LogOffsetMetadata(offset, segment.base_offset, segment.size)
+        self.recovery_point = min(self.recovery_point, offset)
+
+    def roll(self, expected_next_offset: int = 0) -> LogSegment:
+        """Closes the active segment and begins a new one, at the log end offset or at a later expected offset."""
+        self.check_open()
+        base_offset = max(expected_next_offset, self.log_end_offset)
+        active = self.segments.active
+        if base_offset < active.base_offset:
+            raise BarnabasError(
+                f"{self.partition}: a segment at offset {base_offset} cannot come after the active one, {active!r}"
+            )
+        if base_offset == active.base_offset:
+            if active.size:
+                raise BarnabasError(
+                    f"{self.partition}: there is a segment at offset {base_offset} already, with records in it"
+                )
+            # An empty segment can ask to be rolled if its indexes have no room for a single entry.
+            logger.warning("%s: the empty segment at offset %d is made anew", self.partition, base_offset)
+            segment = self._replace_segment(active, base_offset)
+        else:
+            self._remove_leftovers(base_offset)
+            active.on_become_inactive_segment()
+            segment = self._new_segment(base_offset)
+            self.segments.add(segment)
+        self.update_log_end_offset(self.log_end_offset)
+        logger.info("%s: rolled a new segment at offset %d", self.partition, base_offset)
+        return segment
+
+    def _new_segment(self, base_offset: int) -> LogSegment:
+        self._active_is_ready = True
+        return self._files.new_segment(self.directory, base_offset, self.config)
+
+    def _remove_leftovers(self, base_offset: int) -> None:
+        for name in (log_file, offset_index_file, time_index_file, transaction_index_file):
+            path = name(self.directory, base_offset)
+            if path.exists():
+                logger.warning("%s: %s is in the way of a new segment and is removed", self.partition, path)
+                with disk_access("delete", path):
+                    path.unlink()
+
+    # Reading
+
+    def read(
+        self,
+        start_offset: int,
+        max_length: int,
+        min_one_message: bool,
+        max_offset_metadata: LogOffsetMetadata,
+        include_aborted_txns: bool,
+    ) -> FetchDataInfo:
+        """What there is from an offset on, up to `max_offset_metadata` and without it.
+
+        `OffsetOutOfRangeError` if that is beyond the end, or in front of the first segment.
+        """
+        end = self.log_end_offset_metadata
+        segment = self.segments.floor(start_offset)
+        if segment is None or start_offset > end.message_offset:
+            raise OffsetOutOfRangeError(
+                f"Offset {start_offset} of {self.partition} is not in the log, which ends at {end.message_offset}"
+            )
+        if start_offset == max_offset_metadata.message_offset:
+            return _empty(max_offset_metadata, include_aborted_txns)
+        if start_offset > max_offset_metadata.message_offset:
+            return _empty(self.convert_to_offset_metadata(start_offset), include_aborted_txns)
+        while segment is not None:
+            if segment.base_offset < max_offset_metadata.segment_base_offset:
+                max_position = None  # all of it
+            elif segment.base_offset == max_offset_metadata.segment_base_offset:
+                max_position = max_offset_metadata.relative_position_in_segment
+            else:
+                max_position = 0  # the limit is in front of this segment, or nobody knows where
+            info = segment.read(start_offset, max_length, max_position, min_one_message)
+            if info is not None:
+                # A watermark can be inside a batch, and has to stay the offset that it is.
+                metadata = info.fetch_offset_metadata
+                if metadata.message_offset != start_offset:
+                    info = info._replace(fetch_offset_metadata=metadata._replace(message_offset=start_offset))
+                return self._with_aborted_txns(start_offset, segment, info) if include_aborted_txns else info
+            # All that was behind the offset in this segment has been compacted away.
+            segment = self.segments.higher(segment.base_offset)
+        return _empty(end, include_aborted_txns)
+
+    def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
+        """An offset with its place; `OffsetOutOfRangeError` if it is not in the log."""
+        return self.read(offset, 1, False, self.log_end_offset_metadata, False).fetch_offset_metadata
+
+    def _with_aborted_txns(self, start_offset: int, segment: LogSegment, info: FetchDataInfo) -> FetchDataInfo:
+        metadata = info.fetch_offset_metadata
+        start = OffsetPosition(metadata.message_offset, metadata.relative_position_in_segment)
+        upper_bound = segment.fetch_upper_bound_offset(start, len(info.records))
+        if upper_bound is None:
+            higher = self.segments.higher(segment.base_offset)
+            upper_bound = self.log_end_offset if higher is None else higher.base_offset
+        return info._replace(aborted_transactions=self._aborted_txns(start_offset, upper_bound, segment))
+
+    def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that overlap a range of offsets."""
+        segment = self.segments.floor(start_offset)
+        return [] if segment is None else self._aborted_txns(start_offset, upper_bound_offset, segment)
+
+    def _aborted_txns(self, start_offset: int, upper_bound_offset: int, first: LogSegment) -> list[AbortedTxn]:
+        found: list[AbortedTxn] = []
+        for segment in (first, *self.segments.higher_segments(first.base_offset)):
+            aborted, is_complete = segment.collect_aborted_txns(start_offset, upper_bound_offset)
+            found += aborted
+            if is_complete:
+                break
+        return found
+
+    # Flushing
+
+    def flush(self, offset: int) -> None:
+        """Returns when all before `offset` is on the disk. The recovery point is left for `mark_flushed`."""
+        recovery_point = self.recovery_point
+        if recovery_point > offset:
+            return
+        segments = self.segments.between(recovery_point, offset)
+        for segment in segments:
+            segment.flush()
+        if any(segment.base_offset >= recovery_point for segment in segments):
+            # Files that nobody can find after a power cut are not worth their fsync.
+            directory = self.directory
+            with disk_access("flush", directory):
+                try:
+                    sync_directory(directory)
+                except FileNotFoundError:
+                    logger.debug("%s was renamed while it was being flushed", directory)
+
+    def mark_flushed(self, offset: int) -> None:
+        self.check_open()
+        if offset > self.recovery_point:
+            self.recovery_point = offset
+            self.last_flush_time = self._clock.milliseconds()
+
+    # Taking away
+
+    def remove_and_delete_segments(
+        self, segments: Iterable[LogSegment], *, reason: str, newest_first: bool = False, asynchronous: bool = True
+    ) -> None:
+        """Takes segments out of the log, and deletes their files, after a while if `asynchronous`.
+
+        The files are renamed one after the other, and a crash may come in between. So that it leaves no hole, segments
+        at the beginning of the log go from the oldest to the newest, and those at its end the other way round.
+        """
+        doomed = list(segments)
+        if not doomed:
+            return
+        logger.info("%s: deleting segments %s: %s", self.partition, [one.base_offset for one in doomed], reason)
+        self.segments.replace([segment.base_offset for segment in doomed], ())
+        self._files.delete(reversed(doomed) if newest_first else doomed, self.config, asynchronous=asynchronous)
+
+    def _replace_segment(self, old: LogSegment, base_offset: int) -> LogSegment:
+        """A new, empty segment in the place of one, without a moment in which there is none."""
+        if old.base_offset == base_offset:
+            old.change_file_suffixes("", DELETED_FILE_SUFFIX)
+        segment = self._new_segment(base_offset)
+        self.segments.replace((old.base_offset,), (segment,))
+        self._files.delete((old,), self.config)
+        return segment
+
+    def truncate_to(self, offset: int) -> list[LogSegment]:
+        """Removes this offset and all behind it, in whole batches; returns the segments that went as a whole."""
+        doomed = [segment for segment in self.segments if segment.base_offset > offset]
+        self.remove_and_delete_segments(doomed, reason=f"the log is truncated to {offset}", newest_first=True)
+        active = self.segments.active
+        active.truncate_to(offset)
+        self._active_is_ready = True
+        self.update_log_end_offset(offset)
+        return doomed
+
+    def truncate_fully_and_start_at(self, offset: int) -> list[LogSegment]:
+        """Removes everything and goes on at an offset; returns the segments that went."""
+        self.check_open()
+        doomed = list(self.segments)
+        *others, last = doomed
+        self.remove_and_delete_segments(others, reason=f"the log starts anew at {offset}", newest_first=True)
+        self._replace_segment(last, offset)
+        self.update_log_end_offset(offset)
+        return doomed
+
+    def replace_segments(
+        self, new_segments: Iterable[LogSegment], old_segments: Iterable[LogSegment]
+    ) -> list[LogSegment]:
+        """Puts segments with the suffix ``.cleaned`` in the place of others; see `SegmentFiles.replace`."""
+        return self._files.replace(self.segments, new_segments, old_segments, self.directory, self.config)
+
+    def new_cleaned_segment(self, base_offset: int) -> LogSegment:
+        return self._files.new_cleaned_segment(self.directory, base_offset, self.config)
+
+    # The directory
+
+    def rename_dir(self, name: str) -> bool:
+        """Renames the directory; returns whether that is another name. Readers do not notice."""
+        renamed = self.directory.with_name(name)
+        with disk_access("rename", self.directory):
+            self.directory.rename(renamed)
+            sync_directory(renamed.parent)
+        if renamed == self.directory:
+            return False
+        self.directory = renamed
+        self.segments.update_parent_dir(renamed)
+        self._files.update_parent_dir(renamed)
+        return True
+
+    def close(self) -> None:
+        """Writes what is not written, and closes all files."""
+        self.check_open()
+        self.is_closed = True
+        self.segments.close()
+
+    def close_handlers(self) -> None:
+        """Lets go of all files without writing anything, as when their disk has failed."""
+        self.is_closed = True
+        self.segments.close_handlers()
+
+    def delete_all_segments(self) -> list[LogSegment]:
+        """Deletes all segments at once, and closes the log; returns them."""
+        doomed = list(self.segments)
+        self.remove_and_delete_segments(doomed, reason="the log is deleted", asynchronous=False)
+        self.is_closed = True
+        return doomed
+
+    def delete_dir(self) -> None:
+        """Deletes the directory with what is left in it, once the segments are gone."""
+        if len(self.segments):
+            raise BarnabasError(f"{self.directory} cannot be deleted: it has {len(self.segments)} segments")
+        with disk_access("delete", self.directory):
+            shutil.rmtree(self.directory)
+
+
+def _empty(metadata: LogOffsetMetadata, include_aborted_txns: bool) -> FetchDataInfo:
+    return FetchDataInfo(metadata, b"", False, [] if include_aborted_txns else None)

@@ -1,0 +1,28 @@
+"""What all logs of a broker share."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+from barnabas.common.clock import Clock
+from barnabas.common.scheduler import Scheduler
+from barnabas.log.log_dir_failure import LogDirFailureChannel
+from barnabas.log.producer_states import ProducerStateManagerConfig
+
+DEFAULT_MAX_TRANSACTION_TIMEOUT_MS: Final = 15 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """Time, background work, and where to report a failed disk; and the settings that are not a topic's."""
+
+    clock: Clock
+    scheduler: Scheduler
+    failure_channel: LogDirFailureChannel
+    producer_state_config: ProducerStateManagerConfig = field(default_factory=ProducerStateManagerConfig)
+    max_transaction_timeout_ms: int = DEFAULT_MAX_TRANSACTION_TIMEOUT_MS
+    """``transaction.max.timeout.ms``"""
+    randomness: random.Random = field(default_factory=random.Random)
+    """For the jitter of rolls."""

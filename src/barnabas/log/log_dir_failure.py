@@ -1,0 +1,150 @@
+"""What happens when a disk fails: its log directory goes offline, and the rest of the broker lives on.
+
+Whoever gets an error from the operating system does not know what else is in the same directory, and holds locks that
+forbid to find out. So it says which directory it was, and leaves; somebody else, on a thread of their own, takes the
+directory out of service with all that is in it::
+
+    any thread        LogDirGuard        LogDirFailureChannel          a thread of the broker
+    append fails  ->  "/disk2 failed" -> once for each directory  ->   LogManager.handle_log_dir_failure("/disk2")
+    KafkaStorageError to the client
+
+Between the two, everything else that touches the directory is refused at once: after one failed write nobody can say
+what is in the files. A directory stays offline until the broker starts again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.errors import KafkaStorageError
+from barnabas.log.storage_errors import is_disk_failure
+
+logger = logging.getLogger(__name__)
+
+
+class LogDirFailureChannel:
+    """From those who find out that a log directory has failed, to the one who does something about it."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        """Guards changes of all fields below; only the clock is called while it is held. `_offline` is read without
+        it, as it comes with every append and read."""
+        self._offline: dict[Path, str] = {}
+        self._queue: deque[Path] = deque()
+        self._closed = False
+
+    def has_offline_log_dir(self, log_dir: Path) -> bool:
+        return log_dir in self._offline
+
+    @property
+    def offline_log_dirs(self) -> dict[Path, str]:
+        """The directories that have failed, and how."""
+        with self._changed:
+            return dict(self._offline)
+
+    def maybe_add_offline_log_dir(self, log_dir: Path, message: str, error: BaseException | None = None) -> bool:
+        """Reports a failed directory; returns whether this is news."""
+        with self._changed:
+            if log_dir in self._offline:
+                logger.debug("%s, which is offline already: %s", log_dir, message)
+                return False
+            self._offline[log_dir] = message
+            self._queue.append(log_dir)
+            self._changed.notify()
+        logger.error("Log directory %s has failed and goes offline: %s", log_dir, message, exc_info=error)
+        return True
+
+    def take_next_offline_log_dir(self, timeout_ms: float | None = None) -> Path | None:
+        """Waits for a directory to fail; None after `timeout_ms` or when the channel is closed. Each comes once."""
+        deadline = None if timeout_ms is None else self._clock.nanoseconds() + int(timeout_ms * 1_000_000)
+        with self._changed:
+            while not self._queue and not self._closed:
+                remaining = None if deadline is None else (deadline - self._clock.nanoseconds()) / 1_000_000
+                if remaining is not None and remaining <= 0:
+                    break
+                self._clock.wait(self._changed, remaining)
+            return self._queue.popleft() if self._queue else None
+
+    def close(self) -> None:
+        """Lets whoever waits go home."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+class LogDirGuard:
+    """Stands before everything that a log does with its directory.
+
+    >>> guard = LogDirGuard(LogDirFailureChannel(), Path("/disk2"))
+    >>> with guard.watch("appending records"):
+    ...     pass
+
+    It refuses what is to be done to a directory that is offline, and has the directory go offline when the disk fails
+    meanwhile. What is no failure of the disk (a batch that is out of order, a file that was closed) passes through.
+    """
+
+    __slots__ = ("channel", "log_dir")
+
+    def __init__(self, channel: LogDirFailureChannel, log_dir: Path) -> None:
+        self.channel = channel
+        self.log_dir = log_dir
+
+    def check(self) -> None:
+        """Raises `KafkaStorageError` if the directory is offline."""
+        if self.channel.has_offline_log_dir(self.log_dir):
+            raise KafkaStorageError(f"log directory {self.log_dir} is offline: its disk has failed before")
+
+    def watch(self, action: str) -> _Watch:
+        """For a ``with`` block that does `action`."""
+        return _Watch(self, action)
+
+    def guarded(self, action: str, task: Callable[[], object]) -> Callable[[], None]:
+        """A task that is watched when it runs."""
+
+        def run() -> None:
+            with self.watch(action):
+                task()
+
+        return run
+
+    def failed(self, action: str, error: KafkaStorageError | OSError) -> KafkaStorageError:
+        """Reports an error if it is one of the disk, and returns the one to raise."""
+        if isinstance(error, KafkaStorageError):
+            failure = error
+        else:
+            failure = KafkaStorageError(f"{action} in {self.log_dir}: {error.strerror or error}")
+        if is_disk_failure(failure):
+            self.channel.maybe_add_offline_log_dir(self.log_dir, f"{action}: {error}", error)
+        return failure
+
+    def reraise(self, action: str, error: KafkaStorageError | OSError) -> NoReturn:
+        """What a handler of these errors does, where a ``with`` block would cost too much."""
+        failure = self.failed(action, error)
+        if failure is error:
+            raise error
+        raise failure from error
+
+
+class _Watch:
+    __slots__ = ("_action", "_guard")
+
+    def __init__(self, guard: LogDirGuard, action: str) -> None:
+        self._guard = guard
+        self._action = action
+
+    def __enter__(self) -> None:
+        self._guard.check()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, (KafkaStorageError, OSError)):
+            self._guard.reraise(self._action, error)

@@ -1,0 +1,336 @@
+"""Opening a log: from the files in a directory to segments, offsets and producers."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from barnabas.common.errors import UnsupportedForMessageFormatError
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.file_records import FileRecords
+from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
+from barnabas.log.log_config import LogConfig
+from barnabas.log.log_context import LogContext
+from barnabas.log.log_dir_failure import LogDirGuard
+from barnabas.log.log_file_names import (
+    CLEANED_FILE_SUFFIX,
+    DELETED_FILE_SUFFIX,
+    INDEX_FILE_SUFFIX,
+    LOG_FILE_SUFFIX,
+    SWAP_FILE_SUFFIX,
+    TIME_INDEX_FILE_SUFFIX,
+    TXN_INDEX_FILE_SUFFIX,
+    offset_from_file_name,
+)
+from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.log_segment import LogSegment
+from barnabas.log.log_segments import LogSegments
+from barnabas.log.producer_state_manager import ProducerStateManager
+from barnabas.log.producer_state_rebuild import rebuild_producer_state, take_in_recovered_batch
+from barnabas.log.segment_damage import CorruptLogError, Damage, DamagePolicy, find_damage
+from barnabas.log.segment_files import SegmentFiles
+from barnabas.log.storage_errors import CorruptIndexError, LogSegmentOffsetOverflowError, disk_access
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_INDEX_SUFFIXES: Final = (INDEX_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX)
+_SEGMENT_SUFFIXES: Final = (LOG_FILE_SUFFIX, *_INDEX_SUFFIXES)
+_DELETED_METADATA_SNAPSHOT: Final = ".checkpoint.deleted"
+"""Snapshots of the metadata log look after themselves."""
+_END_OF_OFFSETS: Final = 2**63 - 1
+
+
+class LoadedLogOffsets(NamedTuple):
+    log_start_offset: int
+    recovery_point: int
+    next_offset_metadata: LogOffsetMetadata
+
+
+class LogLoader:
+    """Loads one log, once.
+
+    1. **Leftovers.** What was being deleted, or written by compaction, when the process ended, is removed; what
+       compaction had finished takes the place of what it was made from. See `SegmentFiles`.
+    2. **Segments** are opened. An index without a log is removed; a log without an index, or with a broken one, is gone
+       through to rebuild it.
+    3. **Recovery**, unless the broker was shut down in good order: the segments from the recovery point on are read,
+       every batch is checked, and indexes are rebuilt, as they may lack what had not been written to them. A torn end
+       is cut off. Damage of any other kind is for a person to look at; see `barnabas.log.segment_damage`.
+    4. **Leader epochs** that point beyond either end of the log are dropped, and
+    5. **producers** are found out from the last snapshot and the batches behind it.
+
+    Everything needed for a clean start is what a directory listing, one stat for each file, and the end of the last
+    segment can tell: a broker with ten thousand logs opens them all before it serves anybody.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        partition: TopicPartition,
+        config: LogConfig,
+        context: LogContext,
+        segments: LogSegments,
+        leader_epochs: LeaderEpochFileCache,
+        producer_state: ProducerStateManager,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        had_clean_shutdown: bool = True,
+        damage_policy: DamagePolicy = DamagePolicy.OFFLINE,
+    ) -> None:
+        """Fills `segments`, `leader_epochs` and `producer_state`. The two offsets come from the checkpoints."""
+        self._directory = directory
+        self._partition = partition
+        self._config = config
+        self._context = context
+        self._segments = segments
+        self._leader_epochs = leader_epochs
+        self._producer_state = producer_state
+        self._log_start_offset = log_start_offset
+        self._recovery_point = recovery_point
+        self._had_clean_shutdown = had_clean_shutdown
+        self._damage_policy = damage_policy
+        self._files = SegmentFiles(partition, context, LogDirGuard(context.failure_channel, directory.parent))
+
+    def load(self) -> LoadedLogOffsets:
+        """Does all of it. If it raises, the files of the segments are closed again."""
+        try:
+            return self._load()
+        except BaseException:
+            self._segments.close_handlers()
+            raise
+
+    def _load(self) -> LoadedLogOffsets:
+        self._remove_leftovers()
+        self._retry_on_overflow(self._load_segments)
+        recovery_point, next_offset = self._retry_on_overflow(self._recover_log)
+        first = self._segments.first
+        assert first is not None
+        log_start_offset = max(self._log_start_offset, first.base_offset)
+        self._leader_epochs.truncate_from_end(next_offset)
+        self._leader_epochs.truncate_from_start(log_start_offset)
+        state = self._producer_state
+        if not state.is_empty:
+            raise ValueError(f"{self._partition}: producers are known before the log is")
+        # Recovery worked with states of its own, which have made and removed snapshots.
+        state.remove_stray_snapshots(self._segments.base_offsets)
+        rebuild_producer_state(
+            state,
+            self._segments,
+            log_start_offset,
+            next_offset,
+            self._context.clock,
+            from_clean_shutdown=self._had_clean_shutdown,
+        )
+        active = self._segments.active
+        return LoadedLogOffsets(
+            log_start_offset, recovery_point, LogOffsetMetadata(next_offset, active.base_offset, active.size)
+        )
+
+    def _list_files(self) -> list[str]:
+        with disk_access("list", self._directory), os.scandir(self._directory) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file())
+
+    # 1. Leftovers
+
+    def _remove_leftovers(self) -> None:
+        """Ends what was going on when the process did."""
+        names = self._list_files()
+        cleaned = [name for name in names if name.endswith(CLEANED_FILE_SUFFIX)]
+        swap = [name for name in names if name.endswith(SWAP_FILE_SUFFIX)]
+        for name in names:
+            if name.endswith(DELETED_FILE_SUFFIX) and not name.endswith(_DELETED_METADATA_SNAPSHOT):
+                self._delete(name, "it was going to be deleted before the start")
+        # Files get the suffix .swap from the highest offset down. So while there is a .cleaned one left, those with
+        # higher offsets are part of an exchange that was not decided.
+        undecided_from = min(map(offset_from_file_name, cleaned), default=_END_OF_OFFSETS)
+        decided = []
+        for name in swap:
+            if offset_from_file_name(name) < undecided_from:
+                decided.append(name)
+            else:
+                self._delete(name, "it is half of an exchange")
+        for name in cleaned:
+            self._delete(name, "nobody finished it")
+        if decided:
+            self._complete_exchange(decided)
+
+    def _complete_exchange(self, swap_names: list[str]) -> None:
+        """Has finished segments replace what they were made from."""
+        first, end = _END_OF_OFFSETS, -1
+        for name in swap_names:
+            if name.endswith(LOG_FILE_SUFFIX + SWAP_FILE_SUFFIX):
+                first = min(first, offset_from_file_name(name))
+                for batch in FileRecords(self._directory / name, mutable=False).batches():
+                    end = max(end, batch.next_offset)
+                logger.info("%s: %s replaces what it was made from", self._partition, name)
+        for name in self._list_files():
+            if name.endswith(_SEGMENT_SUFFIXES) and first <= offset_from_file_name(name) < end:
+                self._delete(name, "it has been replaced")
+        for name in swap_names:
+            path = self._directory / name
+            with disk_access("rename", path):
+                path.replace(path.with_name(name.removesuffix(SWAP_FILE_SUFFIX)))
+
+    def _delete(self, name: str, reason: str) -> None:
+        path = self._directory / name
+        logger.info("%s: deleting %s: %s", self._partition, name, reason)
+        with disk_access("delete", path):
+            path.unlink(missing_ok=True)
+
+    # 2. Segments
+
+    def _load_segments(self) -> None:
+        """Opens the segments in ascending order: what is in one may depend on those before it."""
+        self._segments.close_handlers()
+        self._segments.clear()
+        names = self._list_files()
+        logs = {name for name in names if name.endswith(LOG_FILE_SUFFIX)}
+        for name in names:
+            if name.endswith(_INDEX_SUFFIXES):
+                if f"{name.partition('.')[0]}{LOG_FILE_SUFFIX}" not in logs:
+                    self._delete(name, "it is the index of a segment that is not there")
+            elif name in logs:
+                self._load_segment(offset_from_file_name(name))
+
+    def _load_segment(self, base_offset: int) -> None:
+        segment = LogSegment(
+            base_offset,
+            self._directory,
+            self._config,
+            self._context.clock,
+            roll_jitter_ms=self._config.random_segment_jitter(self._context.randomness),
+        )
+        self._segments.add(segment)
+        try:
+            segment.sanity_check()
+        except CorruptIndexError as error:
+            # What was written to after the recovery point is going to be recovered anyway.
+            if self._had_clean_shutdown or base_offset < self._recovery_point:
+                logger.warning("%s: the indexes of segment %d are rebuilt: %s", self._partition, base_offset, error)
+                self._recover_segment(segment)
+
+    def _retry_on_overflow(self, step: Callable[[], T]) -> T:
+        while True:
+            try:
+                return step()
+            except LogSegmentOffsetOverflowError as error:
+                segment = self._segments.get(error.base_offset)
+                if segment is None:
+                    raise
+                self._files.split_overflowed(segment, self._segments, self._directory, self._config)
+
+    # 3. Recovery
+
+    def _recover_log(self) -> tuple[int, int]:
+        """The recovery point, and the offset that the log ends at. There is at least one segment afterwards."""
+        if not self._had_clean_shutdown:
+            self._recover_unflushed_segments()
+        end_offset = self._end_offset()
+        if end_offset is None:
+            self._segments.add(self._files.new_segment(self._directory, self._log_start_offset, self._config))
+            end_offset = self._log_start_offset
+        elif self._had_clean_shutdown:
+            return end_offset, end_offset
+        # It does not move on here: what has been read and found intact may still not be on the disk.
+        return min(self._recovery_point, end_offset), end_offset
+
+    def _recover_unflushed_segments(self) -> None:
+        for segment in self._segments.between(self._recovery_point, _END_OF_OFFSETS):
+            logger.info("%s: recovering segment %d", self._partition, segment.base_offset)
+            if self._recover_segment(segment):
+                # Behind a cut, nothing counts. (From the end, so that a crash leaves no hole.)
+                doomed = self._segments.higher_segments(segment.base_offset)
+                self._segments.replace([one.base_offset for one in doomed], ())
+                self._files.delete(reversed(doomed), self._config)
+                return
+
+    def _recover_segment(self, segment: LogSegment) -> int:
+        """Checks a segment and rebuilds its indexes; returns how many bytes had to be cut off."""
+        damage = find_damage(segment.records, segment.base_offset)
+        if damage is not None:
+            self._judge(segment, damage)
+        producer_state = self._producer_state
+        state = ProducerStateManager(
+            self._partition,
+            self._directory,
+            producer_state.max_transaction_timeout_ms,
+            producer_state.config,
+            self._context.clock,
+        )
+        rebuild_producer_state(
+            state,
+            self._segments,
+            self._log_start_offset,
+            segment.base_offset,
+            self._context.clock,
+            from_clean_shutdown=False,
+        )
+        truncated = segment.recover(lambda batch: take_in_recovered_batch(state, batch), self._note_leader_epoch)
+        # With it, the next segment need not begin with this one.
+        state.take_snapshot(sync=False)
+        return truncated
+
+    def _note_leader_epoch(self, epoch: int, offset: int) -> None:
+        latest = self._leader_epochs.latest_epoch
+        if latest is None or epoch > latest:
+            self._leader_epochs.assign(epoch, offset)
+
+    def _judge(self, segment: LogSegment, damage: Damage) -> None:
+        """Returns if the damage may be cut off, and says so in the log; raises if not."""
+        path = segment.records.path
+        if segment.records.holds_old_format(damage.position):
+            raise UnsupportedForMessageFormatError(
+                f"{path} has messages in a format from before Kafka 0.11, which cannot be read: {damage.reason}"
+            )
+        what = (
+            f"{path}: the {damage.size} bytes from position {damage.position} on, where offset {damage.offset} should "
+            f"be, are damaged: {damage.reason}"
+        )
+        if self._had_clean_shutdown or damage.offset < self._recovery_point:
+            why = "They had been forced to disk"
+        elif damage.intact_behind is not None:
+            why = f"There are intact batches, from position {damage.intact_behind} on"
+        elif any(later.size_in_bytes for later in self._later_logs(segment)):
+            why = "There are more records in later segments"
+        else:
+            logger.warning("%s. This is an unfinished write, and is cut off", what)
+            return
+        if self._damage_policy is DamagePolicy.OFFLINE:
+            raise CorruptLogError(f"{what}. {why}, so this is not just an unfinished write: nothing is cut off")
+        logger.error("%s. %s, but as configured, the log is cut off here", what, why)
+
+    def _later_logs(self, segment: LogSegment) -> Iterator[FileRecords]:
+        for name in self._list_files():
+            if name.endswith(LOG_FILE_SUFFIX) and offset_from_file_name(name) > segment.base_offset:
+                yield FileRecords(self._directory / name, mutable=False)
+
+    def _end_offset(self) -> int | None:
+        """Where the log ends; None if it has no segments.
+
+        A log that ends before it begins has lost segments to something else than the broker. What is left would have
+        its offsets given out twice, so it goes.
+        """
+        last = self._segments.last
+        if last is None:
+            return None
+        end_offset = last.read_next_offset()
+        if end_offset >= self._log_start_offset:
+            return end_offset
+        logger.warning(
+            "%s: the log ends at offset %d, although it should begin at %d: deleting all segments",
+            self._partition,
+            end_offset,
+            self._log_start_offset,
+        )
+        doomed = self._segments.values()
+        self._segments.clear()
+        self._files.delete(doomed, self._config)
+        self._leader_epochs.clear_and_flush()
+        self._producer_state.truncate_fully_and_start_at(self._log_start_offset)
+        return None

@@ -1,0 +1,339 @@
+"""All logs of a broker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import KafkaStorageError
+from barnabas.common.scheduler import ScheduledTask, Scheduler
+from barnabas.common.shutdownable_thread import FatalExitError
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.cleaner_hooks import CleanerHooks
+from barnabas.log.job_threads import run_jobs
+from barnabas.log.log_chores import LogChores
+from barnabas.log.log_config import LogConfig
+from barnabas.log.log_deletion import LogDeletion
+from barnabas.log.log_dir_failure import LogDirFailureChannel
+from barnabas.log.log_dir_names import log_delete_dir_name, log_dir_name, log_stray_dir_name
+from barnabas.log.log_dirs import LogDir
+from barnabas.log.log_manager_config import LogManagerConfig
+from barnabas.log.log_registry import LogRegistry, TopicOverrides, no_overrides
+from barnabas.log.log_startup import LogStartup
+from barnabas.log.storage_errors import disk_access
+from barnabas.log.unified_log import UnifiedLog
+
+logger = logging.getLogger(__name__)
+
+
+class LogManager(LogRegistry):
+    """Knows every log of a broker: opens them at the start, makes new ones, deletes them, and looks after them.
+
+    A log directory whose disk fails goes offline with its logs, and the others are not affected. When the last one has
+    failed there is nothing left to do, and the process ends.
+
+    A log can be **moved** from one directory to another while it is in use. The copy, the *future* log, grows until it
+    has caught up, and then takes the place of the *current* one.
+
+    In life::
+
+        manager = LogManager([Path("data")], config, clock, scheduler)  # locks the directories
+        manager.startup()  # opens the logs, starts the chores
+        log = manager.get_or_create_log(TopicPartition("orders", 0), topic_id=...)
+        ...
+        manager.shutdown(broker_epoch)  # closes them; the next start is quick
+
+    Somebody has to listen to `failure_channel`, and call `handle_log_dir_failure` for each directory that comes out.
+    """
+
+    def __init__(
+        self,
+        log_dirs: Iterable[Path],
+        config: LogManagerConfig,
+        clock: Clock,
+        scheduler: Scheduler,
+        *,
+        topic_overrides: TopicOverrides = no_overrides,
+        failure_channel: LogDirFailureChannel | None = None,
+        cleaner: CleanerHooks | None = None,
+    ) -> None:
+        """Makes, checks and locks the log directories; see `LogDirs` for what it raises."""
+        super().__init__(
+            log_dirs,
+            config,
+            clock,
+            scheduler,
+            topic_overrides=topic_overrides,
+            failure_channel=failure_channel,
+            cleaner=cleaner,
+        )
+        self._scheduler = scheduler
+        self._incomplete: set[Path] = set()
+        """Log directories in which some log could not be opened: they get no marker of a clean shutdown, or the next
+        start would take that log as it is."""
+        self._deletion = LogDeletion(clock, scheduler, lambda: self._default_log_config.file_delete_delay_ms)
+        self.chores = LogChores(self, self.log_dirs, clock, self._cleaner)
+        self._tasks: list[ScheduledTask] = []
+
+    # Start and stop
+
+    def startup(self, is_stray: Callable[[UnifiedLog], bool] | None = None) -> None:
+        """Opens all logs, which takes long after a crash, and begins to look after them."""
+        configs: dict[str, LogConfig] = {}
+
+        def config_for(topic: str) -> LogConfig:
+            if topic not in configs:
+                configs[topic] = self.log_config(topic)
+            return configs[topic]
+
+        loaded = LogStartup(
+            self.log_dirs,
+            self._context,
+            config_for,
+            recovery_threads=self._config.recovery_threads_per_data_dir,
+            damage_policy=self._config.damage_policy,
+            is_stray=is_stray,
+        ).load()
+        with self._lock:
+            self._current, self._future, self._offline = loaded.current, loaded.future, loaded.offline
+            self._incomplete = loaded.incomplete
+        for log_dir, directory in loaded.to_delete:
+            self._deletion.add_directory(directory, log_dir.guard)
+        self._start_chores()
+
+    def _start_chores(self) -> None:
+        config, chores = self._config, self.chores
+        for name, task, period_ms in (
+            ("kafka-log-retention", chores.delete_old_segments, config.retention_check_ms),
+            ("kafka-log-flusher", chores.flush_dirty_logs, config.flush_check_ms),
+            (
+                "kafka-recovery-point-checkpoint",
+                chores.checkpoint_recovery_points,
+                config.flush_recovery_offset_checkpoint_ms,
+            ),
+            (
+                "kafka-log-start-offset-checkpoint",
+                chores.checkpoint_log_start_offsets,
+                config.flush_start_offset_checkpoint_ms,
+            ),
+            ("highwatermark-checkpoint", chores.checkpoint_high_watermarks, config.high_watermark_checkpoint_ms),
+            (
+                "PeriodicProducerExpirationCheck",
+                chores.remove_expired_producers,
+                config.producer_id_expiration_check_ms,
+            ),
+        ):
+            self._tasks.append(self._scheduler.schedule(name, task, config.initial_task_delay_ms, max(period_ms, 1)))
+        self._deletion.start(config.initial_task_delay_ms)
+
+    def shutdown(self, broker_epoch: int = -1) -> None:
+        """Closes all logs, and leaves a marker in each log directory where that went well."""
+        for task in self._tasks:
+            task.cancel()
+        self._deletion.stop()
+        try:
+            for log_dir in self.log_dirs.live:
+                self._close_logs(log_dir, broker_epoch)
+        finally:
+            # Whatever happened, others may have them now.
+            self.log_dirs.close()
+            self.failure_channel.close()
+
+    def _close_logs(self, log_dir: LogDir, broker_epoch: int) -> None:
+        def close(log: UnifiedLog) -> None:
+            log.flush(force_flush_active_segment=True)
+            log.close()
+
+        logs = [log for log in self.all_logs() if log.parent_dir == log_dir.path]
+        errors = run_jobs(
+            [partial(close, log) for log in logs],
+            self._config.recovery_threads_per_data_dir,
+            f"log-closing-{log_dir.path}",
+        )
+        for error in errors:
+            logger.warning("a log in %s could not be closed: %s", log_dir.path, error)
+        if errors or self.failure_channel.has_offline_log_dir(log_dir.path):
+            return
+        self.chores.checkpoint(log_dir)
+        if log_dir.path not in self._incomplete:
+            try:
+                with log_dir.guard.watch("writing the marker of a clean shutdown"):
+                    log_dir.clean_shutdown_file.write(broker_epoch)
+            except KafkaStorageError as error:
+                logger.warning("the next start will recover the logs in %s: %s", log_dir.path, error)
+
+    def broker_epoch_of_clean_shutdown(self) -> int | None:
+        """Under which epoch the broker was last shut down in good order; None if it was not.
+
+        To be asked before `startup`, which takes the markers away. All directories must agree.
+        """
+        if self.log_dirs.offline_paths:
+            return None
+        epochs = {log_dir.clean_shutdown_file.read() for log_dir in self.log_dirs.live}
+        return epochs.pop() if len(epochs) == 1 else None
+
+    # Truncating
+
+    def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
+        """Truncates logs, and writes down the recovery points: a crash must not find them behind new records."""
+        changed: set[Path] = set()
+        for partition, offset in offsets.items():
+            log = self.get_log(partition, is_future=is_future)
+            if log is None:
+                continue
+            stop_cleaner = not is_future and offset < log.active_segment.base_offset
+            if stop_cleaner:
+                self._cleaner.abort_and_pause_cleaning(partition)
+            try:
+                if log.truncate_to(offset):
+                    changed.add(log.parent_dir)
+                if stop_cleaner:
+                    self._cleaner.maybe_truncate_checkpoint(log.parent_dir, partition, log.active_segment.base_offset)
+            finally:
+                if stop_cleaner:
+                    self._cleaner.resume_cleaning((partition,))
+        for path in changed:
+            self.chores.checkpoint_recovery_points_in(path)
+
+    def truncate_fully_and_start_at(
+        self, partition: TopicPartition, offset: int, *, is_future: bool = False, log_start_offset: int | None = None
+    ) -> None:
+        """Empties a log; its next record gets this offset."""
+        log = self.get_log(partition, is_future=is_future)
+        if log is None:
+            return
+        if not is_future:
+            self._cleaner.abort_and_pause_cleaning(partition)
+        try:
+            log.truncate_fully_and_start_at(offset, log_start_offset)
+            if not is_future:
+                self._cleaner.maybe_truncate_checkpoint(log.parent_dir, partition, log.active_segment.base_offset)
+        finally:
+            if not is_future:
+                self._cleaner.resume_cleaning((partition,))
+        self.chores.checkpoint_recovery_points_in(log.parent_dir)
+
+    # Moving
+
+    def replace_current_with_future_log(self, partition: TopicPartition) -> None:
+        """The copy in another directory has caught up: it takes over, and the original is deleted."""
+        with self._lock:
+            current, future = self._current.get(partition), self._future.get(partition)
+            if current is None or future is None:
+                missing = "current" if current is None else "future"
+                raise KafkaStorageError(f"The {missing} log of {partition} is offline")
+            future.rename_dir(log_dir_name(partition))
+            future.update_high_watermark(current.high_watermark)
+            del self._future[partition]
+            self._current[partition] = future
+            self._cleaner.alter_checkpoint_dir(partition, current.parent_dir, future.parent_dir)
+            self._cleaner.resume_cleaning((partition,))
+            try:
+                current.rename_dir(log_delete_dir_name(partition))
+                current.close()
+                self._deletion.add(current)
+            except KafkaStorageError:
+                current.close_handlers()  # it is in none of the tables any more
+                raise
+        logger.info("the log of %s is in %s now", partition, future.directory)
+        self.chores.checkpoint_in(current.parent_dir)
+
+    # Deleting
+
+    def async_delete(
+        self, partition: TopicPartition, *, is_future: bool = False, is_stray: bool = False, checkpoint: bool = True
+    ) -> UnifiedLog | None:
+        """Takes a log out of use; its files go after a while. Returns it, or None if there is none.
+
+        One that is `is_stray` is kept under another name. `KafkaStorageError` if the log may be in a directory that is
+        offline.
+        """
+        with self._lock:
+            log = (self._future if is_future else self._current).pop(partition, None)
+            if log is None:
+                self._delete_offline_log(partition, is_stray)
+                return None
+        if not is_future:
+            self._cleaner.abort_cleaning(partition)
+            if checkpoint:
+                self._cleaner.update_checkpoints(log.parent_dir, partition)
+        if is_stray:
+            log.rename_dir(log_stray_dir_name(partition))
+            log.close()
+            logger.warning("the log of %s should not be here, and is %s now", partition, log.directory)
+        else:
+            log.rename_dir(log_delete_dir_name(partition))
+            self._deletion.add(log)
+            logger.info("the log of %s is going to be deleted, and is %s now", partition, log.directory)
+        if checkpoint:
+            self.chores.checkpoint_in(log.parent_dir)
+        return log
+
+    def _delete_offline_log(self, partition: TopicPartition, is_stray: bool) -> None:
+        offline = self._offline.pop(partition, None)
+        if offline is not None:
+            log_dir = self.log_dirs.get(offline.directory.parent)
+            if log_dir is None:
+                return
+            name = log_stray_dir_name(partition) if is_stray else log_delete_dir_name(partition)
+            renamed = offline.directory.with_name(name)
+            with log_dir.guard.watch(f"renaming {offline.directory}"), disk_access("rename", offline.directory):
+                offline.directory.rename(renamed)
+            if not is_stray:
+                self._deletion.add_directory(renamed, log_dir.guard)
+        elif self.offline_log_dirs:
+            raise KafkaStorageError(
+                f"The log of {partition} cannot be deleted, as it may be in a log directory that is offline: "
+                f"{', '.join(map(str, self.offline_log_dirs))}"
+            )
+
+    def async_delete_all(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        is_stray: bool = False,
+        on_error: Callable[[TopicPartition, KafkaStorageError], object],
+    ) -> None:
+        """The same for many, current and future ones, with one checkpoint at the end."""
+        changed: set[Path] = set()
+        for partition in partitions:
+            try:
+                for is_future in (False, True):
+                    log = self.get_log(partition, is_future=is_future)
+                    if log is not None or not is_future:
+                        deleted = self.async_delete(partition, is_future=is_future, is_stray=is_stray, checkpoint=False)
+                        if deleted is not None:
+                            changed.add(deleted.parent_dir)
+            except KafkaStorageError as error:
+                on_error(partition, error)
+        for path in changed:
+            self._cleaner.update_checkpoints(path)
+            self.chores.checkpoint_in(path)
+
+    # Disks that fail
+
+    def handle_log_dir_failure(self, path: Path) -> list[TopicPartition]:
+        """Takes a log directory out of service, with all of its logs; returns the partitions that are offline now.
+
+        `FatalExitError` if it was the last one.
+        """
+        with self._lock:
+            if self.log_dirs.take_offline(path) is None:
+                return []
+            if not self.log_dirs.live:
+                raise FatalExitError(
+                    1, f"all log directories have failed: {', '.join(map(str, self.log_dirs.configured))}"
+                )
+            self._cleaner.handle_log_dir_failure(path)
+            gone: list[TopicPartition] = []
+            for logs in (self._current, self._future):
+                for partition, log in list(logs.items()):
+                    if log.parent_dir == path:
+                        del logs[partition]
+                        log.close_handlers()
+                        gone.append(partition)
+        logger.warning("log directory %s is offline, and with it the logs of %s", path, ", ".join(map(str, gone)))
+        return gone

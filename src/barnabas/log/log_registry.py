@@ -1,0 +1,214 @@
+"""Which logs a broker has, and making those it does not have yet."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import KafkaStorageError
+from barnabas.common.identifiers import Uuid
+from barnabas.common.scheduler import Scheduler
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.cleaner_hooks import CleanerHooks, NoCleaner
+from barnabas.log.log_config import LogConfig
+from barnabas.log.log_context import LogContext
+from barnabas.log.log_dir_failure import LogDirFailureChannel
+from barnabas.log.log_dir_names import log_dir_name, log_future_dir_name
+from barnabas.log.log_dirs import LogDirs
+from barnabas.log.log_manager_config import LogManagerConfig
+from barnabas.log.log_startup import OfflineLog
+from barnabas.log.meta_properties import is_reserved_directory_id
+from barnabas.log.storage_errors import disk_access
+from barnabas.log.unified_log import UnifiedLog
+
+logger = logging.getLogger(__name__)
+
+TopicOverrides = Callable[[str], Mapping[str, Any]]
+"""The settings that a topic has itself."""
+
+
+def no_overrides(_: str) -> Mapping[str, Any]:
+    """A topic without settings."""
+    return {}
+
+
+class LogRegistry:
+    """The logs of a broker by partition, and their configuration.
+
+    Logs are in several **log directories**, one for each disk. A new log goes where the fewest are, unless somebody has
+    said where it should be.
+    """
+
+    def __init__(
+        self,
+        log_dirs: Iterable[Path],
+        config: LogManagerConfig,
+        clock: Clock,
+        scheduler: Scheduler,
+        *,
+        topic_overrides: TopicOverrides = no_overrides,
+        failure_channel: LogDirFailureChannel | None = None,
+        cleaner: CleanerHooks | None = None,
+    ) -> None:
+        """Makes, checks and locks the log directories; see `LogDirs` for what it raises."""
+        self.failure_channel = LogDirFailureChannel(clock) if failure_channel is None else failure_channel
+        self._config = config
+        self._topic_overrides = topic_overrides
+        self._cleaner: CleanerHooks = NoCleaner() if cleaner is None else cleaner
+        self._context = LogContext(
+            clock, scheduler, self.failure_channel, config.producer_state, config.max_transaction_timeout_ms
+        )
+        self._topic_defaults = config.topic_defaults
+        self._default_log_config = LogConfig.from_properties({}, config.topic_defaults)
+        self.log_dirs = LogDirs(log_dirs, self.failure_channel, cluster_id=config.cluster_id, node_id=config.node_id)
+        self._lock = threading.Lock()
+        """Guards which logs there are: the tables below, and the directories of logs being made, renamed or taken
+        offline. The lock of a log is taken inside it, never the other way round. Looking a log up takes no lock."""
+        self._current: dict[TopicPartition, UnifiedLog] = {}
+        self._future: dict[TopicPartition, UnifiedLog] = {}
+        self._offline: dict[TopicPartition, OfflineLog] = {}
+        self._preferred: dict[TopicPartition, Path] = {}
+        """Where a log is to be made, or moved to."""
+
+    # Looking up
+
+    def get_log(self, partition: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None:
+        return (self._future if is_future else self._current).get(partition)
+
+    def all_logs(self) -> list[UnifiedLog]:
+        return [*self._current.values(), *self._future.values()]
+
+    def current_logs(self) -> dict[TopicPartition, UnifiedLog]:
+        return dict(self._current)
+
+    def logs_in_dir(self, path: Path) -> list[UnifiedLog]:
+        return [log for log in self.all_logs() if log.parent_dir == path]
+
+    @property
+    def offline_log_dirs(self) -> tuple[Path, ...]:
+        return self.log_dirs.offline_paths
+
+    @property
+    def offline_logs(self) -> dict[TopicPartition, OfflineLog]:
+        """Logs that are damaged, in directories that are not."""
+        return dict(self._offline)
+
+    # Configuration
+
+    def log_config(self, topic: str) -> LogConfig:
+        """The configuration of a topic's logs."""
+        overrides = self._topic_overrides(topic)
+        if not overrides:
+            return self._default_log_config  # one for all: most topics have no settings
+        return LogConfig.from_properties(overrides, self._topic_defaults)
+
+    def topic_config_changed(self, topic: str) -> None:
+        """The settings of a topic are others now."""
+        config = self.log_config(topic)
+        for log in self.all_logs():
+            if log.topic_partition.topic == topic:
+                old = log.update_config(config)
+                if old.compact and not config.compact:
+                    self._cleaner.abort_cleaning(log.topic_partition)
+
+    def topic_defaults_changed(self, topic_defaults: Mapping[str, Any]) -> None:
+        """The broker's settings for all topics are others now."""
+        self._topic_defaults = topic_defaults
+        self._default_log_config = LogConfig.from_properties({}, topic_defaults)
+        for topic in {log.topic_partition.topic for log in self.all_logs()}:
+            self.topic_config_changed(topic)
+
+    # Making logs
+
+    def prefer_log_dir(self, partition: TopicPartition, path: Path) -> None:
+        """Says where the log of a partition is to be made, or moved to, unless it is there already."""
+        with self._lock:
+            logs = (self._current.get(partition), self._future.get(partition))
+            if not any(log is not None and log.parent_dir == path for log in logs):
+                self._preferred[partition] = path
+
+    def get_or_create_log(
+        self,
+        partition: TopicPartition,
+        *,
+        is_new: bool = False,
+        is_future: bool = False,
+        topic_id: Uuid | None = None,
+        target_directory_id: Uuid | None = None,
+    ) -> UnifiedLog:
+        """The log of a partition, which is made if it is not there.
+
+        A log that should have been there, because it is not `is_new`, may be in a directory that is offline: then
+        `KafkaStorageError`, as a new and empty one in its place would have lost all its records.
+        `InconsistentTopicIdError` if the log is that of another topic with the same name.
+        """
+        with self._lock:
+            logs = self._future if is_future else self._current
+            log = logs.get(partition)
+            if log is None:
+                log = logs[partition] = self._create(partition, is_new, is_future, topic_id, target_directory_id)
+                self._preferred.pop(partition, None)
+        if topic_id is not None:
+            log.assign_topic_id(topic_id)
+        return log
+
+    def _create(
+        self,
+        partition: TopicPartition,
+        is_new: bool,
+        is_future: bool,
+        topic_id: Uuid | None,
+        target_directory_id: Uuid | None,
+    ) -> UnifiedLog:
+        offline = self._offline.get(partition)
+        if offline is not None and not is_future:
+            raise KafkaStorageError(f"The log of {partition} is offline: {offline.error}")
+        if not is_new and self.offline_log_dirs:
+            raise KafkaStorageError(
+                f"The log of {partition} cannot be made, as it may be in a log directory that is offline: "
+                f"{', '.join(map(str, self.offline_log_dirs))}"
+            )
+        preferred = self._preferred.get(partition)
+        if preferred is None and target_directory_id is not None and not is_reserved_directory_id(target_directory_id):
+            preferred = self.log_dirs.path_of(target_directory_id)
+        if is_future:
+            current = self._current.get(partition)
+            if preferred is None or current is None or current.parent_dir == preferred:
+                raise ValueError(
+                    f"a future log of {partition} needs a log directory other than that of the current log"
+                )
+        name = log_future_dir_name(partition) if is_future else log_dir_name(partition)
+        directory = self._make_directory([preferred] if preferred is not None else self._next_log_dirs(), name)
+        log = UnifiedLog.open(directory, self.log_config(partition.topic), self._context, topic_id=topic_id)
+        logger.info("made the log of %s in %s", partition, directory)
+        return log
+
+    def _make_directory(self, candidates: list[Path], name: str) -> Path:
+        """The directory of a new log, in the first log directory where it can be made."""
+        for path in candidates:
+            log_dir = self.log_dirs.get(path)
+            if log_dir is None or self.failure_channel.has_offline_log_dir(path):
+                continue
+            directory = path / name
+            try:
+                with log_dir.guard.watch(f"making {directory}"), disk_access("make", directory):
+                    directory.mkdir(exist_ok=True)
+            except KafkaStorageError as error:
+                logger.warning("%s", error)
+                continue
+            return directory
+        raise KafkaStorageError(f"{name} cannot be made: no log directory is available")
+
+    def _next_log_dirs(self) -> list[Path]:
+        """The log directories for a new log, the one with the fewest logs first; not the cordoned ones."""
+        cordoned = self._config.cordoned_log_dirs
+        live = [path for path in self.log_dirs.live_paths if "*" not in cordoned and str(path) not in cordoned]
+        counts = dict.fromkeys(live, 0)
+        for log in self.all_logs():
+            if log.parent_dir in counts:
+                counts[log.parent_dir] += 1
+        return sorted(live, key=lambda path: counts[path])

@@ -1,0 +1,207 @@
+"""Opening all logs of a broker, when it starts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from barnabas.common.errors import BarnabasError, KafkaStorageError
+from barnabas.common.topic_names import CLUSTER_METADATA_TOPIC
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.checkpoint_file import CorruptCheckpointError
+from barnabas.log.job_threads import run_jobs
+from barnabas.log.log_config import LogConfig
+from barnabas.log.log_context import LogContext
+from barnabas.log.log_dir_names import is_delete_dir, is_stray_dir, log_stray_dir_name, parse_topic_partition_name
+from barnabas.log.log_dirs import LogDir, LogDirs
+from barnabas.log.offset_checkpoint import (
+    HIGH_WATERMARK_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    RECOVERY_POINT_CHECKPOINT_FILE,
+)
+from barnabas.log.partition_metadata_file import CorruptPartitionMetadataError
+from barnabas.log.segment_damage import CorruptLogError, DamagePolicy
+from barnabas.log.storage_errors import disk_access
+from barnabas.log.unified_log import UnifiedLog
+
+logger = logging.getLogger(__name__)
+
+REMOTE_INDEX_CACHE_DIR: Final = "remote-log-index-cache"
+
+_DAMAGED: Final = (CorruptLogError, CorruptCheckpointError, CorruptPartitionMetadataError)
+"""Errors that are about one log, though they are errors of storage."""
+
+
+class OfflineLog(NamedTuple):
+    """A log that is there and cannot be used. Its files are as they were found."""
+
+    directory: Path
+    error: BarnabasError
+
+
+@dataclass(slots=True)
+class LoadedLogs:
+    """What was found in the log directories."""
+
+    current: dict[TopicPartition, UnifiedLog] = field(default_factory=dict)
+    future: dict[TopicPartition, UnifiedLog] = field(default_factory=dict)
+    offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
+    to_delete: list[tuple[LogDir, Path]] = field(default_factory=list)
+    """Directories of logs that were deleted before the start."""
+    unclean: set[Path] = field(default_factory=set)
+    """Log directories without the marker of a clean shutdown."""
+    incomplete: set[Path] = field(default_factory=set)
+    """Log directories in which not all logs could be opened."""
+
+
+class _Offsets(NamedTuple):
+    """What is written down in a log directory."""
+
+    recovery_points: Mapping[TopicPartition, int]
+    log_start_offsets: Mapping[TopicPartition, int]
+    high_watermarks: Mapping[TopicPartition, int]
+
+
+class LogStartup:
+    """Opens the logs in all live log directories.
+
+    If a directory has the marker of a clean shutdown, its logs are taken as they are; the marker goes first, so that it
+    cannot speak for a later crash. Otherwise each log is recovered, which means reading, on several threads per
+    directory.
+
+    What is wrong with one log (its middle is damaged, its format is too old) leaves that log offline, and what is wrong
+    with a disk, its whole directory. The rest is used.
+    """
+
+    def __init__(
+        self,
+        log_dirs: LogDirs,
+        context: LogContext,
+        config_for: Callable[[str], LogConfig],
+        *,
+        recovery_threads: int = 1,
+        damage_policy: DamagePolicy = DamagePolicy.OFFLINE,
+        is_stray: Callable[[UnifiedLog], bool] | None = None,
+    ) -> None:
+        """`is_stray` says of a log that it should not be on this broker: its topic was deleted while it was down."""
+        self._log_dirs = log_dirs
+        self._context = context
+        self._config_for = config_for
+        self._recovery_threads = recovery_threads
+        self._damage_policy = damage_policy
+        self._is_stray = is_stray
+        self._lock = threading.Lock()
+        """Guards `_result` while several threads add to it. Nothing else is locked inside it."""
+        self._result = LoadedLogs()
+
+    def load(self) -> LoadedLogs:
+        """Opens everything. `BarnabasError` if there are two logs of one partition."""
+        started = self._context.clock.nanoseconds()
+        try:
+            for log_dir in self._log_dirs.live:
+                self._load_dir(log_dir)
+        except BaseException:
+            for log in (*self._result.current.values(), *self._result.future.values()):
+                log.close_handlers()
+            raise
+        logger.info(
+            "opened %d logs in %d ms%s",
+            len(self._result.current) + len(self._result.future),
+            (self._context.clock.nanoseconds() - started) // 1_000_000,
+            f" (recovered those in {', '.join(map(str, sorted(self._result.unclean)))})" * bool(self._result.unclean),
+        )
+        return self._result
+
+    def _load_dir(self, log_dir: LogDir) -> None:
+        try:
+            with log_dir.guard.watch("opening logs"):
+                had_clean_shutdown = log_dir.clean_shutdown_file.exists()
+                log_dir.clean_shutdown_file.delete()
+                offsets = _Offsets(
+                    log_dir.read_checkpoint(RECOVERY_POINT_CHECKPOINT_FILE),
+                    log_dir.read_checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE),
+                    log_dir.read_checkpoint(HIGH_WATERMARK_CHECKPOINT_FILE),
+                )
+                with disk_access("list", log_dir.path):
+                    directories = sorted(path for path in log_dir.path.iterdir() if path.is_dir())
+        except KafkaStorageError:
+            self._result.incomplete.add(log_dir.path)
+            return
+        jobs = []
+        for directory in directories:
+            try:
+                partition = parse_topic_partition_name(directory)
+            except ValueError as error:
+                if directory.name != REMOTE_INDEX_CACHE_DIR:
+                    logger.warning("left alone: %s", error)
+                continue
+            if partition.topic == CLUSTER_METADATA_TOPIC:
+                continue  # the metadata quorum's own
+            if is_delete_dir(directory):
+                self._result.to_delete.append((log_dir, directory))
+            elif is_stray_dir(directory):
+                logger.warning("%s should not be on this broker, and is left alone", directory)
+            else:
+                jobs.append(partial(self._load_log, log_dir, directory, partition, offsets, had_clean_shutdown))
+        if not had_clean_shutdown and jobs:
+            logger.info("recovering %d logs in %s, which was not shut down cleanly", len(jobs), log_dir.path)
+            self._result.unclean.add(log_dir.path)
+        threads = 1 if had_clean_shutdown else self._recovery_threads
+        errors = run_jobs(jobs, threads, f"log-recovery-{log_dir.path}")
+        if errors:
+            raise errors[0]
+
+    def _load_log(
+        self,
+        log_dir: LogDir,
+        directory: Path,
+        partition: TopicPartition,
+        offsets: _Offsets,
+        had_clean_shutdown: bool,
+    ) -> None:
+        try:
+            log_dir.guard.check()
+            log = UnifiedLog.open(
+                directory,
+                self._config_for(partition.topic),
+                self._context,
+                log_start_offset=offsets.log_start_offsets.get(partition, 0),
+                recovery_point=offsets.recovery_points.get(partition, 0),
+                had_clean_shutdown=had_clean_shutdown,
+                damage_policy=self._damage_policy,
+            )
+        except BarnabasError as error:
+            with self._lock:
+                self._result.incomplete.add(log_dir.path)
+            if isinstance(error, KafkaStorageError) and not isinstance(error, _DAMAGED):
+                log_dir.guard.failed(f"opening {directory}", error)
+            else:
+                logger.error("The log of %s stays offline: %s", partition, error)
+                with self._lock:
+                    self._result.offline[partition] = OfflineLog(directory, error)
+            return
+        if self._is_stray is not None and self._is_stray(log):
+            log.rename_dir(log_stray_dir_name(partition))
+            log.close()
+            logger.warning("%s should not be on this broker, and is %s now", directory, log.directory)
+            return
+        high_watermark = offsets.high_watermarks.get(partition)
+        if high_watermark is not None:
+            log.update_high_watermark(high_watermark)
+        self._add(log, partition)
+
+    def _add(self, log: UnifiedLog, partition: TopicPartition) -> None:
+        with self._lock:
+            logs = self._result.future if log.is_future else self._result.current
+            other = logs.setdefault(partition, log)
+        if other is not log:
+            log.close_handlers()
+            raise BarnabasError(
+                f"There are two logs of {partition}, {other.directory} and {log.directory}. A disk may have failed "
+                "while the log was being moved from one to the other: delete the directory on the disk that has failed"
+            )

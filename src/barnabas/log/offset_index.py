@@ -1,0 +1,107 @@
+"""The ``.index`` file: from offsets to positions in the ``.log``."""
+
+from __future__ import annotations
+
+import struct
+from typing import ClassVar, NamedTuple
+
+from barnabas.log.abstract_index import KEY, VALUE, AbstractIndex
+from barnabas.log.storage_errors import CorruptIndexError
+
+
+class OffsetPosition(NamedTuple):
+    offset: int
+    position: int
+
+
+class OffsetIndex(AbstractIndex):
+    """Where in the log to begin to look for an offset.
+
+    An entry is a relative offset and a position, four bytes each. A position is where a batch begins; its offset is the
+    *last* one of that batch, so whoever looks for an earlier offset of the same batch starts one entry before::
+
+        base offset 50, an entry for every 4 KiB or so:
+
+            batch 50..53    at     0
+            batch 54..60    at  3000
+            batch 61..61    at  6100      -> entry (11, 6100): the last offset is 61, 11 from 50
+            batch 62..70    at  9000
+            batch 71..75    at 12000      -> entry (25, 12000)
+
+        lookup(66) is (61, 6100): read from there, and the second batch has it
+        lookup(74) is (61, 6100): not 12000, although it would do
+        lookup(60) is (50, 0): before the first entry, the beginning of the log
+
+    Offsets relative to the base need only four bytes. That limits a segment to 2**31 offsets.
+    """
+
+    layout: ClassVar[struct.Struct] = struct.Struct(">ii")
+
+    last_entry: OffsetPosition
+    """The base offset and position 0, if there are no entries. Always one whole pair: read without the lock."""
+
+    @property
+    def last_offset(self) -> int:
+        return self.last_entry.offset
+
+    def append(self, offset: int, position: int) -> None:
+        """Adds an entry, which must be behind all others."""
+        if self.is_full:
+            raise ValueError(f"{self.path} is full: it has {self.entries} entries")
+        if self._entries and offset <= self.last_entry.offset:
+            raise ValueError(
+                f"{self.path}: entry {self.entries} cannot be for offset {offset}, not larger than the last one, "
+                f"{self.last_entry.offset}"
+            )
+        relative = self.relative_offset(offset)
+        with self._lock:
+            self._append(relative, position)
+            self.last_entry = OffsetPosition(offset, position)
+            self._write_if_due()
+
+    def lookup(self, target: int) -> OffsetPosition:
+        """The last entry for an offset that is the target or smaller; before the first, the base offset at 0."""
+        last = self.last_entry
+        if target >= last.offset:
+            return last
+        with self._lock:
+            slot = self._floor_slot(KEY, target - self.base_offset)
+            return OffsetPosition(self.base_offset, 0) if slot < 0 else self._parse(slot)
+
+    def entry(self, slot: int) -> OffsetPosition:
+        with self._lock:
+            return self._parse(slot)
+
+    def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size: int) -> OffsetPosition | None:
+        """An entry that lies behind a read of so many bytes: the first one that does; None if none is known to.
+
+        Its offset is one that the read cannot have reached, though seldom the smallest.
+        """
+        with self._lock:
+            slot = self._count_below(VALUE, start.position + fetch_size)
+            return self._parse(slot) if slot < self._entries else None
+
+    def truncate_to(self, offset: int) -> None:
+        """Forgets the entries for this offset and all behind it."""
+        with self._lock:
+            self._truncate_to_entries(self._count_below(KEY, offset - self.base_offset))
+
+    def sanity_check(self) -> None:
+        with self._lock:
+            if self._length % self.entry_size:
+                raise CorruptIndexError(f"{self.path} has {self._length} bytes, no multiple of {self.entry_size}")
+            if not self._entries:
+                return
+            first, last = self._parse(0), self._parse(self._entries - 1)
+            if last.offset < self.base_offset or last.position < 0:
+                raise CorruptIndexError(f"{self.path}: {last} is before the base offset {self.base_offset}")
+            # The rest of a file of full size, as a crash leaves it, is zeros.
+            if self._entries > 1 and not (first.offset < last.offset and first.position < last.position):
+                raise CorruptIndexError(f"{self.path}: the last entry, {last}, is not behind the first, {first}")
+
+    def _parse(self, slot: int) -> OffsetPosition:
+        relative, position = self._entry(slot)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def _entries_changed(self) -> None:
+        self.last_entry = self._parse(self._entries - 1) if self._entries else OffsetPosition(self.base_offset, 0)

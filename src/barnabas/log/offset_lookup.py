@@ -1,0 +1,116 @@
+"""Finding the offset for a point in time, or for one of the ends of a log: what ListOffsets asks for.
+
+A timestamp of 0 or more is a time. Negative ones are names for places, see `SpecialTimestamp`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from barnabas.log.file_records import TimestampAndOffset
+from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
+from barnabas.log.log_segment import LogSegment
+from barnabas.log.log_segments import LogSegments
+from barnabas.records.batch import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, RecordBatch, TimestampType
+from barnabas.records.reader import read_records
+
+
+class SpecialTimestamp(IntEnum):
+    """Timestamps that are none."""
+
+    LATEST = -1
+    """The end of the log. Whoever answers a consumer puts the high watermark or the last stable offset in its place."""
+    EARLIEST = -2
+    """The start of the log."""
+    MAX_TIMESTAMP = -3
+    """The record with the largest timestamp, which need not be the last one."""
+    EARLIEST_LOCAL = -4
+    """The first offset on this broker's disks; with tiered storage, others may come before it."""
+    LATEST_TIERED = -5
+    """The last offset in tiered storage."""
+    EARLIEST_PENDING_UPLOAD = -6
+    """The first offset that is not in tiered storage yet."""
+
+
+_NOTHING_TIERED: Final = TimestampAndOffset(NO_TIMESTAMP, -1, NO_PARTITION_LEADER_EPOCH)
+
+
+def find_offset(
+    timestamp: int,
+    segments: LogSegments,
+    leader_epochs: LeaderEpochFileCache,
+    *,
+    log_start_offset: int,
+    log_end_offset: int,
+) -> TimestampAndOffset | None:
+    """The first record with this timestamp or a later one, or a named place; None if there is no such record.
+
+    Places have no timestamp, other than the one that is named for it.
+    """
+    match timestamp:
+        case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
+            earliest = leader_epochs.earliest_entry
+            known = earliest is not None and earliest.start_offset <= log_start_offset
+            return TimestampAndOffset(NO_TIMESTAMP, log_start_offset, earliest.epoch if known and earliest else None)
+        case SpecialTimestamp.LATEST:
+            return TimestampAndOffset(NO_TIMESTAMP, log_end_offset, leader_epochs.latest_epoch)
+        case SpecialTimestamp.LATEST_TIERED | SpecialTimestamp.EARLIEST_PENDING_UPLOAD:
+            return _NOTHING_TIERED  # there is no tiered storage
+        case SpecialTimestamp.MAX_TIMESTAMP:
+            return _find_max_timestamp(segments, log_start_offset)
+        case _:
+            return _find_by_time(timestamp, segments, log_start_offset)
+
+
+def _find_by_time(timestamp: int, segments: LogSegments, log_start_offset: int) -> TimestampAndOffset | None:
+    for segment in segments:
+        if segment.largest_timestamp >= timestamp:
+            found = segment.find_offset_by_timestamp(timestamp, log_start_offset)
+            if found is not None:
+                return found
+            # The record with that timestamp has been deleted, or the segment has none and goes by its file's time.
+    return None
+
+
+def _find_max_timestamp(segments: LogSegments, log_start_offset: int) -> TimestampAndOffset | None:
+    best: RecordBatch | None = None
+    for segment in segments:
+        if best is not None and segment.max_timestamp_so_far <= best.max_timestamp:
+            continue
+        candidate = _batch_with_max_timestamp(segment, log_start_offset)
+        if candidate is not None and (best is None or candidate.max_timestamp > best.max_timestamp):
+            best = candidate
+    if best is None:
+        return None
+    epoch = best.partition_leader_epoch
+    return TimestampAndOffset(
+        best.max_timestamp, _offset_of_max_timestamp(best), None if epoch == NO_PARTITION_LEADER_EPOCH else epoch
+    )
+
+
+def _batch_with_max_timestamp(segment: LogSegment, log_start_offset: int) -> RecordBatch | None:
+    """The first batch of a segment with its largest timestamp, if any has one, from an offset on."""
+    largest = segment.max_timestamp_and_offset
+    if largest.timestamp == NO_TIMESTAMP:
+        return None
+    if largest.offset >= log_start_offset:
+        position = segment.offset_index.lookup(largest.offset).position
+        batches = segment.records.batches(position)
+        return next((batch for batch in batches if batch.max_timestamp == largest.timestamp), None)
+    # It is before the start of the log, so the index does not help.
+    start = segment.translate_offset(log_start_offset)
+    if start is None:
+        return None
+    stamped = (batch for batch in segment.records.batches(start.position) if batch.max_timestamp != NO_TIMESTAMP)
+    return max(stamped, key=lambda batch: batch.max_timestamp, default=None)
+
+
+def _offset_of_max_timestamp(batch: RecordBatch) -> int:
+    """The first record of a batch that has its largest timestamp."""
+    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return batch.base_offset
+    for record in read_records(batch, copy=False):
+        if record.timestamp == batch.max_timestamp:
+            return record.offset
+    return batch.last_offset  # compaction has removed it

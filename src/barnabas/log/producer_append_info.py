@@ -1,0 +1,239 @@
+"""The check that every producer's batch has to pass, and the state that results if it does.
+
+A producer numbers its records for each partition: sequence numbers from 0 on, carried in the batch header as the first
+one and implied for the rest. The log knows the last number it has and can tell each batch that comes:
+
+    last number 41, batch 42-45     the next one: append
+    last number 41, batch 40-41     one of the last five again: answer with the offsets it has, append nothing
+    last number 41, batch 44-47     42 and 43 are missing: out of order, the producer has to send them first
+
+The producer's *epoch* tells its incarnations apart: a batch with a lower one is from a process that has been replaced.
+
+Nothing here reads or writes a file or changes what the log knows. `ProducerAppendInfo` collects; only when the bytes
+are in the log is it handed to `ProducerStates.update`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from barnabas.common.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+    TransactionCoordinatorFencedError,
+)
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.producer_state_entry import BatchMetadata, ProducerStateEntry
+from barnabas.log.txn_metadata import CompletedTxn, TxnMetadata
+from barnabas.log.verification_state import VerificationStateEntry
+from barnabas.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, RecordBatch
+from barnabas.records.control import ControlRecordType, EndTransactionMarker
+from barnabas.records.reader import read_records
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_VERSION_UNKNOWN: Final = -1
+TRANSACTION_VERSION_WITH_EPOCH_BUMP: Final = 2
+"""From this version of the transaction protocol on, each transaction has an epoch of its own (KIP-890)."""
+
+_MAX_SEQUENCE: Final = 2**31 - 1
+_MAX_EPOCH: Final = 2**15 - 1
+
+
+class ProducerAppendInfo:
+    """The batches of one producer in one append, each checked against the ones before it.
+
+    How much is checked depends on the `AppendOrigin`: epochs and sequence numbers of clients, epochs of coordinators,
+    and what comes from replication is only remarked upon in the log.
+    """
+
+    __slots__ = ("_current", "_origin", "_partition", "_started", "_updated", "_verification", "producer_id")
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        producer_id: int,
+        current: ProducerStateEntry,
+        origin: AppendOrigin,
+        verification: VerificationStateEntry | None = None,
+    ) -> None:
+        """`current` is what the log knows of the producer, `verification` a transaction's that is under way."""
+        self._partition = partition
+        self.producer_id = producer_id
+        self._current = current
+        self._origin = origin
+        self._verification = verification
+        self._updated = current.without_batches()
+        self._started: list[TxnMetadata] = []
+
+    @property
+    def entry(self) -> ProducerStateEntry:
+        """What is to be known of the producer afterwards; of batches, those of this append."""
+        return self._updated
+
+    @property
+    def started_transactions(self) -> list[TxnMetadata]:
+        """The transactions that this append begins. More than one only when markers came in between: replication."""
+        return self._started
+
+    def append(
+        self,
+        batch: RecordBatch,
+        first_offset: LogOffsetMetadata | None = None,
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+    ) -> CompletedTxn | None:
+        """Checks a batch and takes it in; for the marker of a transaction that has records here, returns that one.
+
+        Looks at the header alone, except for markers, whose one record has to be read.
+        """
+        if not batch.is_control_batch:
+            self.append_data_batch(
+                batch.producer_epoch,
+                batch.base_sequence,
+                batch.last_sequence,
+                batch.max_timestamp,
+                batch.base_offset,
+                batch.last_offset,
+                batch.is_transactional,
+                first_offset,
+            )
+            return None
+        record = next(iter(read_records(batch, copy=False)), None)
+        if record is None:
+            return None  # all that compaction left of a transaction: its records are gone, so the marker means nothing
+        marker = EndTransactionMarker.parse(record)
+        return self.append_end_txn_marker(
+            marker, batch.producer_epoch, batch.base_offset, record.timestamp, transaction_version
+        )
+
+    def append_data_batch(
+        self,
+        epoch: int,
+        first_seq: int,
+        last_seq: int,
+        last_timestamp: int,
+        offset: int,
+        last_offset: int,
+        is_transactional: bool,
+        first_offset: LogOffsetMetadata | None = None,
+    ) -> None:
+        """Takes in a batch of records, or raises what is wrong with it. `first_offset` says where `offset` is."""
+        updated = self._updated
+        self._check_producer_epoch(epoch, offset, TRANSACTION_VERSION_UNKNOWN)
+        if self._origin is AppendOrigin.CLIENT:
+            self._check_sequence(epoch, first_seq, offset)
+        if not is_transactional and updated.current_txn_first_offset is not None:
+            raise InvalidTxnStateError(
+                f"Producer {self.producer_id} wrote outside of a transaction at offset {offset} of {self._partition}, "
+                f"while the one it began at offset {updated.current_txn_first_offset} is still open"
+            )
+        updated.add_batch(epoch, BatchMetadata(last_seq, last_offset, last_offset - offset, last_timestamp))
+        if is_transactional and updated.current_txn_first_offset is None:
+            updated.current_txn_first_offset = offset
+            self._started.append(TxnMetadata(self.producer_id, first_offset or LogOffsetMetadata(offset)))
+
+    def append_end_txn_marker(
+        self,
+        marker: EndTransactionMarker,
+        producer_epoch: int,
+        offset: int,
+        timestamp: int,
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+    ) -> CompletedTxn | None:
+        """Takes in a marker, or raises what is wrong with it. Nothing is completed if no records were to be.
+
+        Whoever writes a marker knows the version of the transaction's protocol. In the log it is not written down, so
+        replication goes by the rule of the older versions.
+        """
+        if transaction_version == TRANSACTION_VERSION_UNKNOWN and self._origin is not AppendOrigin.REPLICATION:
+            raise ValueError(f"a marker from {self._origin.name} needs the version of its transaction's protocol")
+        self._check_producer_epoch(producer_epoch, offset, transaction_version)
+        self._check_coordinator_epoch(marker.coordinator_epoch, offset)
+        updated = self._updated
+        first_offset = updated.current_txn_first_offset
+        updated.end_transaction(producer_epoch, marker.coordinator_epoch, timestamp)
+        if first_offset is None:
+            return None
+        return CompletedTxn(self.producer_id, first_offset, offset, marker.control_type is ControlRecordType.ABORT)
+
+    def _check_producer_epoch(self, epoch: int, offset: int, transaction_version: int) -> None:
+        """An epoch may not be older than the last one.
+
+        A marker of transaction version 2 must have a newer one: the coordinator raises the epoch before it writes
+        markers, so one with the epoch of the records would belong to an earlier transaction. Two exceptions look the
+        same and are none: the marker came before (nothing is open any more), and the highest epoch, which cannot be
+        raised.
+        """
+        last = self._updated.producer_epoch
+        if transaction_version < TRANSACTION_VERSION_WITH_EPOCH_BUMP:
+            if epoch >= last:
+                return
+            relation = "is below"
+        else:
+            if epoch > last:
+                return
+            if epoch == last and (self._updated.current_txn_first_offset is None or epoch == _MAX_EPOCH):
+                logger.info(
+                    "%s: a marker of producer %d with epoch %d comes again", self._partition, self.producer_id, epoch
+                )
+                return
+            relation = "is not above"
+        message = (
+            f"Epoch {epoch} of producer {self.producer_id} at offset {offset} of {self._partition} {relation} {last}, "
+            f"the last one seen"
+        )
+        if self._origin is not AppendOrigin.REPLICATION:
+            raise InvalidProducerEpochError(message)
+        logger.warning("%s", message)
+
+    def _check_sequence(self, epoch: int, first_seq: int, offset: int) -> None:
+        verification, current, updated = self._verification, self._current, self._updated
+        if verification is not None:
+            if verification.supports_epoch_bump and first_seq != 0 and current.is_empty:
+                # Each transaction of version 2 starts a new epoch and so from 0. A first batch with another number
+                # means that the batches before it have not come yet.
+                raise self._out_of_order(offset, first_seq, "the transaction's first batch here has to start at 0")
+            if first_seq > verification.lowest_sequence:
+                raise self._out_of_order(offset, first_seq, f"batch {verification.lowest_sequence} waits before it")
+        if epoch != updated.producer_epoch:
+            if first_seq != 0 and updated.producer_epoch != NO_PRODUCER_EPOCH:
+                reason = f"epoch {epoch} is new (the last one was {updated.producer_epoch}) and has to start at 0"
+                raise self._out_of_order(offset, first_seq, reason)
+            return
+        if current.producer_epoch == NO_PRODUCER_EPOCH:
+            # Nothing is known of this producer: it is new here, or its records have been deleted, or it was idle for
+            # so long that it was forgotten. It may go on from wherever it is.
+            return
+        if not updated.is_empty:
+            last_seq = updated.last_seq
+        elif epoch == current.producer_epoch:
+            last_seq = current.last_seq
+        else:
+            last_seq = NO_SEQUENCE
+        if first_seq != last_seq + 1 and not (first_seq == 0 and last_seq == _MAX_SEQUENCE):
+            raise self._out_of_order(offset, first_seq, f"the last one was {last_seq}")
+
+    def _out_of_order(self, offset: int, first_seq: int, reason: str) -> OutOfOrderSequenceError:
+        return OutOfOrderSequenceError(
+            f"Sequence number {first_seq} of producer {self.producer_id} at offset {offset} of {self._partition} is "
+            f"out of order: {reason}"
+        )
+
+    def _check_coordinator_epoch(self, coordinator_epoch: int, offset: int) -> None:
+        last = self._updated.coordinator_epoch
+        if coordinator_epoch >= last:
+            return
+        message = (
+            f"Coordinator epoch {coordinator_epoch} of a marker of producer {self.producer_id} at offset {offset} of "
+            f"{self._partition} is below {last}, the last one seen"
+        )
+        if self._origin is not AppendOrigin.REPLICATION:
+            raise TransactionCoordinatorFencedError(message)
+        logger.info("%s", message)
+
+    def __repr__(self) -> str:
+        return f"ProducerAppendInfo({self._updated!r}, started_transactions={self._started})"

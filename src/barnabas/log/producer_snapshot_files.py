@@ -1,0 +1,169 @@
+"""The snapshot files in the directory of a log: which there are, and which may go."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from barnabas.common.sorted_map import SortedMap
+from barnabas.log.log_file_names import (
+    DELETED_FILE_SUFFIX,
+    PRODUCER_SNAPSHOT_FILE_SUFFIX,
+    offset_from_file_name,
+    producer_snapshot_file,
+)
+from barnabas.log.storage_errors import disk_access, storage_error
+
+logger = logging.getLogger(__name__)
+
+
+class SnapshotFile:
+    """A snapshot file and its offset; the file's name changes when it is marked for deletion, or moves with the log."""
+
+    __slots__ = ("offset", "path")
+
+    def __init__(self, path: Path, offset: int | None = None) -> None:
+        self.path = path
+        self.offset = offset_from_file_name(path.name) if offset is None else offset
+
+    def update_parent_dir(self, directory: Path) -> None:
+        self.path = directory / self.path.name
+
+    def delete_if_exists(self) -> bool:
+        with disk_access("delete", self.path):
+            try:
+                self.path.unlink()
+            except FileNotFoundError:
+                logger.info("producer snapshot %s is gone already", self.path)
+                return False
+        logger.info("deleted producer snapshot %s", self.path)
+        return True
+
+    def rename_to_delete(self) -> None:
+        """Marks the file, so that it goes with the segment it belongs to, after a while. Raises `OSError`."""
+        renamed = self.path.with_name(self.path.name + DELETED_FILE_SUFFIX)
+        try:
+            self.path.rename(renamed)
+        finally:
+            self.path = renamed
+
+    def __repr__(self) -> str:
+        return f"SnapshotFile(offset={self.offset}, path={str(self.path)!r})"
+
+
+def list_snapshot_files(directory: Path) -> list[SnapshotFile]:
+    """The snapshot files in a directory, by offset."""
+    found = []
+    with disk_access("list", directory):
+        for path in directory.iterdir():
+            if not path.name.endswith(PRODUCER_SNAPSHOT_FILE_SUFFIX) or not path.is_file():
+                continue
+            try:
+                found.append(SnapshotFile(path))
+            except ValueError as error:
+                logger.warning("%s is left alone: %s", path, error)
+    return sorted(found, key=lambda file: file.offset)
+
+
+class ProducerSnapshotFiles:
+    """The snapshots of one log, found by offset.
+
+    Segments, and their snapshots with them, are deleted in the background, so there is a lock. Files are deleted
+    outside of it: who takes an offset out of the table is the one to delete its file.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._lock = threading.Lock()
+        """Guards `_files` and `_directory`. Nothing else is locked inside it."""
+        self._directory = directory
+        self._files: SortedMap[SnapshotFile] = SortedMap()
+        self.reload()
+
+    def reload(self) -> None:
+        """Looks at the directory again."""
+        files: SortedMap[SnapshotFile] = SortedMap()
+        for file in list_snapshot_files(self._directory):
+            files[file.offset] = file
+        with self._lock:
+            self._files = files
+
+    def update_parent_dir(self, directory: Path) -> None:
+        """The log's directory has another name now."""
+        with self._lock:
+            self._directory = directory
+            for file in self._files.values():
+                file.update_parent_dir(directory)
+
+    def path_for(self, offset: int) -> Path:
+        """Where a snapshot at an offset is, or would be."""
+        return producer_snapshot_file(self._directory, offset)
+
+    def add(self, offset: int) -> None:
+        """A snapshot was written to `path_for(offset)`."""
+        with self._lock:
+            self._files[offset] = SnapshotFile(self.path_for(offset), offset)
+
+    @property
+    def offsets(self) -> list[int]:
+        with self._lock:
+            return list(self._files)
+
+    def get(self, offset: int) -> SnapshotFile | None:
+        with self._lock:
+            return self._files.get(offset)
+
+    def latest(self) -> SnapshotFile | None:
+        with self._lock:
+            return self._files.last()
+
+    def oldest(self) -> SnapshotFile | None:
+        with self._lock:
+            return self._files.first()
+
+    def delete(self, offsets: Iterable[int]) -> None:
+        """Deletes the snapshots at these offsets, where there are any."""
+        for offset in offsets:
+            with self._lock:
+                file = self._files.pop(offset)
+            if file is not None:
+                file.delete_if_exists()
+
+    def delete_before(self, offset: int) -> None:
+        self.delete(known for known in self.offsets if known < offset)
+
+    def delete_after(self, offset: int) -> None:
+        self.delete(known for known in self.offsets if known > offset)
+
+    def remove_stray(self, segment_base_offsets: Collection[int]) -> None:
+        """Deletes snapshots that belong to no segment, with one exception.
+
+        One at an offset beyond all segments was taken at shutdown, at the end of the log. The last of these is kept: it
+        saves reading the active segment again.
+        """
+        self.reload()
+        bases = set(segment_base_offsets)
+        strays = [offset for offset in self.offsets if offset not in bases]
+        if strays and (not bases or strays[-1] > max(bases)):
+            strays.pop()
+        self.delete(strays)
+
+    def mark_for_deletion(self, offset: int) -> SnapshotFile | None:
+        """Takes a snapshot out of the table and gives its file the suffix of those to be deleted.
+
+        None if there is none, or somebody has deleted the file, which is what was wanted.
+        """
+        with self._lock:
+            file = self._files.pop(offset)
+        if file is None:
+            return None
+        path = file.path
+        try:
+            file.rename_to_delete()
+        except FileNotFoundError:
+            logger.info("producer snapshot %s is gone already", path)
+            return None
+        except OSError as error:
+            raise storage_error("rename", path, error) from error
+        return file

@@ -1,0 +1,158 @@
+"""What a log remembers of one producer."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from barnabas.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, RecordBatch, decrement_sequence
+
+NUM_BATCHES_TO_RETAIN: Final = 5
+"""How many batches of a producer are remembered. A producer has at most so many requests on their way to a broker, so
+any batch that can come a second time is among them."""
+
+NO_COORDINATOR_EPOCH: Final = -1
+
+
+class BatchMetadata(NamedTuple):
+    """A batch that was appended: enough to know it again, and to answer as if it had been appended just now."""
+
+    last_seq: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_seq(self) -> int:
+        return decrement_sequence(self.last_seq, self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerStateEntry:
+    """A producer's epoch, its last batches, and where its transaction began if it has one open.
+
+    The batches are in the order in which they were appended and all of the present epoch; a new epoch forgets those of
+    the old one. The epoch of the transaction coordinator is the one of the last marker.
+    """
+
+    __slots__ = (
+        "_batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(
+        self,
+        producer_id: int,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        coordinator_epoch: int = NO_COORDINATOR_EPOCH,
+        last_timestamp: int = NO_TIMESTAMP,
+        current_txn_first_offset: int | None = None,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = last_timestamp
+        self.current_txn_first_offset = current_txn_first_offset
+        self._batches: list[BatchMetadata] = []
+
+    @property
+    def batches(self) -> tuple[BatchMetadata, ...]:
+        return tuple(self._batches)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no batch of the present epoch is known."""
+        return not self._batches
+
+    @property
+    def first_seq(self) -> int:
+        return self._batches[0].first_seq if self._batches else NO_SEQUENCE
+
+    @property
+    def last_seq(self) -> int:
+        return self._batches[-1].last_seq if self._batches else NO_SEQUENCE
+
+    @property
+    def first_data_offset(self) -> int:
+        return self._batches[0].first_offset if self._batches else -1
+
+    @property
+    def last_data_offset(self) -> int:
+        return self._batches[-1].last_offset if self._batches else -1
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self._batches[-1].offset_delta if self._batches else 0
+
+    def without_batches(self) -> ProducerStateEntry:
+        """A copy that starts with no batches: what an append collects its own in."""
+        return ProducerStateEntry(
+            self.producer_id,
+            self.producer_epoch,
+            self.coordinator_epoch,
+            self.last_timestamp,
+            self.current_txn_first_offset,
+        )
+
+    def add_batch(self, epoch: int, batch: BatchMetadata) -> None:
+        if epoch != self.producer_epoch:
+            self._batches.clear()
+            self.producer_epoch = epoch
+        self._remember(batch)
+        self.last_timestamp = batch.timestamp
+
+    def _remember(self, batch: BatchMetadata) -> None:
+        batches = self._batches
+        if len(batches) == NUM_BATCHES_TO_RETAIN:
+            del batches[0]
+        batches.append(batch)
+
+    def end_transaction(self, producer_epoch: int, coordinator_epoch: int, timestamp: int) -> None:
+        """A marker was written. One of transaction version 2 brings the epoch of the next transaction."""
+        if producer_epoch != self.producer_epoch:
+            self._batches.clear()
+            self.producer_epoch = producer_epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = timestamp
+        self.current_txn_first_offset = None
+
+    def update(self, later: ProducerStateEntry) -> None:
+        """Takes over what an append has collected."""
+        if later.producer_epoch != self.producer_epoch:
+            self._batches.clear()
+            self.producer_epoch = later.producer_epoch
+        for batch in later._batches:
+            self._remember(batch)
+        self.coordinator_epoch = later.coordinator_epoch
+        self.current_txn_first_offset = later.current_txn_first_offset
+        self.last_timestamp = later.last_timestamp
+
+    def find_duplicate_batch(self, batch: RecordBatch) -> BatchMetadata | None:
+        """The remembered batch that this one is a repetition of: same epoch, same range of sequence numbers."""
+        if batch.producer_epoch != self.producer_epoch:
+            return None
+        first, last = batch.base_sequence, batch.last_sequence
+        for known in self._batches:
+            if known.last_seq == last and known.first_seq == first:
+                return known
+        return None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProducerStateEntry):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return (
+            f"ProducerStateEntry(producer_id={self.producer_id}, producer_epoch={self.producer_epoch}, "
+            f"coordinator_epoch={self.coordinator_epoch}, last_timestamp={self.last_timestamp}, "
+            f"current_txn_first_offset={self.current_txn_first_offset}, batches={self._batches})"
+        )

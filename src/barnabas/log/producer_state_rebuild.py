@@ -1,0 +1,204 @@
+"""Finding out again what a log knows of its producers: after a start, and after a truncation.
+
+The latest snapshot up to the end of the log is loaded, and the batches behind it are gone through, by their headers.
+
+One thing is done that Kafka does not do. A snapshot has the *last* batch of each producer, while the log, when it runs,
+remembers the last five, as many as a producer may have on their way at once. Think of a broker that appends five
+batches, rolls a segment, and is killed before it has answered. The producer sends all five again. With one batch known,
+the first four look out of order; the producer takes a new epoch, sends them under that, and there they are twice. So
+the four batches before each producer's last one are looked for in the log, too: `restore_recent_batches`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import CorruptRecordError, InvalidRecordError
+from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.log_segment import LogSegment
+from barnabas.log.log_segments import LogSegments
+from barnabas.log.offset_index import OffsetPosition
+from barnabas.log.producer_append_info import ProducerAppendInfo
+from barnabas.log.producer_state_entry import NUM_BATCHES_TO_RETAIN, BatchMetadata, ProducerStateEntry
+from barnabas.log.producer_state_manager import ProducerStateManager
+from barnabas.log.txn_metadata import CompletedTxn
+from barnabas.protocol.internal.storage import AbortedTxn
+from barnabas.records.batch import RecordBatch
+
+logger = logging.getLogger(__name__)
+
+_LOOK_BACK: Final = (1 << 16, 1 << 19, 1 << 22, 1 << 24)
+"""How many bytes of log to look through for earlier batches: more only if fewer do not show all of them. The last is
+the most that a start spends on it."""
+
+
+def rebuild_producer_state(
+    state: ProducerStateManager,
+    segments: LogSegments,
+    log_start_offset: int,
+    last_offset: int,
+    clock: Clock,
+    *,
+    from_clean_shutdown: bool,
+) -> None:
+    """Brings `state` to what it is of right before `last_offset`; changes nothing else."""
+    snapshot_offsets = {segment.base_offset for segment in segments.values()[-2:]} | {last_offset}
+    if state.latest_snapshot_offset is None and from_clean_shutdown:
+        # A log from before there were snapshots: those are made at shutdown. So it has no producers worth knowing, and
+        # empty snapshots keep the next start, or truncation, from going through all of it.
+        for offset in sorted(snapshot_offsets):
+            state.update_map_end_offset(offset)
+            state.take_snapshot(sync=False)
+        return
+    was_empty = state.is_empty and state.map_end_offset >= last_offset
+    is_reload = state.map_end_offset != last_offset
+    state.truncate_and_reload(log_start_offset, last_offset, clock.milliseconds())
+    if is_reload:
+        restore_recent_batches(state, segments)
+    if last_offset > state.map_end_offset and not was_empty:
+        for segment in segments.between(state.map_end_offset, last_offset):
+            start_offset = max(segment.base_offset, state.map_end_offset, log_start_offset)
+            state.update_map_end_offset(start_offset)
+            if segment.base_offset in snapshot_offsets:
+                state.take_snapshot(sync=False)
+            _load_producers(state, _batches(segment, start_offset, last_offset))
+    state.update_map_end_offset(last_offset)
+    # Not forced to disk: it saves work at the next start if it is there, and is recognized if it is damaged.
+    state.take_snapshot(sync=False)
+
+
+def _batches(segment: LogSegment, start_offset: int, end_offset: int) -> Iterator[RecordBatch]:
+    start = segment.translate_offset(start_offset)
+    if start is None:
+        return
+    end = segment.translate_offset(end_offset)
+    yield from segment.records.batches(start.position, None if end is None else end.position)
+
+
+def _load_producers(state: ProducerStateManager, batches: Iterable[RecordBatch]) -> None:
+    infos: dict[int, ProducerAppendInfo] = {}
+    completed: list[CompletedTxn] = []
+    for batch in batches:
+        if batch.has_producer_id:
+            done = state.update_producers(batch, infos, AppendOrigin.REPLICATION)
+            if done is not None:
+                completed.append(done)
+    for info in infos.values():
+        state.update(info)
+    for transaction in completed:
+        state.complete_txn(transaction)
+
+
+def take_in_recovered_batch(state: ProducerStateManager, batch: RecordBatch) -> AbortedTxn | None:
+    """Takes note of a batch that recovery found intact; returns what the transaction index has to know of it."""
+    aborted = None
+    if batch.has_producer_id:
+        infos: dict[int, ProducerAppendInfo] = {}
+        completed = state.update_producers(batch, infos, AppendOrigin.REPLICATION)
+        state.update(infos[batch.producer_id])
+        if completed is not None:
+            if completed.is_aborted:
+                aborted = aborted_txn(completed, state.last_stable_offset(completed))
+            state.complete_txn(completed)
+    state.update_map_end_offset(batch.next_offset)
+    return aborted
+
+
+def aborted_txn(completed: CompletedTxn, last_stable_offset: int) -> AbortedTxn:
+    """The entry of the transaction index for an aborted transaction."""
+    return AbortedTxn(
+        producer_id=completed.producer_id,
+        first_offset=completed.first_offset,
+        last_offset=completed.last_offset,
+        last_stable_offset=last_stable_offset,
+    )
+
+
+# The batches before the last one
+
+
+def restore_recent_batches(state: ProducerStateManager, segments: LogSegments) -> None:
+    """Looks in the log for the batches that a snapshot, just loaded, does not have."""
+    wanted = {
+        producer_id: entry
+        for producer_id, entry in state.active_producers.items()
+        if len(entry.batches) == 1 and entry.batches[0].first_seq > 0
+    }
+    if not wanted:
+        return
+    end_offset = state.map_end_offset
+    found: dict[int, list[BatchMetadata]] = {}
+    for size in _LOOK_BACK:
+        try:
+            regions, is_everything = _last_bytes(segments, end_offset, size)
+            found = _find_batches(regions, wanted)
+        except (CorruptRecordError, InvalidRecordError) as error:
+            # An index that points somewhere else, say. What is looked for is a help, not a necessity.
+            logger.warning("%s: earlier batches of producers cannot be found out: %s", state.partition, error)
+            return
+        if is_everything or all(_is_complete(found.get(producer_id, ())) for producer_id in wanted):
+            break
+    for producer_id, earlier in found.items():
+        state.load_producer_entry(_with_earlier_batches(wanted[producer_id], earlier))
+
+
+_Region = tuple[LogSegment, int, int]
+"""A segment, and positions in it, both of which begin a batch (or end the file)."""
+
+
+def _last_bytes(segments: LogSegments, end_offset: int, size: int) -> tuple[list[_Region], bool]:
+    """About the last `size` bytes before an offset, from front to back, and whether that is all there is."""
+    regions: list[_Region] = []
+    for segment in reversed(segments.between(0, max(end_offset, 1))):
+        found = segment.translate_offset(end_offset)
+        end = segment.size if found is None else found.position
+        start = 0
+        if end > size:
+            index = segment.offset_index
+            entry = index.fetch_upper_bound_offset(OffsetPosition(segment.base_offset, 0), end - size)
+            start = min((entry or index.last_entry).position, end)
+        regions.append((segment, start, end))
+        size -= end - start
+        if start > 0 or size <= 0:
+            return regions[::-1], False
+    return regions[::-1], True
+
+
+def _find_batches(regions: Iterable[_Region], wanted: dict[int, ProducerStateEntry]) -> dict[int, list[BatchMetadata]]:
+    """The last few batches of each producer, of its present epoch, before the one that is known."""
+    found: dict[int, list[BatchMetadata]] = {}
+    for segment, start, end in regions:
+        for batch in segment.records.batches(start, end):
+            entry = wanted.get(batch.producer_id)
+            if (
+                entry is not None
+                and batch.producer_epoch == entry.producer_epoch
+                and not batch.is_control_batch
+                and batch.last_offset < entry.last_data_offset
+            ):
+                earlier = found.setdefault(batch.producer_id, [])
+                earlier.append(
+                    BatchMetadata(
+                        batch.last_sequence,
+                        batch.last_offset,
+                        batch.last_offset - batch.base_offset,
+                        batch.max_timestamp,
+                    )
+                )
+                del earlier[: 1 - NUM_BATCHES_TO_RETAIN]
+    return found
+
+
+def _is_complete(earlier: Sequence[BatchMetadata]) -> bool:
+    return len(earlier) == NUM_BATCHES_TO_RETAIN - 1 or bool(earlier and earlier[0].first_seq == 0)
+
+
+def _with_earlier_batches(entry: ProducerStateEntry, earlier: Iterable[BatchMetadata]) -> ProducerStateEntry:
+    restored = entry.without_batches()
+    for batch in (*earlier, *entry.batches):
+        restored.add_batch(entry.producer_epoch, batch)
+    restored.last_timestamp = entry.last_timestamp  # a marker may have come after the last batch
+    return restored

@@ -1,0 +1,103 @@
+"""The ``.timeindex`` file: from timestamps to offsets."""
+
+from __future__ import annotations
+
+import struct
+from typing import ClassVar, NamedTuple
+
+from barnabas.log.abstract_index import KEY, VALUE, AbstractIndex
+from barnabas.log.storage_errors import CorruptIndexError
+from barnabas.records.batch import NO_TIMESTAMP
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: int
+
+
+class TimeIndex(AbstractIndex):
+    """Where in a segment to begin to look for records of a time.
+
+    An entry is a timestamp of eight bytes and a relative offset of four. It is made together with one of the offset
+    index, and says: **the largest timestamp up to here is T, and the batch that ends with offset O has it.** So what is
+    later than T comes behind O. Producers' clocks disagree, and timestamps in a log go up and down; the largest so far
+    only goes up, and an entry is left out when it has not::
+
+        batch     0..9     10..19    20..29    30..39
+        largest   1000     1500      1200      1800
+        entry            (1500, 19)   none   (1800, 39)
+
+        lookup(1600) is (1500, 19): all before that is 1500 or earlier
+
+    The last entry tells how old the segment's newest record is, which decides when the segment is deleted. So that it
+    is true, one slot is kept back until the segment is not written to any more: full means that one slot is left.
+    """
+
+    layout: ClassVar[struct.Struct] = struct.Struct(">qi")
+
+    last_entry: TimestampOffset
+    """Timestamp -1 and the base offset, if there are no entries. Always one whole pair: read without the lock."""
+
+    @property
+    def is_full(self) -> bool:
+        return self._entries >= self._max_entries - 1
+
+    def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
+        """Adds an entry if the timestamp is larger than the last one; it cannot be smaller, and neither can the offset.
+
+        `skip_full_check` is for the entry that closes the index.
+        """
+        last = self.last_entry
+        if not skip_full_check and self.is_full:
+            raise ValueError(f"{self.path} is full: it has {self.entries} entries")
+        if self._entries and (timestamp < last.timestamp or offset < last.offset):
+            raise ValueError(
+                f"{self.path}: entry {self.entries} cannot be for timestamp {timestamp} and offset {offset}, which is "
+                f"before the last one, {last}"
+            )
+        if timestamp > last.timestamp:
+            relative = self.relative_offset(offset)
+            with self._lock:
+                self._append(timestamp, relative)
+                self.last_entry = TimestampOffset(timestamp, offset)
+                self._write_if_due()
+
+    def lookup(self, target: int) -> TimestampOffset:
+        """The last entry for a timestamp that is the target or earlier; before the first, -1 and the base offset."""
+        last = self.last_entry
+        if target >= last.timestamp:
+            return last
+        with self._lock:
+            slot = self._floor_slot(KEY, target)
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset) if slot < 0 else self._parse(slot)
+
+    def entry(self, slot: int) -> TimestampOffset:
+        with self._lock:
+            return self._parse(slot)
+
+    def truncate_to(self, offset: int) -> None:
+        """Forgets the entries for this offset and all behind it."""
+        with self._lock:
+            self._truncate_to_entries(self._count_below(VALUE, offset - self.base_offset))
+
+    def sanity_check(self) -> None:
+        with self._lock:
+            if self._length % self.entry_size:
+                raise CorruptIndexError(f"{self.path} has {self._length} bytes, no multiple of {self.entry_size}")
+            if not self._entries:
+                return
+            first, last = self._parse(0), self._parse(self._entries - 1)
+            if last.offset < self.base_offset:
+                raise CorruptIndexError(f"{self.path}: {last} is before the base offset {self.base_offset}")
+            # The rest of a file of full size, as a crash leaves it, is zeros.
+            if self._entries > 1 and not (first.timestamp < last.timestamp and first.offset <= last.offset):
+                raise CorruptIndexError(f"{self.path}: the last entry, {last}, is not behind the first, {first}")
+
+    def _parse(self, slot: int) -> TimestampOffset:
+        timestamp, relative = self._entry(slot)
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
+    def _entries_changed(self) -> None:
+        self.last_entry = (
+            self._parse(self._entries - 1) if self._entries else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        )

@@ -1,0 +1,484 @@
+"""A partition's log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from enum import Enum
+from pathlib import Path
+from typing import Final, Self, TypeVar
+
+from barnabas.common.errors import (
+    InconsistentTopicIdError,
+    KafkaStorageError,
+    OffsetOutOfRangeError,
+    PolicyViolationError,
+)
+from barnabas.common.identifiers import Uuid, uuid_to_string
+from barnabas.log.fetch_data_info import FetchDataInfo
+from barnabas.log.fetch_isolation import FetchIsolation
+from barnabas.log.file_records import TimestampAndOffset
+from barnabas.log.leader_epoch_cache import UNDEFINED_EPOCH_OFFSET, EpochEndOffset, LeaderEpochFileCache
+from barnabas.log.leader_epoch_checkpoint import LeaderEpochCheckpointFile
+from barnabas.log.local_log import LocalLog
+from barnabas.log.log_config import LogConfig
+from barnabas.log.log_context import LogContext
+from barnabas.log.log_dir_failure import LogDirGuard
+from barnabas.log.log_dir_names import is_future_dir, parse_topic_partition_name
+from barnabas.log.log_loader import LogLoader
+from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.log_segment import LogSegment
+from barnabas.log.log_segments import LogSegments
+from barnabas.log.log_watermarks import HighWatermarkListener, LogOffsetSnapshot, no_listener
+from barnabas.log.log_writer import LogWriter
+from barnabas.log.offset_lookup import find_offset
+from barnabas.log.partition_metadata_file import PartitionMetadataFile
+from barnabas.log.producer_state_manager import ProducerStateManager
+from barnabas.log.retention import Condition, before_offset, beyond_size, deletable_segments, older_than
+from barnabas.log.segment_damage import DamagePolicy
+from barnabas.log.storage_errors import disk_access
+from barnabas.protocol.internal.storage import AbortedTxn
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DELETE_UP_TO_HIGH_WATERMARK: Final = -1
+"""The offset of a DeleteRecords request that means: everything that can be."""
+
+
+class LogStartOffsetIncrementReason(Enum):
+    """Why the first records of a log are gone."""
+
+    LEADER_OFFSET_INCREMENTED = "the leader's log starts there"
+    SEGMENT_DELETION = "segments were deleted"
+    CLIENT_RECORD_DELETION = "a client asked for it"
+    SNAPSHOT_GENERATED = "a snapshot has what was before"
+
+
+class UnifiedLog(LogWriter):
+    """The log of one partition: records in the order of their offsets, in a directory of their own.
+
+    >>> log = UnifiedLog.open(Path("data/orders-0"), config, context)  # doctest: +SKIP
+    >>> log.append_as_leader(batch, leader_epoch=0).first_offset  # doctest: +SKIP
+    0
+    >>> log.update_high_watermark(log.log_end_offset)  # doctest: +SKIP
+    >>> log.read(0, 1 << 20, FetchIsolation.HIGH_WATERMARK, min_one_message=True).records  # doctest: +SKIP
+    FileRegion(fd=7, position=0, count=1042)
+
+    It has its files (`LocalLog`), the offsets that say what may be seen (`LogWatermarks`), its producers
+    (`LogProducers`) and leader epochs (`LeaderEpochFileCache`), and keeps them in step, under one lock. How it grows is
+    told in `LogWriter`; this is the rest: reading, finding, forgetting the beginning, cutting off the end, moving.
+
+    A reader takes no lock. It looks at the offsets, then at the table of segments, then at an index; each of which is,
+    or hands out, something that does not change. What it gets is a region of a file that stays open for as long as
+    somebody has it.
+    """
+
+    def __init__(
+        self,
+        log_start_offset: int,
+        local_log: LocalLog,
+        producer_state: ProducerStateManager,
+        leader_epochs: LeaderEpochFileCache,
+        context: LogContext,
+        topic_id: Uuid | None = None,
+    ) -> None:
+        """Made of parts that fit each other: see `open`."""
+        super().__init__(log_start_offset, local_log, producer_state, leader_epochs, context)
+        self.topic_id: Uuid | None = None
+        if self._partition_metadata.exists():
+            self.topic_id = self._partition_metadata.read().topic_id
+        if topic_id is not None:
+            self.assign_topic_id(topic_id)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        config: LogConfig,
+        context: LogContext,
+        *,
+        topic_id: Uuid | None = None,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        had_clean_shutdown: bool = True,
+        damage_policy: DamagePolicy = DamagePolicy.OFFLINE,
+    ) -> Self:
+        """Opens the log in a directory, which is made if it is not there; see `LogLoader` for what that takes.
+
+        The directory is named after the partition. The two offsets come from the checkpoints of its parent.
+        """
+        partition = parse_topic_partition_name(directory)
+        with disk_access("create", directory):
+            directory.mkdir(parents=True, exist_ok=True)
+        segments = LogSegments()
+        guard = LogDirGuard(context.failure_channel, directory.parent)
+        leader_epochs = LeaderEpochFileCache(
+            partition,
+            LeaderEpochCheckpointFile.in_directory(directory),
+            lambda name, task: context.scheduler.schedule(name, guard.guarded(name, task)),
+        )
+        producer_state = ProducerStateManager(
+            partition, directory, context.max_transaction_timeout_ms, context.producer_state_config, context.clock
+        )
+        loaded = LogLoader(
+            directory,
+            partition,
+            config,
+            context,
+            segments,
+            leader_epochs,
+            producer_state,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            had_clean_shutdown=had_clean_shutdown,
+            damage_policy=damage_policy,
+        ).load()
+        local_log = LocalLog(
+            directory, partition, config, context, segments, loaded.recovery_point, loaded.next_offset_metadata
+        )
+        try:
+            return cls(loaded.log_start_offset, local_log, producer_state, leader_epochs, context, topic_id)
+        except BaseException:
+            local_log.close_handlers()
+            raise
+
+    # What it is
+
+    @property
+    def directory(self) -> Path:
+        return self._local_log.directory
+
+    @property
+    def parent_dir(self) -> Path:
+        """The log directory that this log is in, one of the broker's."""
+        return self._local_log.parent_dir
+
+    @property
+    def is_future(self) -> bool:
+        """Whether this is a copy that is going to replace a log in another log directory."""
+        return is_future_dir(self._local_log.directory)
+
+    @property
+    def size(self) -> int:
+        """The bytes of its records."""
+        return self._local_log.segments.size_in_bytes
+
+    @property
+    def segments(self) -> LogSegments:
+        return self._local_log.segments
+
+    @property
+    def active_segment(self) -> LogSegment:
+        return self._local_log.segments.active
+
+    @property
+    def recovery_point(self) -> int:
+        return self._local_log.recovery_point
+
+    @property
+    def last_flush_time(self) -> int:
+        return self._local_log.last_flush_time
+
+    def assign_topic_id(self, topic_id: Uuid) -> None:
+        """Says which topic this is the log of; `InconsistentTopicIdError` if it is another one's."""
+        if self.topic_id is None:
+            self.topic_id = topic_id
+            self._partition_metadata.record(topic_id)
+            self._context.scheduler.schedule("flush-metadata-file", self._flush_partition_metadata)
+        elif self.topic_id != topic_id:
+            raise InconsistentTopicIdError(
+                f"The log of {self.topic_partition} in {self.directory} belongs to the topic with id "
+                f"{uuid_to_string(self.topic_id)}, not to {uuid_to_string(topic_id)}"
+            )
+
+    def _flush_partition_metadata(self) -> None:
+        with self._lock:
+            if not self._local_log.is_closed:
+                with self._local_log.guard.watch(f"writing the topic id of {self.topic_partition}"):
+                    self._partition_metadata.maybe_flush()
+
+    # Offsets: see `LogWatermarks`
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._watermarks.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._local_log.log_end_offset
+
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata:
+        return self._local_log.log_end_offset_metadata
+
+    @property
+    def high_watermark(self) -> int:
+        return self._watermarks.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._watermarks.last_stable_offset
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        return self._watermarks.first_unstable_offset
+
+    def fetch_offset_snapshot(self) -> LogOffsetSnapshot:
+        """All offsets of this moment, with their places."""
+        return self._look_up("looking up offsets", self._watermarks.snapshot)
+
+    def update_high_watermark(self, high_watermark: int | LogOffsetMetadata) -> int:
+        return self._watermarks.update_high_watermark(high_watermark)
+
+    def maybe_increment_high_watermark(self, high_watermark: LogOffsetMetadata) -> LogOffsetMetadata | None:
+        return self._watermarks.maybe_increment_high_watermark(high_watermark)
+
+    def maybe_update_high_watermark(self, high_watermark: int) -> int | None:
+        return self._watermarks.maybe_update_high_watermark(high_watermark)
+
+    def set_high_watermark_listener(self, listener: HighWatermarkListener) -> None:
+        self._watermarks.listener = listener
+
+    # Leader epochs
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self.leader_epochs.latest_epoch
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset | None:
+        """The last epoch up to this one, and where it ends; None if that is not known."""
+        found = self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
+        return None if found.end_offset == UNDEFINED_EPOCH_OFFSET else found
+
+    # Reading
+
+    def read(
+        self, start_offset: int, max_length: int, isolation: FetchIsolation, min_one_message: bool
+    ) -> FetchDataInfo:
+        """At most `max_length` bytes of batches from an offset on; with `min_one_message` at least a whole one.
+
+        `OffsetOutOfRangeError` for an offset before the start or behind the end. Nothing is read from disk but indexes
+        and the headers of a few batches.
+        """
+        marks, local_log = self._watermarks, self._local_log
+        directory = local_log.directory
+        try:
+            local_log.guard.check()
+            if start_offset < marks.log_start_offset:
+                raise OffsetOutOfRangeError(
+                    f"Offset {start_offset} of {self.topic_partition} is not there any more: the log starts at "
+                    f"{marks.log_start_offset}"
+                )
+            if isolation is FetchIsolation.HIGH_WATERMARK:
+                limit = marks.fetch_high_watermark()
+            elif isolation is FetchIsolation.TXN_COMMITTED:
+                limit = marks.fetch_last_stable_offset()
+            else:
+                limit = local_log.log_end_offset_metadata
+            committed = isolation is FetchIsolation.TXN_COMMITTED
+            return local_log.read(start_offset, max_length, min_one_message, limit, committed)
+        except (KafkaStorageError, OSError) as error:
+            if self._has_moved(directory, error):
+                return self.read(start_offset, max_length, isolation, min_one_message)
+            local_log.guard.reraise(f"reading {self.topic_partition}", error)
+
+    def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that overlap a range of offsets."""
+        return self._look_up(
+            "reading the transaction index",
+            lambda: self._local_log.collect_aborted_transactions(start_offset, upper_bound_offset),
+        )
+
+    def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """See `barnabas.log.offset_lookup`."""
+        return self._look_up(
+            "looking up a timestamp",
+            lambda: find_offset(
+                timestamp,
+                self._local_log.segments,
+                self.leader_epochs,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+            ),
+        )
+
+    def _look_up(self, action: str, operation: Callable[[], T]) -> T:
+        local_log = self._local_log
+        directory = local_log.directory
+        try:
+            local_log.guard.check()
+            return operation()
+        except (KafkaStorageError, OSError) as error:
+            if self._has_moved(directory, error):
+                return self._look_up(action, operation)
+            local_log.guard.reraise(f"{action} in {self.topic_partition}", error)
+
+    # Forgetting the beginning
+
+    def delete_records(self, offset: int) -> int:
+        """Has the log start at an offset, -1 for the high watermark, if it starts before; returns where it starts."""
+        if self.config.compact and not self.config.delete:
+            raise PolicyViolationError(f"Records of {self.topic_partition} cannot be deleted: the topic is compacted")
+        if offset == DELETE_UP_TO_HIGH_WATERMARK:
+            offset = self.high_watermark
+        if offset < 0:
+            raise OffsetOutOfRangeError(f"Records of {self.topic_partition} cannot be deleted up to offset {offset}")
+        self.maybe_increment_log_start_offset(offset, LogStartOffsetIncrementReason.CLIENT_RECORD_DELETION)
+        return self.log_start_offset
+
+    def maybe_increment_log_start_offset(self, offset: int, reason: LogStartOffsetIncrementReason) -> bool:
+        """Has the log start at an offset; whether that is later than it did. The records stay on disk for a while.
+
+        `OffsetOutOfRangeError` behind the high watermark. The offset gets into a checkpoint within a minute; if the
+        broker is killed before, records at the beginning come back.
+        """
+        with self._lock, self._local_log.guard.watch(f"moving the start of {self.topic_partition}"):
+            self._local_log.check_open()
+            if offset > self.high_watermark:
+                raise OffsetOutOfRangeError(
+                    f"{self.topic_partition} cannot start at offset {offset}, behind the high watermark "
+                    f"{self.high_watermark}"
+                )
+            if offset <= self.log_start_offset:
+                return False
+            self._watermarks.set_log_start_offset(offset)
+            logger.info("%s: the log starts at offset %d now: %s", self.topic_partition, offset, reason.value)
+            self.leader_epochs.truncate_from_start(offset)
+            self._producer_state.on_log_start_offset_incremented(offset)
+            self._watermarks.update_first_unstable_offset()
+            return True
+
+    def delete_old_segments(self) -> int:
+        """Deletes segments as the configuration says (see `barnabas.log.retention`); returns how many."""
+        config = self.config
+        with self._lock, self._local_log.guard.watch(f"deleting old segments of {self.topic_partition}"):
+            self._local_log.check_open()
+            count = self._delete_segments_if(before_offset(self.log_start_offset), "they end before the log starts")
+            if config.delete:
+                count += self._delete_segments_if(
+                    beyond_size(self.size, config.retention_bytes), f"retention.bytes is {config.retention_bytes}"
+                )
+                count += self._delete_segments_if(
+                    older_than(config.retention_ms, self._clock.milliseconds()),
+                    f"retention.ms is {config.retention_ms}",
+                )
+            return count
+
+    def _delete_segments_if(self, condition: Condition, reason: str) -> int:
+        local_log = self._local_log
+        doomed = deletable_segments(
+            local_log.segments, condition, high_watermark=self.high_watermark, log_end_offset=self.log_end_offset
+        )
+        if not doomed:
+            return 0
+        if len(doomed) == len(local_log.segments):
+            self.roll()
+        following = local_log.segments.higher(doomed[-1].base_offset)
+        assert following is not None
+        self.maybe_increment_log_start_offset(following.base_offset, LogStartOffsetIncrementReason.SEGMENT_DELETION)
+        local_log.remove_and_delete_segments(doomed, reason=reason)
+        self.producers.delete_snapshots(doomed, local_log.config)
+        return len(doomed)
+
+    def replace_segments(self, new_segments: Iterable[LogSegment], old_segments: Iterable[LogSegment]) -> None:
+        """Puts segments that compaction has made, under the suffix for that, in the place of others."""
+        with self._lock, self._local_log.guard.watch(f"replacing segments of {self.topic_partition}"):
+            self._local_log.check_open()
+            gone = self._local_log.replace_segments(new_segments, old_segments)
+            self.producers.delete_snapshots(gone, self.config)
+
+    def new_cleaned_segment(self, base_offset: int) -> LogSegment:
+        """A segment for compaction to write into."""
+        return self._local_log.new_cleaned_segment(base_offset)
+
+    # Cutting off the end
+
+    def truncate_to(self, offset: int) -> bool:
+        """Removes this offset and all behind it, in whole batches; whether there was anything.
+
+        A follower does that with what its leader does not have.
+        """
+        if offset < 0:
+            raise ValueError(f"{self.topic_partition} cannot be truncated to offset {offset}")
+        local_log = self._local_log
+        with self._lock, local_log.guard.watch(f"truncating {self.topic_partition}"):
+            local_log.check_open()
+            if offset >= local_log.log_end_offset:
+                # There may be an epoch that began and wrote nothing: another leader's may be in its place.
+                self.leader_epochs.truncate_from_end(local_log.log_end_offset)
+                return False
+            logger.info("%s: truncating to offset %d", self.topic_partition, offset)
+            first = local_log.segments.first
+            assert first is not None
+            if first.base_offset > offset:
+                self.truncate_fully_and_start_at(offset)
+                return True
+            gone = local_log.truncate_to(offset)
+            self.producers.delete_snapshots(gone, local_log.config)
+            self.leader_epochs.truncate_from_end(offset)
+            self._watermarks.log_start_offset = min(offset, self.log_start_offset)
+            self.producers.rebuild(local_log.segments, self.log_start_offset, offset)
+            if self.high_watermark >= offset:
+                self.update_high_watermark(local_log.log_end_offset_metadata)
+            else:
+                self._watermarks.update_first_unstable_offset()
+            return True
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Removes everything; the next record gets this offset."""
+        local_log = self._local_log
+        with self._lock, local_log.guard.watch(f"emptying {self.topic_partition}"):
+            logger.info("%s: removing everything, to go on at offset %d", self.topic_partition, offset)
+            local_log.truncate_fully_and_start_at(offset)
+            self.leader_epochs.clear_and_flush()
+            self._producer_state.truncate_fully_and_start_at(offset)
+            self._watermarks.log_start_offset = offset if log_start_offset is None else log_start_offset
+            self.update_high_watermark(local_log.log_end_offset_metadata)
+
+    # Moving house, and the end
+
+    def rename_dir(self, name: str) -> None:
+        """Gives the directory another name. Those who read notice nothing."""
+        local_log = self._local_log
+        with self._lock, local_log.guard.watch(f"renaming the directory of {self.topic_partition}"):
+            self._partition_metadata.maybe_flush()
+            if local_log.rename_dir(name):
+                directory = local_log.directory
+                self.producers.update_parent_dir(directory)
+                self.leader_epochs = self.leader_epochs.with_checkpoint(
+                    LeaderEpochCheckpointFile.in_directory(directory)
+                )
+                self._partition_metadata = PartitionMetadataFile.in_directory(directory)
+
+    def close(self) -> None:
+        """Writes down what a start would otherwise have to find out, and closes all files."""
+        with self._lock, self._local_log.guard.watch(f"closing {self.topic_partition}"):
+            self._local_log.check_open()
+            self._watermarks.listener = no_listener
+            self._partition_metadata.maybe_flush()
+            self._producer_state.take_snapshot()
+            self._local_log.close()
+
+    def close_handlers(self) -> None:
+        """Lets go of all files without writing anything, as when their disk has failed."""
+        with self._lock:
+            self._watermarks.listener = no_listener
+            self._local_log.close_handlers()
+
+    def delete(self) -> None:
+        """Deletes the log with its directory, at once."""
+        local_log = self._local_log
+        with self._lock, local_log.guard.watch(f"deleting the log of {self.topic_partition}"):
+            self._watermarks.listener = no_listener
+            self.leader_epochs.clear()
+            local_log.delete_all_segments()
+            local_log.delete_dir()
+
+    def __repr__(self) -> str:
+        return (
+            f"UnifiedLog({self.directory}, log_start_offset={self.log_start_offset}, "
+            f"last_stable_offset={self.last_stable_offset}, high_watermark={self.high_watermark}, "
+            f"log_end_offset={self.log_end_offset})"
+        )

@@ -1,0 +1,1 @@
+"""Raft: the replicated log under the cluster's metadata."""
