@@ -296,9 +296,8 @@ class FileRecords:
         end = self._size if end is None else min(end, self._size)
         chunk_size = _LOAD_CHUNK
         while end - position > MAGIC_OFFSET:
-            chunk = memoryview(self.read_bytes(position, min(chunk_size, end - position)))
-            if len(chunk) <= MAGIC_OFFSET:
-                return  # somebody has cut the file off meanwhile
+            wanted = min(chunk_size, end - position)
+            chunk = memoryview(self.read_bytes(position, wanted))
             at = 0
             chunk_size = _LOAD_CHUNK
             while len(chunk) - at > MAGIC_OFFSET:
@@ -313,6 +312,8 @@ class FileRecords:
                     break
                 yield position + at, RecordBatch(chunk, at)
                 at += size
+            if len(chunk) < wanted:
+                return  # somebody has cut the file off meanwhile
             position += at
 
     def search_for_offset(self, target: int, start_position: int = 0) -> LogOffsetPosition | None:

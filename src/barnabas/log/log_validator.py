@@ -24,7 +24,6 @@ from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.file_handle import Buffer
 from barnabas.log.log_append_info import NO_VALIDATION_STATS, RecordError, RecordValidationStats
 from barnabas.log.log_config import LogConfig
-from barnabas.records import validation
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
@@ -43,7 +42,6 @@ from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, compres
 from barnabas.records.reader import Record, read_records, uncompressed_records
 from barnabas.records.validation import RecordsSummary, validate_header, validate_records
 
-_ORIGINS: Final = {origin: validation.AppendOrigin[origin.name] for origin in AppendOrigin}
 _MAX_EXAMINED: Final = 10_000
 """Of how many records of a refused batch it is found out what is wrong with each: that is work, and for nothing."""
 
@@ -123,7 +121,7 @@ class LogValidator:
                 "only one batch is allowed"
             )
         self._check_size(size)
-        validate_header(batch, origin=_ORIGINS[origin])
+        validate_header(batch, origin=origin)
         if origin is not AppendOrigin.CLIENT and not 0 < batch.record_count == batch.last_offset_delta + 1:
             raise InvalidRecordError(
                 f"A batch for {self._partition} claims {batch.record_count} records in an offset range of "

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from types import TracebackType
@@ -45,8 +46,14 @@ def storage_error(action: str, path: os.PathLike[str], error: OSError) -> KafkaS
 
 
 def is_disk_failure(error: BaseException) -> bool:
-    """Whether `error` means that the log directory is not to be trusted any more."""
-    return isinstance(error, KafkaStorageError) and not isinstance(error, FileClosedError)
+    """Whether `error` means that the log directory is not to be trusted any more.
+
+    To be out of file descriptors is bad, but not the disk's fault, and may pass.
+    """
+    if not isinstance(error, KafkaStorageError) or isinstance(error, FileClosedError):
+        return False
+    cause = error.__cause__
+    return not (isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE})
 
 
 class disk_access:  # noqa: N801 - used like a function: `with disk_access("flush", path):`

@@ -26,16 +26,18 @@ _MAX_OFFSET: Final = 2**63 - 1
 
 
 class AppendOrigin(Enum):
-    """Where a batch comes from, which decides what it may be."""
+    """Where a batch comes from, which decides what it may be and how closely it is looked at."""
 
     CLIENT = "client"
-    """A produce request: one complete batch of new records."""
+    """A produce request: one complete batch of new records, of which everything is checked."""
     COORDINATOR = "coordinator"
-    """The broker itself: group and transaction state, transaction markers."""
+    """The broker itself: offset commits, with a producer's epoch but not numbered, and transaction markers."""
     REPLICATION = "replication"
-    """The partition's leader: what is in its log, which may have been compacted."""
+    """The partition's leader, or this log itself when it is read again at the start. It has been checked before, may
+    have been compacted, and must be taken as it is: a follower that refused what the leader has could never catch
+    up."""
     RAFT_LEADER = "raft leader"
-    """The metadata quorum's leader: metadata and control records."""
+    """The metadata quorum's leader: metadata and control records, with offsets in place."""
 
 
 @dataclass(frozen=True, slots=True)
