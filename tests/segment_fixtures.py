@@ -79,10 +79,6 @@ def memory_maps(below: Path) -> list[str]:
     return [line.split(maxsplit=5)[5] for line in lines if str(below) in line]
 
 
-def zeros(size: int) -> bytes:
-    return bytes(size)
-
-
 def write_at(path: Path, position: int, data: bytes) -> None:
     """Damage."""
     fd = os.open(path, os.O_WRONLY)

@@ -219,9 +219,12 @@ class LogWriter:
                 f"An append of {size} bytes to {self.topic_partition} is larger than a segment may be, "
                 f"{config.segment_bytes} bytes"
             )
+        latest_epoch = self.leader_epochs.latest_epoch
         for batch in batches:
-            if batch.partition_leader_epoch >= 0:
-                self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+            epoch = batch.partition_leader_epoch
+            if epoch != latest_epoch and epoch >= 0:
+                self.leader_epochs.assign(epoch, batch.base_offset)
+                latest_epoch = epoch
         segment = self._maybe_roll(size, info, now_ms)
         updated, completed, _ = state.analyze(
             batches,

@@ -375,6 +375,9 @@ def test_a_file_cut_short_behind_our_back_is_not_taken_for_more(path: Path) -> N
     assert [batch.base_offset for _, batch in records.loaded_batches()] == [0]
     with pytest.raises(CorruptRecordError, match="cut off: only 0 of its"):
         _ = batch.view
+    for more in (10, 70):  # in the middle of a batch
+        path.write_bytes(b"".join(ThreeBatches)[: len(ThreeBatches[0]) + more])
+        assert [batch.base_offset for _, batch in records.loaded_batches()] == [0]
     os.truncate(path, 0)
     assert list(records.batches()) == list(records.loaded_batches()) == []
 
@@ -609,6 +612,20 @@ def test_a_closed_file_is_no_disk_failure(path: Path) -> None:
     # A reader that was at it goes on.
     assert [batch.base_offset for batch in batches] == [2, 3]
     assert path.read_bytes() == b"".join(ThreeBatches)
+
+
+def test_to_be_out_of_descriptors_is_no_disk_failure(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, failed in ((errno.EMFILE, False), (errno.ENFILE, False), (errno.EIO, True), (errno.EROFS, True)):
+
+        def refuse(*_: object, number: int = number) -> int:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", refuse)
+            with pytest.raises(KafkaStorageError, match=os.strerror(number)) as raised:
+                FileRecords(path)
+        assert is_disk_failure(raised.value) is failed
+    assert not is_disk_failure(ValueError())
 
 
 def test_the_directory_may_be_renamed(tmp_path: Path) -> None:

@@ -318,6 +318,26 @@ def test_a_read_touches_no_payload(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert read <= 2 * 4096
 
 
+def test_a_search_by_time_begins_where_the_indexes_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = open_segment(tmp_path, 0, SMALL)
+    for n in range(2000):
+        append(segment, batch_of(n, [NOW + n]))
+    read: list[int] = []
+    real = os.pread
+
+    def pread(fd: int, size: int, position: int) -> bytes:
+        read.append(position)
+        return real(fd, size, position)
+
+    monkeypatch.setattr(os, "pread", pread)
+    size = segment.size // 2000
+    assert segment.find_offset_by_timestamp(NOW + 1500) == (NOW + 1500, 1500, None)
+    assert min(read) >= 1490 * size
+    read.clear()
+    assert segment.find_offset_by_timestamp(NOW + 100, 1700) == (NOW + 1700, 1700, None)
+    assert min(read) >= 1690 * size
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3), st.integers(0, 600)), min_size=1, max_size=25),
     st.integers(0, 600),
