@@ -11,8 +11,9 @@ A reassignment from brokers 1, 2, 3 to 3, 4, 5 goes through three states:
     ===========  =============  ==========  ===========
 
 Under way, the target comes first, so that its first replica is the preferred leader already. The new replicas copy the
-partition and join the ISR; when all of the target is in sync, the rest is dropped. Where nothing has to be copied, as
-when the order changes only, the middle state is skipped.
+partition and join the ISR; when all of them are in sync, the rest is dropped. An old replica that stays need not be in
+sync for that: it was no different before. Only where the partition ends up with fewer replicas than it had, all that
+are left have to be. Where nothing has to be copied, as when the order changes only, the middle state is skipped.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ def begin_reassignment(partition: PartitionRegistration, target: Sequence[int]) 
 def complete_reassignment(
     replicas: Sequence[int], isr: Sequence[int], adding: Sequence[int], removing: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Replicas and ISR afterwards, if there is a reassignment under way and all of its target is in sync."""
+    """Replicas and ISR afterwards, if there is a reassignment under way and who is needed is in sync; None if not."""
     if not adding and not removing:
         return None
     target = tuple(replica for replica in replicas if replica not in removing)
     target_isr = tuple(replica for replica in isr if replica not in removing)
-    if not target or not target_isr or not set(target) <= set(target_isr):
+    needed = target if len(adding) < len(removing) else adding
+    if not target or not target_isr or not set(needed) <= set(target_isr):
         return None
     return target, target_isr
 

@@ -99,6 +99,7 @@ class LogManager(LogRegistry):
         ).load()
         with self._lock:
             self._current, self._future, self._offline = loaded.current, loaded.future, loaded.offline
+            self._log_counts.update(log.parent_dir for log in self.all_logs())
             self._incomplete = loaded.incomplete
         for log_dir, directory in loaded.to_delete:
             self._deletion.add_directory(directory, log_dir.guard)
@@ -229,6 +230,7 @@ class LogManager(LogRegistry):
             future.update_high_watermark(current.high_watermark)
             del self._future[partition]
             self._current[partition] = future
+            self._log_counts[current.parent_dir] -= 1
             self._cleaner.alter_checkpoint_dir(partition, current.parent_dir, future.parent_dir)
             self._cleaner.resume_cleaning((partition,))
             try:
@@ -256,6 +258,7 @@ class LogManager(LogRegistry):
             if log is None:
                 self._delete_offline_log(partition, is_stray)
                 return None
+            self._log_counts[log.parent_dir] -= 1
         if not is_future:
             self._cleaner.abort_cleaning(partition)
             if checkpoint:
@@ -328,6 +331,7 @@ class LogManager(LogRegistry):
                     1, f"all log directories have failed: {', '.join(map(str, self.log_dirs.configured))}"
                 )
             self._cleaner.handle_log_dir_failure(path)
+            del self._log_counts[path]
             gone: list[TopicPartition] = []
             for logs in (self._current, self._future):
                 for partition, log in list(logs.items()):

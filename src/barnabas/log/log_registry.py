@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,8 @@ class LogRegistry:
         self._offline: dict[TopicPartition, OfflineLog] = {}
         self._preferred: dict[TopicPartition, Path] = {}
         """Where a log is to be made, or moved to."""
+        self._log_counts: Counter[Path] = Counter()
+        """How many logs are in each log directory, of those in the first two tables."""
 
     # Looking up
 
@@ -151,6 +154,7 @@ class LogRegistry:
             log = logs.get(partition)
             if log is None:
                 log = logs[partition] = self._create(partition, is_new, is_future, topic_id, target_directory_id)
+                self._log_counts[log.parent_dir] += 1
                 self._preferred.pop(partition, None)
         if topic_id is not None:
             log.assign_topic_id(topic_id)
@@ -207,8 +211,4 @@ class LogRegistry:
         """The log directories for a new log, the one with the fewest logs first; not the cordoned ones."""
         cordoned = self._config.cordoned_log_dirs
         live = [path for path in self.log_dirs.live_paths if "*" not in cordoned and str(path) not in cordoned]
-        counts = dict.fromkeys(live, 0)
-        for log in self.all_logs():
-            if log.parent_dir in counts:
-                counts[log.parent_dir] += 1
-        return sorted(live, key=lambda path: counts[path])
+        return sorted(live, key=lambda path: self._log_counts[path])

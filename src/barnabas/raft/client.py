@@ -89,7 +89,7 @@ class Batch(Generic[T_co]):
 
 
 class BatchReader(Protocol[T_co]):
-    """Batches of the log in order, to be iterated once and closed."""
+    """Batches of the log in order, to be iterated once and closed; closing it again does nothing."""
 
     @property
     def base_offset(self) -> int: ...
@@ -105,7 +105,10 @@ class BatchReader(Protocol[T_co]):
 
 
 class SnapshotReader(Protocol[T_co]):
-    """The records of one snapshot, to be iterated once and closed. Offsets inside a snapshot mean nothing."""
+    """The records of one snapshot, to be iterated once and closed, as often as one likes.
+
+    Offsets inside a snapshot mean nothing.
+    """
 
     @property
     def snapshot_id(self) -> OffsetAndEpoch: ...

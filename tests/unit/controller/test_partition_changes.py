@@ -211,9 +211,12 @@ def test_the_lists_of_a_reassignment() -> None:
     assert replication_factor_after(partition()) == 3
 
 
-def test_a_reassignment_completes_when_all_of_its_target_is_in_sync() -> None:
+def test_a_reassignment_completes_when_all_that_it_adds_is_in_sync() -> None:
     assert complete_reassignment((3, 4, 1), (1, 3), (4,), (1,)) is None
     assert complete_reassignment((3, 4, 1), (1, 4, 3), (4,), (1,)) == ((3, 4), (4, 3))
+    assert complete_reassignment((3, 4, 1), (1, 4), (4,), (1,)) == ((3, 4), (4,))  # 3 was out of sync before, too
+    assert complete_reassignment((1, 2, 3), (1, 3), (), (3,)) is None  # but fewer replicas must all be in sync
+    assert complete_reassignment((1, 2, 3), (2, 1), (), (3,)) == ((1, 2), (2, 1))
     assert complete_reassignment((1, 2), (1, 2), (), ()) is None
     assert complete_reassignment((1, 2), (1,), (), (1, 2)) is None
 

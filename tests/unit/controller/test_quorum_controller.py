@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -388,6 +389,37 @@ def test_closing_answers_whoever_still_waits() -> None:
     never = harness.controller.wait_for_ready_brokers(1)
     for future in (waiting, ready, late, never):
         assert isinstance(future.exception(0), KafkaTimeoutError)
+
+
+class OpenReader:
+    """A reader that holds something open."""
+
+    base_offset = 0
+    last_offset = None
+    snapshot_id = OffsetAndEpoch(1, 1)
+    last_contained_log_offset = 0
+    last_contained_log_timestamp = 0
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        raise OSError("the disk is gone")
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_readers_are_closed_whatever_happens() -> None:
+    harness = Harness(start=False)
+    broken, too_late, snapshot = OpenReader(), OpenReader(), OpenReader()
+    harness.controller._listener.handle_commit(broken)
+    harness.step()
+    assert broken.closed
+    harness.controller.close()
+    harness.controller._listener.handle_commit(too_late)
+    harness.controller._listener.handle_load_snapshot(snapshot)
+    assert (too_late.closed, snapshot.closed) == (1, 1)
 
 
 def test_a_raft_client_that_closes_closes_the_queue() -> None:

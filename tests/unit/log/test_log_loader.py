@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import RecordBatch, TimestampType
 from barnabas.records.builder import RecordBatchBuilder
 from log_fixtures import NOW, LogBox, all_records, append, client_batch, offsets, values
-from segment_fixtures import write_at
+from segment_fixtures import linux_only, open_files, write_at
 
 SIZE = len(client_batch([b"0"]))
 LOG = "00000000000000000000.log"
@@ -76,9 +78,8 @@ class TestNewAndOld:
         assert box.open(had_clean_shutdown=False, recovery_point=4).recovery_point == 4
         assert box.open(had_clean_shutdown=False, recovery_point=99).recovery_point == 10
 
+    @linux_only
     def test_nothing_is_left_open_when_it_fails(self, box: LogBox) -> None:
-        from segment_fixtures import open_files
-
         fill(box.open()).close()
         write_at(path(box), 20, b"\xff")
         with pytest.raises(CorruptLogError):
@@ -219,9 +220,6 @@ class TestDamagedMiddle:
             box.open(had_clean_shutdown=False)
 
     def test_messages_of_an_old_format_are_left_alone(self, box: LogBox) -> None:
-        import struct
-        import zlib
-
         box.open().close()
         body = struct.pack(">bb", 0, 0) + struct.pack(">i", -1) + struct.pack(">i", 3) + b"old"
         message = struct.pack(">qi", 0, 4 + len(body)) + struct.pack(">I", zlib.crc32(body)) + body

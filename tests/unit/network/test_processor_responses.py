@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from barnabas.network.config import SocketServerConfig
 from barnabas.network.mute import NOT_MUTED, RESPONSE_PENDING, THROTTLED
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.server.request import Request
@@ -237,7 +238,9 @@ def test_a_large_answer_is_sent_over_many_turns(policy: Policy) -> None:
 @pytest.mark.mechanism("N10")
 def test_an_error_while_completing_an_answer_ends_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
     with stepping() as s, caplog.at_level(logging.ERROR):
-        client, other = s.connect(receive_buffer=8192), s.connect()
+        client = s.connect(receive_buffer=8192)
+        s.only_channel.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        other = s.connect()
         bad = s.receive_one(client, heartbeat(1))
         good = s.receive_one(other, heartbeat(2))
 
@@ -246,8 +249,10 @@ def test_an_error_while_completing_an_answer_ends_its_connection_only(caplog: py
                 raise RuntimeError("a listener with a bug")
 
         s.times.listener = fail_for_one
-        s.answer(bad, bytes(3_000_000))
+        s.answer(bad, bytes(1_000_000))
         s.answer(good)
+        s.turn()
+        assert s.selector.channels[bad.connection_id].send is not None, "it goes out over several turns"
         reader = threading.Thread(target=client.receive)
         reader.start()
         s.turn_until(lambda: s.disconnected)
@@ -255,3 +260,34 @@ def test_an_error_while_completing_an_answer_ends_its_connection_only(caplog: py
         assert s.disconnected == [bad.connection_id]
         assert other.receive()[0] == 2
         assert s.receive_one(other, heartbeat(3)).correlation_id == 3
+
+
+@pytest.mark.mechanism("N21")
+@every_policy
+@pytest.mark.parametrize("answered", [False, True], ids=["no-op", "answer"])
+def test_a_connection_that_expires_while_its_requests_are_handled_is_kept_for_them(
+    policy: Policy, answered: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Requests without answers are all handled; the first answer has nowhere to go, and ends it."""
+    config = SocketServerConfig(connections_max_idle_ms=60_000)
+    with stepping(policy, config=config) as s, caplog.at_level(logging.WARNING):
+        client = s.connect()
+        client.send(*(heartbeat(number) for number in range(3)))
+        request = s.handled()
+        s.clock.advance(60_001)
+        s.turn()
+        assert list(s.selector.closing_channels) == [request.connection_id]
+        assert (s.disconnected, s.quotas.total) == ([], 1)
+        for number in range(3):
+            assert request.correlation_id == number
+            if answered:
+                s.answer(request)
+                break
+            s.channel.send_no_op_response(request)
+            if number < 2:
+                request = s.handled()
+        s.turn()
+        assert s.disconnected == [request.connection_id]
+        assert (s.quotas.total, s.received, s.processor.expired_connections_killed) == (0, 0, 1)
+        client.await_close()
+        assert s.times.of(ApiKey.HEARTBEAT).histograms[0].count == (1 if answered else 3)

@@ -17,7 +17,7 @@ from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.metrics.names import MBeanName
 from barnabas.network.memory_pool import SimpleMemoryPool
 from barnabas.network.response import CLOSE_CONNECTION, SEND
-from barnabas.server.handler_pool import KafkaRequestHandlerPool, RequestRunner
+from barnabas.server.handler_pool import WAKE_AFTER, KafkaRequestHandlerPool, RequestRunner
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 from network_fixtures import (
@@ -254,19 +254,37 @@ def test_short_idle_times_are_added_up_before_they_are_reported() -> None:
 def test_a_busy_handler_is_not_idle() -> None:
     clock = MockClock()
     reports: queue.Queue[int] = queue.Queue()
-    entered, leave = threading.Event(), threading.Event()
+    entered, leave = threading.Semaphore(0), threading.Semaphore(0)
 
     def handle(request: Request, local: RequestLocal) -> None:
-        entered.set()
-        leave.wait(WAIT_S)
+        entered.release()
+        assert leave.acquire(timeout=WAIT_S)
 
     with pooled(handle, threads=1, clock=clock, idle=lambda ns, _threads: reports.put(ns)) as b:
-        b.send(b.request())
-        assert entered.wait(WAIT_S)
-        clock.advance(5000)
-        leave.set()
-        assert clock.await_waiters(1)
+        for _ in range(3):
+            b.send(b.request())
+            assert entered.acquire(timeout=WAIT_S)
+            clock.advance(5000)
+            leave.release()
         assert reports.empty()
+
+
+@pytest.mark.mechanism("N11")
+def test_a_processor_is_woken_for_several_answers_together() -> None:
+    clock = MockClock()
+    gate = threading.Event()
+
+    def handle(request: Request, local: RequestLocal) -> None:
+        gate.wait(WAIT_S)
+        b.answer(request)
+
+    with pooled(handle, threads=1, clock=clock) as b:
+        b.send(*(b.request(number) for number in range(2 * WAKE_AFTER + 5)))
+        gate.set()
+        for _ in range(2 * WAKE_AFTER + 5):
+            b.processor.next_response()
+        assert clock.await_waiters(1), "the handler is done with all of them"
+        assert b.processor.wakeups == 3
 
 
 @pytest.mark.mechanism("N12")
@@ -331,6 +349,30 @@ def test_the_number_of_handlers_can_be_changed_while_they_work() -> None:
             assert len({thread.name for thread in alive}) == count, "no two of the same name"
             assert all(thread.daemon for thread in alive)
             assert b.run(b.request()).kind is SEND
+
+
+@pytest.mark.mechanism("N23")
+def test_a_new_handler_does_not_get_the_name_of_one_that_is_still_there() -> None:
+    """Which handlers end cannot be chosen. Here it is the first two of three that do."""
+    entered = threading.Semaphore(0)
+    gates = {f"data-plane-kafka-request-handler-{number}": threading.Event() for number in range(3)}
+
+    def handle(request: Request, local: RequestLocal) -> None:
+        entered.release()
+        gates[threading.current_thread().name].wait(WAIT_S)
+
+    with pooled(handle, threads=3) as b:
+        first, second, last = b.handlers.threads
+        b.send(*(b.request(number, long=True) for number in range(3)))
+        for _ in range(3):
+            assert entered.acquire(timeout=WAIT_S)
+        gates[first.name].set()
+        gates[second.name].set()
+        b.handlers.resize_thread_pool(1)
+        assert b.handlers.threads == [last]
+        b.handlers.resize_thread_pool(3)
+        assert {thread.name for thread in b.handlers.threads} == set(gates)
+        gates[last.name].set()
 
 
 @pytest.mark.mechanism("N23")
