@@ -9,7 +9,7 @@ from pathlib import Path
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import KafkaStorageError
-from barnabas.common.scheduler import ScheduledTask, Scheduler
+from barnabas.common.scheduler import ONCE, ScheduledTask, Scheduler
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.cleaner_hooks import CleanerHooks
@@ -89,14 +89,18 @@ class LogManager(LogRegistry):
                 configs[topic] = self.log_config(topic)
             return configs[topic]
 
-        loaded = LogStartup(
-            self.log_dirs,
-            self._context,
-            config_for,
-            recovery_threads=self._config.recovery_threads_per_data_dir,
-            damage_policy=self._config.damage_policy,
-            is_stray=is_stray,
-        ).load()
+        try:
+            loaded = LogStartup(
+                self.log_dirs,
+                self._context,
+                config_for,
+                recovery_threads=self._config.recovery_threads_per_data_dir,
+                damage_policy=self._config.damage_policy,
+                is_stray=is_stray,
+            ).load()
+        except BaseException:
+            self.log_dirs.close()
+            raise
         with self._lock:
             self._current, self._future, self._offline = loaded.current, loaded.future, loaded.offline
             self._log_counts.update(log.parent_dir for log in self.all_logs())
@@ -127,7 +131,8 @@ class LogManager(LogRegistry):
                 config.producer_id_expiration_check_ms,
             ),
         ):
-            self._tasks.append(self._scheduler.schedule(name, task, config.initial_task_delay_ms, max(period_ms, 1)))
+            period = period_ms if period_ms > 0 else ONCE  # which is what Kafka makes of a period of 0
+            self._tasks.append(self._scheduler.schedule(name, task, config.initial_task_delay_ms, period))
         self._deletion.start(config.initial_task_delay_ms)
 
     def shutdown(self, broker_epoch: int = -1) -> None:
@@ -263,12 +268,16 @@ class LogManager(LogRegistry):
             self._cleaner.abort_cleaning(partition)
             if checkpoint:
                 self._cleaner.update_checkpoints(log.parent_dir, partition)
+        try:
+            log.rename_dir(log_stray_dir_name(partition) if is_stray else log_delete_dir_name(partition))
+            if is_stray:
+                log.close()
+        except KafkaStorageError:
+            log.close_handlers()  # it is in none of the tables any more
+            raise
         if is_stray:
-            log.rename_dir(log_stray_dir_name(partition))
-            log.close()
             logger.warning("the log of %s should not be here, and is %s now", partition, log.directory)
         else:
-            log.rename_dir(log_delete_dir_name(partition))
             self._deletion.add(log)
             logger.info("the log of %s is going to be deleted, and is %s now", partition, log.directory)
         if checkpoint:

@@ -17,11 +17,11 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.cleaner_hooks import CleanerHooks, NoCleaner
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
-from barnabas.log.log_dir_failure import LogDirFailureChannel
+from barnabas.log.log_dir_failure import LogDirFailureChannel, LogDirGuard
 from barnabas.log.log_dir_names import log_dir_name, log_future_dir_name
 from barnabas.log.log_dirs import LogDirs
 from barnabas.log.log_manager_config import LogManagerConfig
-from barnabas.log.log_startup import OfflineLog
+from barnabas.log.log_startup import DAMAGED_LOG_ERRORS, OfflineLog
 from barnabas.log.meta_properties import is_reserved_directory_id
 from barnabas.log.storage_errors import disk_access
 from barnabas.log.unified_log import UnifiedLog
@@ -187,7 +187,12 @@ class LogRegistry:
                 )
         name = log_future_dir_name(partition) if is_future else log_dir_name(partition)
         directory = self._make_directory([preferred] if preferred is not None else self._next_log_dirs(), name)
-        log = UnifiedLog.open(directory, self.log_config(partition.topic), self._context, topic_id=topic_id)
+        try:
+            log = UnifiedLog.open(directory, self.log_config(partition.topic), self._context, topic_id=topic_id)
+        except DAMAGED_LOG_ERRORS:
+            raise
+        except (KafkaStorageError, OSError) as error:
+            LogDirGuard(self.failure_channel, directory.parent).reraise(f"making {directory}", error)
         logger.info("made the log of %s in %s", partition, directory)
         return log
 

@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 REMOTE_INDEX_CACHE_DIR: Final = "remote-log-index-cache"
 
-_DAMAGED: Final = (CorruptLogError, CorruptCheckpointError, CorruptPartitionMetadataError)
-"""Errors that are about one log, though they are errors of storage."""
+DAMAGED_LOG_ERRORS: Final = (CorruptLogError, CorruptCheckpointError, CorruptPartitionMetadataError)
+"""Errors of storage that are about one log: there is nothing wrong with the disk, or nobody knows."""
 
 
 class OfflineLog(NamedTuple):
@@ -178,7 +178,7 @@ class LogStartup:
         except BarnabasError as error:
             with self._lock:
                 self._result.incomplete.add(log_dir.path)
-            if isinstance(error, KafkaStorageError) and not isinstance(error, _DAMAGED):
+            if isinstance(error, KafkaStorageError) and not isinstance(error, DAMAGED_LOG_ERRORS):
                 log_dir.guard.failed(f"opening {directory}", error)
             else:
                 logger.error("The log of %s stays offline: %s", partition, error)

@@ -26,6 +26,7 @@ from barnabas.log.partition_metadata_file import PartitionMetadataFile
 from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.producer_state_manager import ProducerStateManager
 from barnabas.log.producer_state_rebuild import aborted_txn
+from barnabas.log.producer_states import ProducerAnalysis
 from barnabas.log.storage_errors import FileClosedError, disk_access
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.records.batch import RecordBatch, TimestampType
@@ -226,32 +227,44 @@ class LogWriter:
                 self.leader_epochs.assign(epoch, batch.base_offset)
                 latest_epoch = epoch
         segment = self._maybe_roll(size, info, now_ms)
-        updated, completed, _ = state.analyze(
-            batches,
-            origin,
-            append_offset=LogOffsetMetadata(info.first_offset, segment.base_offset, segment.size),
-            guard=verification_guard,
-            transaction_version=transaction_version,
-        )
-        local_log.append(info.last_offset, info.max_timestamp, info.offset_of_max_timestamp, records)
-        # The batch is in the log now. What follows is done with what is in memory, save for the transaction index: if
-        # that cannot be written, the directory goes offline, and recovery finds out from the log.
-        for appended in updated.values():
+        if not any(batch.has_producer_id for batch in batches):
+            local_log.append(info.last_offset, info.max_timestamp, info.offset_of_max_timestamp, records)
+            state.update_map_end_offset(info.last_offset + 1)
+        else:
+            place = LogOffsetMetadata(info.first_offset, segment.base_offset, segment.size)
+            analysis = state.analyze(
+                batches,
+                origin,
+                append_offset=place,
+                guard=verification_guard,
+                transaction_version=transaction_version,
+            )
+            local_log.append(info.last_offset, info.max_timestamp, info.offset_of_max_timestamp, records)
+            self._take_note(analysis, segment, info.last_offset + 1)
+        if local_log.unflushed_messages >= config.flush_messages:
+            self.flush()
+
+    def _take_note(self, analysis: ProducerAnalysis, segment: LogSegment, next_offset: int) -> None:
+        """What batches that are in the log now mean for producers and transactions.
+
+        All of it is in memory, save for the transaction index: if that cannot be written, the directory goes offline,
+        and recovery finds out from the log.
+        """
+        state = self._producer_state
+        for appended in analysis.updated.values():
             state.update(appended)
-        for transaction in completed:
+        for transaction in analysis.completed:
             if transaction.is_aborted:
                 segment.append_aborted_txn(aborted_txn(transaction, state.last_stable_offset(transaction)))
             state.complete_txn(transaction)
-        state.update_map_end_offset(info.last_offset + 1)
+        state.update_map_end_offset(next_offset)
         self._watermarks.update_first_unstable_offset()
-        if local_log.unflushed_messages >= config.flush_messages:
-            self.flush()
 
     # Leader epochs
 
     def maybe_assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
         """A leader begins its epoch here; on disk when this returns."""
-        with self._local_log.guard.watch(f"writing the leader epochs of {self.topic_partition}"):
+        with self._lock, self._local_log.guard.watch(f"writing the leader epochs of {self.topic_partition}"):
             self.leader_epochs.assign(leader_epoch, start_offset)
 
     # Rolling

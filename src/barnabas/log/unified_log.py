@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from barnabas.common.errors import (
     InconsistentTopicIdError,
-    KafkaStorageError,
     OffsetOutOfRangeError,
     PolicyViolationError,
 )
 from barnabas.common.identifiers import Uuid, uuid_to_string
-from barnabas.log.fetch_data_info import FetchDataInfo
-from barnabas.log.fetch_isolation import FetchIsolation
-from barnabas.log.file_records import TimestampAndOffset
-from barnabas.log.leader_epoch_cache import UNDEFINED_EPOCH_OFFSET, EpochEndOffset, LeaderEpochFileCache
+from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
 from barnabas.log.leader_epoch_checkpoint import LeaderEpochCheckpointFile
 from barnabas.log.local_log import LocalLog
 from barnabas.log.log_config import LogConfig
@@ -26,22 +22,17 @@ from barnabas.log.log_context import LogContext
 from barnabas.log.log_dir_failure import LogDirGuard
 from barnabas.log.log_dir_names import is_future_dir, parse_topic_partition_name
 from barnabas.log.log_loader import LogLoader
-from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.log_reader import LogReader
 from barnabas.log.log_segment import LogSegment
 from barnabas.log.log_segments import LogSegments
-from barnabas.log.log_watermarks import HighWatermarkListener, LogOffsetSnapshot, no_listener
-from barnabas.log.log_writer import LogWriter
-from barnabas.log.offset_lookup import find_offset
+from barnabas.log.log_watermarks import no_listener
 from barnabas.log.partition_metadata_file import PartitionMetadataFile
 from barnabas.log.producer_state_manager import ProducerStateManager
 from barnabas.log.retention import Condition, before_offset, beyond_size, deletable_segments, older_than
 from barnabas.log.segment_damage import DamagePolicy
 from barnabas.log.storage_errors import disk_access
-from barnabas.protocol.internal.storage import AbortedTxn
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 DELETE_UP_TO_HIGH_WATERMARK: Final = -1
 """The offset of a DeleteRecords request that means: everything that can be."""
@@ -56,7 +47,7 @@ class LogStartOffsetIncrementReason(Enum):
     SNAPSHOT_GENERATED = "a snapshot has what was before"
 
 
-class UnifiedLog(LogWriter):
+class UnifiedLog(LogReader):
     """The log of one partition: records in the order of their offsets, in a directory of their own.
 
     >>> log = UnifiedLog.open(Path("data/orders-0"), config, context)  # doctest: +SKIP
@@ -68,11 +59,8 @@ class UnifiedLog(LogWriter):
 
     It has its files (`LocalLog`), the offsets that say what may be seen (`LogWatermarks`), its producers
     (`LogProducers`) and leader epochs (`LeaderEpochFileCache`), and keeps them in step, under one lock. How it grows is
-    told in `LogWriter`; this is the rest: reading, finding, forgetting the beginning, cutting off the end, moving.
-
-    A reader takes no lock. It looks at the offsets, then at the table of segments, then at an index; each of which is,
-    or hands out, something that does not change. What it gets is a region of a file that stays open for as long as
-    somebody has it.
+    told in `LogWriter`, how it is read in `LogReader`; this is the rest: opening it, forgetting its beginning, cutting
+    off its end, moving it, and deleting it.
     """
 
     def __init__(
@@ -198,122 +186,6 @@ class UnifiedLog(LogWriter):
             if not self._local_log.is_closed:
                 with self._local_log.guard.watch(f"writing the topic id of {self.topic_partition}"):
                     self._partition_metadata.maybe_flush()
-
-    # Offsets: see `LogWatermarks`
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._watermarks.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._local_log.log_end_offset
-
-    @property
-    def log_end_offset_metadata(self) -> LogOffsetMetadata:
-        return self._local_log.log_end_offset_metadata
-
-    @property
-    def high_watermark(self) -> int:
-        return self._watermarks.high_watermark
-
-    @property
-    def last_stable_offset(self) -> int:
-        return self._watermarks.last_stable_offset
-
-    @property
-    def first_unstable_offset(self) -> int | None:
-        return self._watermarks.first_unstable_offset
-
-    def fetch_offset_snapshot(self) -> LogOffsetSnapshot:
-        """All offsets of this moment, with their places."""
-        return self._look_up("looking up offsets", self._watermarks.snapshot)
-
-    def update_high_watermark(self, high_watermark: int | LogOffsetMetadata) -> int:
-        return self._watermarks.update_high_watermark(high_watermark)
-
-    def maybe_increment_high_watermark(self, high_watermark: LogOffsetMetadata) -> LogOffsetMetadata | None:
-        return self._watermarks.maybe_increment_high_watermark(high_watermark)
-
-    def maybe_update_high_watermark(self, high_watermark: int) -> int | None:
-        return self._watermarks.maybe_update_high_watermark(high_watermark)
-
-    def set_high_watermark_listener(self, listener: HighWatermarkListener) -> None:
-        self._watermarks.listener = listener
-
-    # Leader epochs
-
-    @property
-    def latest_epoch(self) -> int | None:
-        return self.leader_epochs.latest_epoch
-
-    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset | None:
-        """The last epoch up to this one, and where it ends; None if that is not known."""
-        found = self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
-        return None if found.end_offset == UNDEFINED_EPOCH_OFFSET else found
-
-    # Reading
-
-    def read(
-        self, start_offset: int, max_length: int, isolation: FetchIsolation, min_one_message: bool
-    ) -> FetchDataInfo:
-        """At most `max_length` bytes of batches from an offset on; with `min_one_message` at least a whole one.
-
-        `OffsetOutOfRangeError` for an offset before the start or behind the end. Nothing is read from disk but indexes
-        and the headers of a few batches.
-        """
-        marks, local_log = self._watermarks, self._local_log
-        directory = local_log.directory
-        try:
-            local_log.guard.check()
-            if start_offset < marks.log_start_offset:
-                raise OffsetOutOfRangeError(
-                    f"Offset {start_offset} of {self.topic_partition} is not there any more: the log starts at "
-                    f"{marks.log_start_offset}"
-                )
-            if isolation is FetchIsolation.HIGH_WATERMARK:
-                limit = marks.fetch_high_watermark()
-            elif isolation is FetchIsolation.TXN_COMMITTED:
-                limit = marks.fetch_last_stable_offset()
-            else:
-                limit = local_log.log_end_offset_metadata
-            committed = isolation is FetchIsolation.TXN_COMMITTED
-            return local_log.read(start_offset, max_length, min_one_message, limit, committed)
-        except (KafkaStorageError, OSError) as error:
-            if self._has_moved(directory, error):
-                return self.read(start_offset, max_length, isolation, min_one_message)
-            local_log.guard.reraise(f"reading {self.topic_partition}", error)
-
-    def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that overlap a range of offsets."""
-        return self._look_up(
-            "reading the transaction index",
-            lambda: self._local_log.collect_aborted_transactions(start_offset, upper_bound_offset),
-        )
-
-    def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """See `barnabas.log.offset_lookup`."""
-        return self._look_up(
-            "looking up a timestamp",
-            lambda: find_offset(
-                timestamp,
-                self._local_log.segments,
-                self.leader_epochs,
-                log_start_offset=self.log_start_offset,
-                log_end_offset=self.log_end_offset,
-            ),
-        )
-
-    def _look_up(self, action: str, operation: Callable[[], T]) -> T:
-        local_log = self._local_log
-        directory = local_log.directory
-        try:
-            local_log.guard.check()
-            return operation()
-        except (KafkaStorageError, OSError) as error:
-            if self._has_moved(directory, error):
-                return self._look_up(action, operation)
-            local_log.guard.reraise(f"{action} in {self.topic_partition}", error)
 
     # Forgetting the beginning
 

@@ -189,6 +189,7 @@ class TestLife:
         shutil.copytree(two.paths[0] / "topic-0", two.paths[1] / "topic-0")
         with pytest.raises(BarnabasError, match="two logs of topic-0"):
             two.create().startup()
+        LogDirLock(two.paths[0]).release()  # nothing stays locked
 
     def test_everything_with_real_threads(self, tmp_path: Path) -> None:
         scheduler = KafkaScheduler(2)
@@ -260,6 +261,21 @@ class TestPlacement:
         for number in range(6):
             two.log(TopicPartition("topic", number))
         assert [len(two.manager.logs_in_dir(path)) for path in two.paths] == [3, 3]
+
+    def test_deleted_and_moved_logs_make_room(self, two: Broker) -> None:
+        partitions = [TopicPartition("topic", number) for number in range(4)]
+        for partition in partitions:
+            two.log(partition)
+        for log in two.manager.logs_in_dir(two.paths[0]):
+            two.manager.async_delete(log.topic_partition)
+        assert two.log(OTHER).parent_dir == two.paths[0]
+        assert two.log(TopicPartition("other", 1)).parent_dir == two.paths[0]
+        two.manager.prefer_log_dir(OTHER, two.paths[1])
+        two.log(OTHER, is_future=True)
+        two.manager.replace_current_with_future_log(OTHER)
+        assert two.log(TopicPartition("other", 2)).parent_dir == two.paths[0], "one here, three there"
+        two.restart()
+        assert two.log(TopicPartition("other", 3)).parent_dir == two.paths[0]
 
     def test_where_it_is_wanted(self, two: Broker) -> None:
         for number in range(3):
@@ -643,6 +659,20 @@ class TestFailedDirectories:
         assert two.manager.failure_channel.take_next_offline_log_dir(0) == failing
         two.manager.handle_log_dir_failure(failing)
         assert list(two.manager.current_logs()) == [OTHER]
+
+    @pytest.mark.parametrize("call", ["open", "rename"])
+    def test_making_and_deleting_logs(self, two: Broker, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+        log = two.log()
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise OSError(errno.EIO, "broken")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, fail)
+            with pytest.raises(KafkaStorageError):
+                two.log(T1) if call == "open" else two.manager.async_delete(T0)
+        failed = two.manager.failure_channel.take_next_offline_log_dir(0)
+        assert failed == (two.paths[1] if call == "open" else log.parent_dir)
 
     def test_a_new_log_goes_where_there_is_a_disk(self, two: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         real = os.mkdir

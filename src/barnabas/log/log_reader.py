@@ -1,0 +1,144 @@
+"""A log from the point of view of those who read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from barnabas.common.errors import KafkaStorageError, OffsetOutOfRangeError
+from barnabas.log.fetch_data_info import FetchDataInfo
+from barnabas.log.fetch_isolation import FetchIsolation
+from barnabas.log.file_records import TimestampAndOffset
+from barnabas.log.leader_epoch_cache import UNDEFINED_EPOCH_OFFSET, EpochEndOffset
+from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.log_watermarks import HighWatermarkListener, LogOffsetSnapshot
+from barnabas.log.log_writer import LogWriter
+from barnabas.log.offset_lookup import find_offset
+from barnabas.protocol.internal.storage import AbortedTxn
+
+T = TypeVar("T")
+
+
+class LogReader(LogWriter):
+    """Tells how far the log goes, finds offsets, and reads.
+
+    A reader takes no lock. It looks at the offsets, then at the table of segments, then at an index; each of which is,
+    or hands out, something that does not change. What it gets is a region of a file that stays open for as long as
+    somebody has it.
+    """
+
+    # Offsets: see `LogWatermarks`
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._watermarks.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._local_log.log_end_offset
+
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata:
+        return self._local_log.log_end_offset_metadata
+
+    @property
+    def high_watermark(self) -> int:
+        return self._watermarks.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._watermarks.last_stable_offset
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        return self._watermarks.first_unstable_offset
+
+    def fetch_offset_snapshot(self) -> LogOffsetSnapshot:
+        """All offsets of this moment, with their places."""
+        return self._look_up("looking up offsets", self._watermarks.snapshot)
+
+    def update_high_watermark(self, high_watermark: int | LogOffsetMetadata) -> int:
+        return self._watermarks.update_high_watermark(high_watermark)
+
+    def maybe_increment_high_watermark(self, high_watermark: LogOffsetMetadata) -> LogOffsetMetadata | None:
+        return self._watermarks.maybe_increment_high_watermark(high_watermark)
+
+    def maybe_update_high_watermark(self, high_watermark: int) -> int | None:
+        return self._watermarks.maybe_update_high_watermark(high_watermark)
+
+    def set_high_watermark_listener(self, listener: HighWatermarkListener) -> None:
+        self._watermarks.listener = listener
+
+    # Leader epochs
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self.leader_epochs.latest_epoch
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset | None:
+        """The last epoch up to this one, and where it ends; None if that is not known."""
+        found = self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
+        return None if found.end_offset == UNDEFINED_EPOCH_OFFSET else found
+
+    # Reading
+
+    def read(
+        self, start_offset: int, max_length: int, isolation: FetchIsolation, min_one_message: bool
+    ) -> FetchDataInfo:
+        """At most `max_length` bytes of batches from an offset on; with `min_one_message` at least a whole one.
+
+        `OffsetOutOfRangeError` for an offset before the start or behind the end. Nothing is read from disk but indexes
+        and the headers of a few batches.
+        """
+        marks, local_log = self._watermarks, self._local_log
+        directory = local_log.directory
+        try:
+            local_log.guard.check()
+            if start_offset < marks.log_start_offset:
+                raise OffsetOutOfRangeError(
+                    f"Offset {start_offset} of {self.topic_partition} is not there any more: the log starts at "
+                    f"{marks.log_start_offset}"
+                )
+            if isolation is FetchIsolation.HIGH_WATERMARK:
+                limit = marks.fetch_high_watermark()
+            elif isolation is FetchIsolation.TXN_COMMITTED:
+                limit = marks.fetch_last_stable_offset()
+            else:
+                limit = local_log.log_end_offset_metadata
+            committed = isolation is FetchIsolation.TXN_COMMITTED
+            return local_log.read(start_offset, max_length, min_one_message, limit, committed)
+        except (KafkaStorageError, OSError) as error:
+            if self._has_moved(directory, error):
+                return self.read(start_offset, max_length, isolation, min_one_message)
+            local_log.guard.reraise(f"reading {self.topic_partition}", error)
+
+    def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that overlap a range of offsets."""
+        return self._look_up(
+            "reading the transaction index",
+            lambda: self._local_log.collect_aborted_transactions(start_offset, upper_bound_offset),
+        )
+
+    def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """See `barnabas.log.offset_lookup`."""
+        return self._look_up(
+            "looking up a timestamp",
+            lambda: find_offset(
+                timestamp,
+                self._local_log.segments,
+                self.leader_epochs,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+            ),
+        )
+
+    def _look_up(self, action: str, operation: Callable[[], T]) -> T:
+        local_log = self._local_log
+        directory = local_log.directory
+        try:
+            local_log.guard.check()
+            return operation()
+        except (KafkaStorageError, OSError) as error:
+            if self._has_moved(directory, error):
+                return self._look_up(action, operation)
+            local_log.guard.reraise(f"{action} in {self.topic_partition}", error)
