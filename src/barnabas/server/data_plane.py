@@ -49,7 +49,7 @@ class HandOff(StrEnum):
         """Where the threads of the request path run unless told otherwise.
 
         With ``queue`` and the global interpreter lock they are kept on one core, because they only ever take turns: on
-        two cores that came to 0.40 of a bare loop's throughput, against 0.24 when the kernel spread them.
+        two cores that came to 0.40 of a bare loop's throughput, against 0.24 to 0.29 when the kernel spread them.
         """
         return on_one_core() if self is HandOff.QUEUE and HandOff.default() is HandOff.DIRECT else anywhere
 
