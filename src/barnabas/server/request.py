@@ -24,9 +24,9 @@ from barnabas.common.errors import ProtocolError
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.plane import ConnectionContext
 from barnabas.network.response import AnyResponse
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader
 from barnabas.protocol.message import Request as RequestMessage
+from barnabas.security.request_context import RequestContext
 from barnabas.server.request_metrics import RequestTimes
 
 NOT_SET = -1
@@ -42,7 +42,6 @@ class Request:
     __slots__ = (
         "_body",
         "_pool",
-        "_times",
         "api_key",
         "api_local_complete_time_ns",
         "api_throttle_time_ms",
@@ -62,8 +61,12 @@ class Request:
         "response_dequeue_time_ns",
         "size",
         "start_time_ns",
+        "times",
         "unanswered",
     )
+
+    envelope: Request | None = None
+    """The Envelope that a forwarded request came in: see `barnabas.server.envelope`."""
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class Request:
         self.buffer: memoryview | None = payload
         self.size = len(payload)
         self._pool = pool
-        self._times = times
+        self.times = times
         self._body: RequestMessage | None = None
         self.start_time_ns = start_time_ns
         self.request_dequeue_time_ns = NOT_SET
@@ -113,8 +116,14 @@ class Request:
         return not self.unanswered
 
     @property
+    def request_context(self) -> RequestContext:
+        """What an authorizer gets to see."""
+        return RequestContext.of(self.context, self.api_key, self.api_version, self.client_id, self.correlation_id)
+
+    @property
     def is_forwarded(self) -> bool:
-        return self.api_key is ApiKey.ENVELOPE
+        """Whether a broker sent this for a client of its own, and has throttled that already."""
+        return self.envelope is not None
 
     def release_buffer(self) -> None:
         """Lets the memory go. Views that a handler still holds stay valid; only the count of the pool goes down."""
@@ -127,7 +136,7 @@ class Request:
         """The end: writes the timeline into the metrics."""
         if network_thread_time_ns and self.record_network_thread_time is not None:
             self.record_network_thread_time(network_thread_time_ns)
-        self._times.record(self, response)
+        self.times.record(self, response)
 
     def __repr__(self) -> str:
         return (

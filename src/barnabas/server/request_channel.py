@@ -32,6 +32,7 @@ from barnabas.network.response import (
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import response_parts
 from barnabas.protocol.message import Response
+from barnabas.server.envelope import enveloped_parts
 from barnabas.server.request import NOT_SET, Request
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
@@ -279,8 +280,12 @@ class RequestChannel:
     # -- responses
 
     def send_response(self, request: Request, response: Response) -> None:
-        """Answers a request."""
-        parts = response_parts(response, request.api_version, request.correlation_id)
+        """Answers a request; one that came in an Envelope is answered with one."""
+        envelope = request.envelope
+        if envelope is not None:
+            parts = enveloped_parts(request, envelope, response)
+        else:
+            parts = response_parts(response, request.api_version, request.correlation_id)
         self._finish(request, SendResponse(parts, request))
 
     def send_parts(self, request: Request, parts: Sequence[Any]) -> None:
@@ -316,6 +321,8 @@ class RequestChannel:
             request.unanswered.pop()
         except IndexError:
             raise AlreadyAnsweredError(f"{request!r} was answered twice") from None
+        if request.envelope is not None:
+            request.envelope.unanswered.clear()
         now = self._now()
         request.response_complete_time_ns = now
         if request.api_local_complete_time_ns == NOT_SET:

@@ -1,0 +1,112 @@
+"""The dispatcher: from an API key to the handler of that API (R01).
+
+Handlers live in *families*, small classes that hold what their APIs need. A method says itself which API it handles, so
+that the registration stands beside the code:
+
+    class ClusterHandler:
+        @handles(ApiKey.DESCRIBE_CLUSTER)
+        def describe_cluster(self, request: Request, local: RequestLocal) -> None: ...
+
+    apis = ApiDispatcher(handlers_of(ClusterHandler(...), ProduceHandler(...)), helper)
+
+There are two styles. A handler answers itself, now or from a callback, and returns nothing; or it returns a future of the
+work that will answer. However it fails, by raising or through its future, the error ends in one funnel, which answers with
+it or closes the connection (`RequestHandlerHelper.handle_error`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from barnabas.common.shutdownable_thread import FatalExitError
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.server.request import Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.request_local import RequestLocal
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request, RequestLocal], Future[Any] | None]
+_Method = TypeVar("_Method", bound=Callable[..., Future[Any] | None])
+_HANDLES = "_handles"
+
+
+def handles(*api_keys: ApiKey) -> Callable[[_Method], _Method]:
+    """Says which APIs a method handles."""
+
+    def mark(method: _Method) -> _Method:
+        setattr(method, _HANDLES, api_keys)
+        return method
+
+    return mark
+
+
+def handlers_of(*families: object) -> dict[ApiKey, Handler]:
+    """The table of all handlers; two for one API are a mistake."""
+    table: dict[ApiKey, Handler] = {}
+    for family in families:
+        for cls in type(family).__mro__:
+            for name, member in vars(cls).items():
+                for api_key in getattr(member, _HANDLES, ()):
+                    handler = getattr(family, name)
+                    if table.setdefault(api_key, handler) != handler:
+                        raise ValueError(f"{api_key.title} has two handlers: {table[api_key]} and {handler}")
+    return table
+
+
+def _nothing() -> None:
+    """No actions to drain."""
+
+
+class ApiDispatcher:
+    """Finds the handler of a request, and sees to it that the request comes to an end.
+
+    `drain_actions` runs what the request has made possible: a produce that moved a high watermark completes fetches
+    which wait for that. It runs after the handler, whatever became of it, and so outside of all locks that the handler
+    held (R02).
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[ApiKey, Handler],
+        helper: RequestHandlerHelper,
+        *,
+        inline_apis: Collection[ApiKey] = (),
+        drain_actions: Callable[[], object] = _nothing,
+    ) -> None:
+        self._handlers = dict(handlers)
+        self._helper = helper
+        self._drain_actions = drain_actions
+        self.inline_apis = frozenset(inline_apis) & self._handlers.keys()
+
+    @property
+    def apis(self) -> frozenset[ApiKey]:
+        """What can be handled: an API that is not in here must not be advertised."""
+        return frozenset(self._handlers)
+
+    def handle(self, request: Request, request_local: RequestLocal) -> None:
+        try:
+            # A processor has checked that this listener serves the API: a KeyError is a mistake of ours.
+            future = self._handlers[request.api_key](request, request_local)
+            if future is not None:
+                future.add_done_callback(lambda done: self._on_done(request, done))
+        except FatalExitError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the funnel
+            self.handle_error(request, error)
+        finally:
+            self._drain_actions()
+
+    def _on_done(self, request: Request, future: Future[Any]) -> None:
+        error = future.exception()
+        if error is not None:
+            self.handle_error(request, error)
+
+    def handle_error(self, request: Request, error: BaseException) -> None:
+        self._helper.handle_error(request, error)
+
+    def try_complete_actions(self) -> None:
+        self._drain_actions()
