@@ -10,7 +10,7 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-JARS   := target/jars/.fetched target/storage-jars/.fetched
+JARS   := target/jars/.fetched target/storage-jars/.fetched target/server-jars/.fetched
 MVN    := $(shell command -v mvn 2>/dev/null)
 
 .PHONY: setup jars test check lint types imports unit demo bench fuzz format clean
@@ -32,6 +32,11 @@ target/jars/.fetched: tests/java/pom.xml
 	touch $@
 
 target/storage-jars/.fetched: tests/java/storage-pom.xml
+	rm -rf $(@D)
+	$(MVN) -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
+	touch $@
+
+target/server-jars/.fetched: tests/java/server-pom.xml
 	rm -rf $(@D)
 	$(MVN) -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	touch $@

@@ -63,6 +63,8 @@ import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.common.record.internal.RecordBatch;
 import org.apache.kafka.common.record.internal.SimpleRecord;
 import org.apache.kafka.common.record.internal.UnalignedMemoryRecords;
+import org.apache.kafka.common.requests.AbstractRequest;
+import org.apache.kafka.common.requests.AbstractResponse;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.common.utils.internals.ByteBufferOutputStream;
 import org.apache.kafka.common.utils.internals.Crc32C;
@@ -190,6 +192,8 @@ public final class Oracle {
                 return Batches.write(JSON.readTree(payload));
             case "write_end_txn_marker":
                 return Batches.writeEndTxnMarker(JSON.readTree(payload));
+            case "error_response":
+                return ErrorResponses.of(call, payload);
             case "errors":
                 return JSON.writeValueAsBytes(Tables.errors());
             case "api_keys":
@@ -484,6 +488,28 @@ public final class Oracle {
     }
 
     /** The enumerations of the protocol. */
+    /** What a broker answers to a request that failed as a whole. */
+    private static final class ErrorResponses {
+        /** A byte that says whether there is an answer at all, and the answer without its header. */
+        static byte[] of(JsonNode call, byte[] payload) {
+            ByteBuffer buffer = ByteBuffer.wrap(payload);
+            AbstractRequest request = AbstractRequest.parseRequest(
+                ApiKeys.forId(call.get("api_key").intValue()), version(call), new ByteBufferAccessor(buffer)).request;
+            if (buffer.hasRemaining()) {
+                throw new IllegalArgumentException(buffer.remaining() + " bytes left over after the request");
+            }
+            Errors error = Errors.forCode((short) call.get("code").intValue());
+            JsonNode message = call.get("message");
+            Throwable thrown = message.isNull() ? error.exception() : error.exception(message.textValue());
+            AbstractResponse response = request.getErrorResponse(call.get("throttle_time_ms").intValue(), thrown);
+            if (response == null) {
+                return new byte[] {0};
+            }
+            byte[] body = bytes(MessageUtil.toByteBufferAccessor(response.data(), version(call)).buffer());
+            return ByteBuffer.allocate(1 + body.length).put((byte) 1).put(body).array();
+        }
+    }
+
     private static final class Tables {
         static ArrayNode errors() {
             ArrayNode errors = JSON.createArrayNode();
@@ -500,6 +526,7 @@ public final class Oracle {
                     }
                 }
                 json.put("retriable", error.exception() instanceof RetriableException);
+                json.put("message", error.message());
             }
             return errors;
         }

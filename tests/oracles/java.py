@@ -59,6 +59,22 @@ class Call(NamedTuple):
     arguments: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
 
+class ErrorCall(NamedTuple):
+    """A request, and the error that ended it: its code, and its message if that is not the usual one of the code."""
+
+    api_key: int
+    version: int
+    payload: bytes
+    code: int
+    message: str | None
+    throttle_time_ms: int
+
+    def arguments(self) -> dict[str, Any]:
+        given = self._asdict()
+        del given["payload"]
+        return given
+
+
 def server_jars() -> list[Path]:
     """The jars of Kafka's server side, which Oracle.java loads apart from the class path."""
     return sorted(set(JARS.glob("kafka-*.jar")) - set(JARS.glob("kafka-clients-*.jar")))
@@ -241,10 +257,18 @@ class JavaOracle:
         """
         return self._ask(Call("write_end_txn_marker", json.dumps(spec).encode()))
 
+    # Error responses
+
+    def error_responses(self, calls: Iterable[ErrorCall]) -> list[bytes | OracleError]:
+        """The body of the answer that says that the whole request failed; b"" where the API then gives no answer."""
+        results = self.run([Call("error_response", call.payload, call.arguments()) for call in calls])
+        return [result if isinstance(result, OracleError) else result[1:] if result[0] else b"" for result in results]
+
     # Tables and checksums
 
     def errors(self) -> list[dict[str, Any]]:
-        """Java's error table: code, name, exception (simple class name), superclasses (nearest first), retriable."""
+        """Java's error table: code, name, exception (simple class name), superclasses (nearest first),
+        retriable, message (the usual one of the code)."""
         errors: list[dict[str, Any]] = json.loads(self._ask(Call("errors")))
         return errors
 

@@ -105,7 +105,8 @@ class KafkaEventQueue:
                 if entry.tag is not None:
                     replaced = self._drop_tag(entry.tag)
                     if earliest and replaced is not None and replaced.deadline_ns is not None:
-                        entry.deadline_ns = min(replaced.deadline_ns, entry.deadline_ns or replaced.deadline_ns)
+                        wanted = replaced.deadline_ns if entry.deadline_ns is None else entry.deadline_ns
+                        entry.deadline_ns = min(replaced.deadline_ns, wanted)
                     self._tags[entry.tag] = entry
                 if entry.deadline_ns is not None:
                     heapq.heappush(self._deadlines, (entry.deadline_ns, next(self._arrivals), entry))

@@ -315,6 +315,10 @@ class LocalLog:
     def new_cleaned_segment(self, base_offset: int) -> LogSegment:
         return self._files.new_cleaned_segment(self.directory, base_offset, self.config)
 
+    def split_overflowed_segment(self, segment: LogSegment) -> list[LogSegment]:
+        """Puts several segments in the place of one whose offsets reach too far."""
+        return self._files.split_overflowed(segment, self.segments, self.directory, self.config)
+
     # The directory
 
     def rename_dir(self, name: str) -> bool:

@@ -105,6 +105,8 @@ class LogManager(LogRegistry):
             self._current, self._future, self._offline = loaded.current, loaded.future, loaded.offline
             self._log_counts.update(log.parent_dir for log in self.all_logs())
             self._incomplete = loaded.incomplete
+        for partition in loaded.future:
+            self._cleaner.abort_and_pause_cleaning(partition)
         for log_dir, directory in loaded.to_delete:
             self._deletion.add_directory(directory, log_dir.guard)
         self._start_chores()
@@ -268,6 +270,8 @@ class LogManager(LogRegistry):
             self._cleaner.abort_cleaning(partition)
             if checkpoint:
                 self._cleaner.update_checkpoints(log.parent_dir, partition)
+        else:
+            self._cleaner.resume_cleaning((partition,))
         try:
             log.rename_dir(log_stray_dir_name(partition) if is_stray else log_delete_dir_name(partition))
             if is_stray:
@@ -348,5 +352,7 @@ class LogManager(LogRegistry):
                         del logs[partition]
                         log.close_handlers()
                         gone.append(partition)
+                        if logs is self._future:
+                            self._cleaner.resume_cleaning((partition,))
         logger.warning("log directory %s is offline, and with it the logs of %s", path, ", ".join(map(str, gone)))
         return gone

@@ -148,14 +148,25 @@ class LogRegistry:
         A log that should have been there, because it is not `is_new`, may be in a directory that is offline: then
         `KafkaStorageError`, as a new and empty one in its place would have lost all its records.
         `InconsistentTopicIdError` if the log is that of another topic with the same name.
+
+        While there is a future log, the current one is not cleaned. The copy would be no cleaner than what was copied,
+        and yet be taken for it.
         """
-        with self._lock:
-            logs = self._future if is_future else self._current
-            log = logs.get(partition)
-            if log is None:
-                log = logs[partition] = self._create(partition, is_new, is_future, topic_id, target_directory_id)
-                self._log_counts[log.parent_dir] += 1
-                self._preferred.pop(partition, None)
+        if is_future:
+            self._cleaner.abort_and_pause_cleaning(partition)
+        is_made = False
+        try:
+            with self._lock:
+                logs = self._future if is_future else self._current
+                log = logs.get(partition)
+                if log is None:
+                    log = logs[partition] = self._create(partition, is_new, is_future, topic_id, target_directory_id)
+                    is_made = True
+                    self._log_counts[log.parent_dir] += 1
+                    self._preferred.pop(partition, None)
+        finally:
+            if is_future and not is_made:
+                self._cleaner.resume_cleaning((partition,))
         if topic_id is not None:
             log.assign_topic_id(topic_id)
         return log
@@ -214,6 +225,10 @@ class LogRegistry:
 
     def _next_log_dirs(self) -> list[Path]:
         """The log directories for a new log, the one with the fewest logs first; not the cordoned ones."""
-        cordoned = self._config.cordoned_log_dirs
-        live = [path for path in self.log_dirs.live_paths if "*" not in cordoned and str(path) not in cordoned]
+        live = [path for path in self.log_dirs.live_paths if not self.is_cordoned(path)]
         return sorted(live, key=lambda path: self._log_counts[path])
+
+    def is_cordoned(self, path: Path) -> bool:
+        """Whether a log directory gets no new logs."""
+        cordoned = self._config.cordoned_log_dirs
+        return "*" in cordoned or str(path) in cordoned

@@ -265,6 +265,12 @@ class UnifiedLog(LogReader):
         """A segment for compaction to write into."""
         return self._local_log.new_cleaned_segment(base_offset)
 
+    def split_overflowed_segment(self, segment: LogSegment) -> list[LogSegment]:
+        """Puts several segments in the place of one whose offsets reach further than its indexes can say."""
+        with self._lock, self._local_log.guard.watch(f"splitting a segment of {self.topic_partition}"):
+            self._local_log.check_open()
+            return self._local_log.split_overflowed_segment(segment)
+
     # Cutting off the end
 
     def truncate_to(self, offset: int) -> bool:

@@ -11,13 +11,14 @@ from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.metadata.provenance import MetadataProvenance
-from barnabas.metadata.publisher import LeaderAndEpoch, LogDeltaManifest
+from barnabas.metadata.publisher import LogDeltaManifest
 from barnabas.protocol.internal.framing import MetadataRecord
 from barnabas.protocol.internal.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
 )
+from barnabas.raft.client import LeaderAndEpoch
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from barnabas.metadata.loader_metrics import MetadataLoaderMetrics
 from barnabas.metadata.provenance import NOWHERE, MetadataProvenance
 from barnabas.metadata.publisher import (
     NO_CONTROLLER,
-    LeaderAndEpoch,
     LoaderManifest,
     MetadataPublisher,
     SnapshotManifest,
 )
 from barnabas.protocol.internal.framing import MetadataRecord
+from barnabas.raft.client import LeaderAndEpoch
 
 log = logging.getLogger(__name__)
 

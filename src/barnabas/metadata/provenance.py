@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-
-class OffsetAndEpoch(NamedTuple):
-    """A place in the metadata log."""
-
-    offset: int
-    epoch: int
+from barnabas.raft.client import OffsetAndEpoch
 
 
 class MetadataProvenance(NamedTuple):

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.provenance import MetadataProvenance
+from barnabas.raft.client import UNKNOWN_LEADER, LeaderAndEpoch
 
-
-class LeaderAndEpoch(NamedTuple):
-    """The active controller, None while there is none, and the epoch it was elected in."""
-
-    leader_id: int | None
-    epoch: int
-
-
-NO_CONTROLLER = LeaderAndEpoch(None, 0)
+NO_CONTROLLER = UNKNOWN_LEADER
+"""Who leads the metadata log is the active controller; before the first is elected, there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ belonged to the ZooKeeper-era controller and are gone.
 from __future__ import annotations
 
 from enum import Flag, IntEnum
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Self
 
@@ -263,12 +264,12 @@ class ApiKey(IntEnum):
         """Where the messages are: ``barnabas.protocol.messages.list_offsets``."""
         return f"barnabas.protocol.messages.{self.name.lower()}"
 
-    @property
+    @cached_property
     def request(self) -> type[Request]:
         found: type[Request] = getattr(import_module(self.module), f"{self.title}Request")
         return found
 
-    @property
+    @cached_property
     def response(self) -> type[Response]:
         found: type[Response] = getattr(import_module(self.module), f"{self.title}Response")
         return found

@@ -1,7 +1,7 @@
 """The dispatcher: from an API key to the handler of that API (R01).
 
-Handlers live in *families*, small classes that hold what their APIs need. A method says itself which API it handles, so
-that the registration stands beside the code:
+Handlers live in *families*, small classes that hold what their APIs need. A method says itself which API it handles,
+so that the registration stands beside the code:
 
     class ClusterHandler:
         @handles(ApiKey.DESCRIBE_CLUSTER)
@@ -9,9 +9,9 @@ that the registration stands beside the code:
 
     apis = ApiDispatcher(handlers_of(ClusterHandler(...), ProduceHandler(...)), helper)
 
-There are two styles. A handler answers itself, now or from a callback, and returns nothing; or it returns a future of the
-work that will answer. However it fails, by raising or through its future, the error ends in one funnel, which answers with
-it or closes the connection (`RequestHandlerHelper.handle_error`).
+There are two styles. A handler answers itself, now or from a callback, and returns nothing; or it returns a future of
+the work that will answer. However it fails, by raising or through its future, the error ends in one funnel, which
+answers with it or closes the connection (`RequestHandlerHelper.handle_error`).
 """
 
 from __future__ import annotations

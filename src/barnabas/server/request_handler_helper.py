@@ -11,8 +11,8 @@ connection for that long, for clients that do not listen. The answer itself is n
 ``send_response_maybe_throttle_with_controller_quota`` the larger of the request quota and the mutation quota
 =================================================== =========================================================
 
-A request that came in an Envelope has been, or will be, throttled by the broker that its client is connected to: to mute
-the broker's connection to the controller would hold up all other clients of that broker.
+A request that came in an Envelope has been, or will be, throttled by the broker that its client is connected to: to
+mute the broker's connection to the controller would hold up all other clients of that broker.
 """
 
 from __future__ import annotations

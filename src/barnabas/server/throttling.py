@@ -1,10 +1,12 @@
 """Quotas as request handling sees them: how long, and hold this client for that long.
 
-What is behind it, and who has which quota, is the business of the quota managers. Without any, nothing is ever throttled.
+What is behind it, and who has which quota, is the business of the quota managers. Without any, nothing is ever
+throttled.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -39,6 +41,30 @@ class RequestQuota(Throttler, Protocol):
         ...
 
 
+class ClientQuota(Throttler, Protocol):
+    """How many bytes per second a client may send or get (``producer_byte_rate``, ``consumer_byte_rate``)."""
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether anybody has such a quota at all. If not, nobody needs to work out how large an answer would be."""
+        ...
+
+    def maybe_record_and_get_throttle_time_ms(self, request: Request, value: float, now_ms: int) -> int:
+        """Charges so many bytes to the client; how long it is to be held back."""
+        ...
+
+    def unrecord(self, request: Request, value: float, now_ms: int) -> None:
+        """Takes back what was charged for an answer that is not sent after all."""
+        ...
+
+    def max_value_in_window(self, request: Request) -> float:
+        """The most that the client can get at once without being held back, if it has had nothing lately.
+
+        Whoever sent it more would hold it back for certain, every time, and it would never get anything.
+        """
+        ...
+
+
 class ControllerMutationQuota(Protocol):
     """What a request may still change in the cluster; see KIP-599."""
 
@@ -55,6 +81,12 @@ class ControllerMutationQuota(Protocol):
 
 class QuotaManagers(Protocol):
     """The quotas that the request path asks."""
+
+    @property
+    def produce(self) -> ClientQuota: ...
+
+    @property
+    def fetch(self) -> ClientQuota: ...
 
     @property
     def request(self) -> RequestQuota: ...
@@ -84,11 +116,33 @@ class Unlimited:
 UNLIMITED: Final = Unlimited()
 
 
+class UnlimitedBandwidth:
+    """No limit on bytes."""
+
+    is_enabled: Final = False
+
+    def maybe_record_and_get_throttle_time_ms(self, request: Request, value: float, now_ms: int) -> int:  # noqa: ARG002
+        return 0
+
+    def unrecord(self, request: Request, value: float, now_ms: int) -> None: ...
+
+    def max_value_in_window(self, request: Request) -> float:  # noqa: ARG002 - interface
+        return math.inf
+
+    def throttle(self, request: Request, callback: ThrottleCallback, throttle_time_ms: int) -> None:
+        UNLIMITED.throttle(request, callback, throttle_time_ms)
+
+
+UNLIMITED_BANDWIDTH: Final = UnlimitedBandwidth()
+
+
 class NoQuotas:
     """What a node without quota managers uses."""
 
     __slots__ = ()
 
+    produce: Final[ClientQuota] = UNLIMITED_BANDWIDTH
+    fetch: Final[ClientQuota] = UNLIMITED_BANDWIDTH
     request: Final[RequestQuota] = UNLIMITED
     controller_mutation: Final[Throttler] = UNLIMITED
 
@@ -101,9 +155,7 @@ class ChannelThrottle:
 
     __slots__ = ("_end", "_request", "_start")
 
-    def __init__(
-        self, request: Request, start: Callable[[Request], None], end: Callable[[Request], None]
-    ) -> None:
+    def __init__(self, request: Request, start: Callable[[Request], None], end: Callable[[Request], None]) -> None:
         self._request = request
         self._start = start
         self._end = end

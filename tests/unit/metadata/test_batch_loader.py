@@ -10,7 +10,7 @@ from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.provenance import MetadataProvenance
-from barnabas.metadata.publisher import LeaderAndEpoch, LogDeltaManifest
+from barnabas.metadata.publisher import LogDeltaManifest
 from barnabas.protocol.internal.framing import MetadataRecord
 from barnabas.protocol.internal.metadata import (
     AbortTransactionRecord,
@@ -20,6 +20,7 @@ from barnabas.protocol.internal.metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from barnabas.raft.client import LeaderAndEpoch
 from unit.metadata.samples import image_of, metadata_version, uid
 
 CONTROLLER = LeaderAndEpoch(3, 1)

@@ -16,7 +16,6 @@ from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.metadata.loader import MetadataLoader
 from barnabas.metadata.loader_metrics import MetadataLoaderMetrics
 from barnabas.metadata.publisher import (
-    LeaderAndEpoch,
     LoaderManifest,
     LogDeltaManifest,
     MetadataPublisher,
@@ -31,6 +30,7 @@ from barnabas.protocol.internal.metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from barnabas.raft.client import LeaderAndEpoch
 from unit.metadata.samples import metadata_version, provenance, topic, uid
 
 

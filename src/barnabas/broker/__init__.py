@@ -1,0 +1,1 @@
+"""The broker: request handling on top of logs, replicas and metadata."""

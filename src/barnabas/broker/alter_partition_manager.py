@@ -1,0 +1,245 @@
+"""How proposals for in-sync replicas get to the controller (KIP-497)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from barnabas.common.errors import ApiError, Errors, OperationNotAttemptedError, UnknownServerError
+from barnabas.common.identifiers import Uuid
+from barnabas.common.scheduler import Scheduler
+from barnabas.metadata.partition_registration import LeaderRecoveryState
+from barnabas.network.client_request import ClientResponse
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    RequestPartitionData,
+    RequestTopicData,
+    ResponsePartitionData,
+)
+from barnabas.protocol.versions import VersionRange
+from barnabas.replica.alter_partition import IsrMember, LeaderAndIsr
+from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.server.controller_channel import ControllerChannel
+
+log = logging.getLogger(__name__)
+
+RETRY_DELAY_MS = 50
+FIRST_VERSION_WITH_EPOCHS = 3
+
+_Key = tuple[Uuid, int]
+
+
+class _Proposal(NamedTuple):
+    partition: TopicIdPartition
+    leader_and_isr: LeaderAndIsr
+    future: Future[LeaderAndIsr]
+
+    @property
+    def key(self) -> _Key:
+        return self.partition.topic_id, self.partition.partition
+
+
+class _AlterPartitionBuilder:
+    """Up to version 2 the members of an ISR are plain ids; since version 3 they have the epochs of their brokers."""
+
+    api_key = ApiKey.ALTER_PARTITION
+    allowed_versions: VersionRange = ApiKey.ALTER_PARTITION.stable_versions
+
+    def __init__(self, broker_id: int, broker_epoch: int, proposals: Sequence[_Proposal]) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._proposals = proposals
+
+    def build(self, version: int) -> AlterPartitionRequest:
+        topics: dict[Uuid, RequestTopicData] = {}
+        for proposal in self._proposals:
+            topic_id, _, index = proposal.partition
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = RequestTopicData(topic_id=topic_id)
+            topic.partitions.append(_partition_data(index, proposal.leader_and_isr, version))
+        return AlterPartitionRequest(
+            broker_id=self._broker_id, broker_epoch=self._broker_epoch, topics=list(topics.values())
+        )
+
+
+def _partition_data(index: int, proposed: LeaderAndIsr, version: int) -> RequestPartitionData:
+    data = RequestPartitionData(
+        partition_index=index,
+        leader_epoch=proposed.leader_epoch,
+        leader_recovery_state=proposed.leader_recovery_state,
+        partition_epoch=proposed.partition_epoch,
+    )
+    if version >= FIRST_VERSION_WITH_EPOCHS:
+        data.new_isr_with_epochs = [
+            BrokerState(broker_id=member.broker_id, broker_epoch=member.broker_epoch)
+            for member in proposed.isr_with_broker_epochs
+        ]
+    else:
+        data.new_isr = list(proposed.isr)
+    return data
+
+
+class DefaultAlterPartitionManager:
+    """Collects proposals while a request is under way, and sends what has come together in the next one.
+
+    When a broker falls behind, a thousand leaders want it out of their ISR within a second. One request at a time, with
+    all that have come in meanwhile, makes a handful of requests of that, however slow the controller is.
+
+    A partition has at most one proposal here, from :meth:`submit` to the controller's answer about it. A second one
+    would be based on a state that the first is about to change; its future fails with OPERATION_NOT_ATTEMPTED.
+
+    ============================================ =====================================================
+    the answer                                   what becomes of the proposals
+    ============================================ =====================================================
+    about the partition, good or bad             its future gets it; the partition decides what to do
+    nothing about a partition                    it stays, and goes out with the next request
+    an error for all (STALE_BROKER_EPOCH, ...)   all stay, and go out again after 50 ms
+    ============================================ =====================================================
+
+    There is no time limit: until the controller has decided, the leader counts the larger of both ISRs, and neither
+    can it give up nor can anything go wrong by waiting. News of the partition in the metadata make the answer moot.
+
+    Futures are completed on the channel's thread. Their callbacks may submit again.
+    """
+
+    def __init__(
+        self, channel: ControllerChannel, scheduler: Scheduler, broker_id: int, broker_epoch: Callable[[], int]
+    ) -> None:
+        self._channel = channel
+        self._scheduler = scheduler
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._lock = threading.Lock()
+        """Guards the fields below. No future is completed, and nothing is sent, while it is held."""
+        self._unanswered: dict[_Key, _Proposal] = {}
+        self._in_flight = False
+        self._closed = False
+
+    def start(self) -> None:
+        self._channel.start()
+
+    def shutdown(self) -> None:
+        """Proposals that are not answered stay so: their partitions are about to be closed."""
+        with self._lock:
+            self._closed = True
+        self._channel.shutdown()
+
+    def submit(self, partition: TopicIdPartition, leader_and_isr: LeaderAndIsr) -> Future[LeaderAndIsr]:
+        future: Future[LeaderAndIsr] = Future()
+        proposal = _Proposal(partition, leader_and_isr, future)
+        with self._lock:
+            accepted = not self._closed and self._unanswered.setdefault(proposal.key, proposal) is proposal
+        if accepted:
+            self._maybe_send()
+        else:
+            future.set_exception(
+                OperationNotAttemptedError(f"The proposal {leader_and_isr} for {partition} was not sent.")
+            )
+        return future
+
+    @property
+    def pending(self) -> int:
+        """How many proposals wait for an answer."""
+        return len(self._unanswered)
+
+    def _maybe_send(self) -> None:
+        with self._lock:
+            if self._in_flight or self._closed or not self._unanswered:
+                return
+            self._in_flight = True
+            proposals = list(self._unanswered.values())
+        epoch = self._broker_epoch()
+        log.debug("Proposing the ISR of %d partitions", len(proposals))
+        self._channel.send_request(
+            _AlterPartitionBuilder(self._broker_id, epoch, proposals), _Exchange(self, proposals)
+        )
+
+    def answered(self, proposals: Sequence[_Proposal], response: ClientResponse) -> None:
+        """The controller has answered, or cannot be asked."""
+        error = Errors.NETWORK_EXCEPTION  # and so worth another attempt, when the operator has fixed it
+        try:
+            error = self._deliver(proposals, response)
+        finally:
+            with self._lock:
+                self._in_flight = False
+        if error is Errors.NONE:
+            self._maybe_send()
+        else:
+            self._scheduler.schedule("send-alter-partition", self._maybe_send, RETRY_DELAY_MS)
+
+    def _deliver(self, proposals: Sequence[_Proposal], response: ClientResponse) -> Errors:
+        """Completes the futures of those that the answer is about; returns the error for all, if there is one."""
+        failure = response.authentication_error or response.version_mismatch
+        if failure is not None:
+            log.error("No ISR can be changed, the controller cannot be asked: %s", failure)
+            return Errors.for_exception(failure)
+        body = response.body
+        assert isinstance(body, AlterPartitionResponse)
+        error = Errors.for_code(body.error_code)
+        if error is not Errors.NONE:
+            log.warning("The controller answered a proposal for ISRs with %s", error.name)
+            return error
+        answers = {
+            (topic.topic_id, partition.partition_index): partition
+            for topic in body.topics
+            for partition in topic.partitions
+        }
+        for proposal in proposals:
+            answer = answers.get(proposal.key)
+            if answer is None:
+                log.warning("%s was sent but is not in the answer: it will be sent again", proposal.partition)
+                continue
+            with self._lock:  # before the future, whose callbacks may submit the next proposal
+                self._unanswered.pop(proposal.key, None)
+            outcome = _outcome(answer)
+            if isinstance(outcome, LeaderAndIsr):
+                proposal.future.set_result(outcome)
+            else:
+                proposal.future.set_exception(outcome)
+        return Errors.NONE
+
+    def abandoned(self) -> None:
+        """The channel has been shut down."""
+        with self._lock:
+            self._closed = True
+            self._in_flight = False
+
+
+def _outcome(answer: ResponsePartitionData) -> LeaderAndIsr | ApiError:
+    error = Errors.for_code(answer.error_code).to_exception()
+    if error is not None:
+        return error
+    try:
+        recovery_state = LeaderRecoveryState(answer.leader_recovery_state)
+    except ValueError:
+        return UnknownServerError(f"the controller answered with the recovery state {answer.leader_recovery_state}")
+    return LeaderAndIsr(
+        answer.leader_id,
+        answer.leader_epoch,
+        recovery_state,
+        tuple([IsrMember(broker_id) for broker_id in answer.isr]),
+        answer.partition_epoch,
+    )
+
+
+class _Exchange:
+    """One request under way."""
+
+    __slots__ = ("_manager", "_proposals")
+
+    def __init__(self, manager: DefaultAlterPartitionManager, proposals: Sequence[_Proposal]) -> None:
+        self._manager = manager
+        self._proposals = proposals
+
+    def on_complete(self, response: ClientResponse) -> None:
+        self._manager.answered(self._proposals, response)
+
+    def on_timeout(self) -> None:
+        self._manager.abandoned()

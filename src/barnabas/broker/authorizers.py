@@ -1,0 +1,94 @@
+"""The authorizer of a node: made from its name, kept up to date from the metadata; the controller takes its changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.common.config_def import ConfigError
+from barnabas.metadata.acls import AccessControlEntry as EntryOfMetadata
+from barnabas.metadata.delta import MetadataDelta
+from barnabas.metadata.image import MetadataImage
+from barnabas.metadata.publisher import LoaderManifest, MetadataPublisher, SnapshotManifest
+from barnabas.security.acl import (
+    AccessControlEntry,
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
+from barnabas.security.authorizer import (
+    Authorizer,
+)
+from barnabas.security.standard_authorizer import StandardAuthorizer
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def make_authorizer(config: KafkaConfig) -> Authorizer | None:
+    """The one that ``authorizer.class.name`` names, a class of Python; None if it names none: all is allowed."""
+    name = config.authorizer_class_name
+    if name is None:
+        return None
+    module, _, attribute = name.rpartition(".")
+    try:
+        found: Callable[[], Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError.invalid("authorizer.class.name", name, f"there is no such class: {error}") from None
+    authorizer: Authorizer = found()
+    missing = [method for method in ("start", "authorize", "acls", "close") if not hasattr(authorizer, method)]
+    if missing:
+        raise ConfigError.invalid("authorizer.class.name", name, f"an authorizer has {', '.join(missing)}")
+    configure: Callable[[Mapping[str, str]], object] | None = getattr(authorizer, "configure", None)
+    if configure is not None:
+        configure(config.properties)
+    return authorizer
+
+
+class AclPublisher(MetadataPublisher):
+    """Hands the ACLs of the cluster to an authorizer that keeps them in memory."""
+
+    def __init__(self, node_id: int, node_type: str, authorizer: StandardAuthorizer) -> None:
+        self._node_id = node_id
+        self._node_type = node_type
+        self._authorizer = authorizer
+        self._complete = False
+
+    @property
+    def name(self) -> str:
+        return f"AclPublisher {self._node_type} id={self._node_id}"
+
+    def on_metadata_update(self, delta: MetadataDelta, new_image: MetadataImage, manifest: LoaderManifest) -> None:
+        changed = delta.acls is not None
+        if not self._complete or (changed and isinstance(manifest, SnapshotManifest)):
+            self._authorizer.load_snapshot(
+                {acl_id: binding_of(entry) for acl_id, entry in new_image.acls.entries.items()}
+            )
+        elif delta.acls is not None:
+            self._authorizer.apply_changes(
+                [(acl_id, None if entry is None else binding_of(entry)) for acl_id, entry in delta.acls.changes.items()]
+            )
+        if not self._complete:
+            # Until now only super users got in: nobody knew what the others may do.
+            self._complete = True
+            self._authorizer.complete_initial_load()
+
+
+def binding_of(entry: EntryOfMetadata) -> AclBinding:
+    """An entry of the metadata, whose numbers are those of the protocol, as an authorizer knows it."""
+    return AclBinding(
+        ResourcePattern(
+            ResourceType.from_code(entry.resource_type), entry.resource_name, PatternType.from_code(entry.pattern_type)
+        ),
+        AccessControlEntry(
+            entry.principal,
+            entry.host,
+            AclOperation.from_code(entry.operation),
+            AclPermissionType.from_code(entry.permission_type),
+        ),
+    )

@@ -1,0 +1,196 @@
+"""Topics that come into being because somebody asked about them (R08)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from barnabas.broker.forwarding_manager import make_envelope, open_envelope_response
+from barnabas.common.errors import Errors, ProtocolError
+from barnabas.common.topic_names import is_internal_topic, is_valid_topic_name
+from barnabas.network.client_request import ClientResponse
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.framing import LENGTH_SIZE, encode_request
+from barnabas.protocol.message import Request as RequestMessage
+from barnabas.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas.protocol.messages.envelope import EnvelopeResponse
+from barnabas.protocol.messages.metadata import MetadataResponseTopic
+from barnabas.server.controller_channel import ControllerChannel
+from barnabas.server.request import Request
+from barnabas.server.throttling import UNLIMITED, ControllerMutationQuota
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """How to create a topic."""
+
+    num_partitions: int = 1
+    replication_factor: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class AutoTopicCreationManager:
+    """Asks the controller to create topics, and tells the client to ask again.
+
+    The answer does not wait for the creation: a client that asks for metadata has to deal with topics that are not
+    there yet anyway, so it gets UNKNOWN_TOPIC_OR_PARTITION, which makes it ask again, and the next answer or the one
+    after has the topic. A name that no topic can have is INVALID_TOPIC_EXCEPTION at once. Whether the cluster can have
+    such a topic (enough brokers for the replication factor, the controller mutation quota, a policy) is for the
+    controller to say; if it cannot, the log has the reason, and the client goes on hearing that there is no such topic.
+
+    A topic that is being created already is not asked for again: a hundred clients that start up together ask about it
+    a hundred times within milliseconds.
+
+    What a client has created by its Metadata request goes to the controller in an Envelope, so that it is the client
+    that is authorized and whose quota is charged, with the client's id and correlation id to find it in the logs. What
+    a coordinator needs for itself (``request`` is None) is a plain CreateTopics of this broker.
+    """
+
+    def __init__(
+        self,
+        channel: ControllerChannel,
+        default_settings: TopicSettings,
+        internal_topic_settings: Mapping[str, TopicSettings] | None = None,
+        request_timeout_ms: int = 30_000,
+    ) -> None:
+        """``internal_topic_settings`` are those of ``__consumer_offsets`` and its like, by name."""
+        self._channel = channel
+        self._default = default_settings
+        self._internal = dict(internal_topic_settings or {})
+        self._request_timeout_ms = request_timeout_ms
+        self._lock = threading.Lock()
+        """Guards ``_in_flight``; nothing is called while it is held."""
+        self._in_flight: set[str] = set()
+
+    def create_topics(
+        self,
+        names: Iterable[str],
+        request: Request | None = None,
+        mutation_quota: ControllerMutationQuota = UNLIMITED,
+    ) -> list[MetadataResponseTopic]:
+        """Starts the creation of topics; returns what to answer about each of them now, in order.
+
+        A client whose mutation quota is used up is not even asked for at the controller, which would refuse it.
+        """
+        answers: list[MetadataResponseTopic] = []
+        creatable: dict[str, CreatableTopic] = {}
+        exhausted = mutation_quota.is_exceeded
+        for name in dict.fromkeys(names):
+            error = Errors.UNKNOWN_TOPIC_OR_PARTITION
+            if not is_valid_topic_name(name):
+                error = Errors.INVALID_TOPIC_EXCEPTION
+            elif not exhausted and self._claim(name):
+                creatable[name] = self._creatable(name)
+            answers.append(MetadataResponseTopic(error_code=error, name=name, is_internal=is_internal_topic(name)))
+        if creatable:
+            self._send(creatable, request)
+        return answers
+
+    def _claim(self, name: str) -> bool:
+        with self._lock:
+            if name in self._in_flight:
+                return False
+            self._in_flight.add(name)
+            return True
+
+    def _creatable(self, name: str) -> CreatableTopic:
+        settings = self._internal.get(name, self._default)
+        return CreatableTopic(
+            name=name,
+            num_partitions=settings.num_partitions,
+            replication_factor=settings.replication_factor,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings.configs.items()],
+        )
+
+    def _send(self, topics: Mapping[str, CreatableTopic], request: Request | None) -> None:
+        create = CreateTopicsRequest(topics=list(topics.values()), timeout_ms=self._request_timeout_ms)
+        creation = _Creation(self, topics)
+        try:
+            body: RequestMessage = create
+            if request is not None:
+                versions = self._channel.controller_api_versions
+                # Without a connection nobody knows what the controller speaks. If it turns out not to be this version,
+                # the client's next request tries again.
+                version = (
+                    ApiKey.CREATE_TOPICS.stable_versions.highest
+                    if versions is None
+                    else versions.latest_usable_version(ApiKey.CREATE_TOPICS)
+                )
+                context = request.request_context
+                frame = encode_request(create, version, context.correlation_id, context.client_id)
+                body = make_envelope(context, frame[LENGTH_SIZE:])
+                creation.inner = version, context.correlation_id
+            self._channel.send_request(body, creation)
+        except BaseException:
+            self.forget(topics)
+            raise
+        log.info("Asked the controller to create %s", ", ".join(topics))
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Their creation is over, one way or the other."""
+        with self._lock:
+            self._in_flight.difference_update(names)
+
+    @property
+    def in_flight(self) -> frozenset[str]:
+        with self._lock:
+            return frozenset(self._in_flight)
+
+
+class _Creation:
+    """One request under way."""
+
+    __slots__ = ("_manager", "_topics", "inner")
+
+    def __init__(self, manager: AutoTopicCreationManager, topics: Mapping[str, CreatableTopic]) -> None:
+        self._manager = manager
+        self._topics = topics
+        self.inner: tuple[int, int] | None = None
+        """Version and correlation id of what is in the Envelope, if it is in one."""
+
+    def on_timeout(self) -> None:
+        self._manager.forget(self._topics)
+        log.warning("The creation of %s timed out", ", ".join(self._topics))
+
+    def on_complete(self, response: ClientResponse) -> None:
+        self._manager.forget(self._topics)
+        failure: Exception | None = response.authentication_error or response.version_mismatch
+        if failure is None:
+            try:
+                answer = self._answer(response)
+            except ProtocolError as problem:
+                failure = problem
+            else:
+                self._report(answer)
+                return
+        log.warning("The creation of %s failed: %s", ", ".join(self._topics), failure)
+
+    def _answer(self, response: ClientResponse) -> CreateTopicsResponse:
+        answer = response.body
+        if isinstance(answer, EnvelopeResponse):
+            if answer.error_code:
+                raise ProtocolError(f"the Envelope was answered with {Errors.for_code(answer.error_code).name}")
+            assert self.inner is not None
+            version, correlation_id = self.inner
+            answer = open_envelope_response(answer.response_data or b"", ApiKey.CREATE_TOPICS, version, correlation_id)
+        assert isinstance(answer, CreateTopicsResponse)
+        return answer
+
+    @staticmethod
+    def _report(answer: CreateTopicsResponse) -> None:
+        for topic in answer.topics:
+            # Another broker may have been faster.
+            if topic.error_code in (Errors.NONE, Errors.TOPIC_ALREADY_EXISTS):
+                log.debug("Topic %s has been created", topic.name)
+            else:
+                error = Errors.for_code(topic.error_code)
+                log.warning("Topic %s was not created: %s (%s)", topic.name, error.name, topic.error_message)

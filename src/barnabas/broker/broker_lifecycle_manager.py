@@ -1,0 +1,512 @@
+"""The life of a broker as the controller sees it: registration, heartbeats, and the way out (KIP-631)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from random import Random
+
+from barnabas.broker.broker_state import BrokerState
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.errors import Errors, KafkaTimeoutError
+from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
+from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
+from barnabas.controller.event_queue import EventQueueClosedError, KafkaEventQueue
+from barnabas.network.client_request import ClientResponse
+from barnabas.network.endpoint import Endpoint
+from barnabas.network.exponential_backoff import ExponentialBackoff
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from barnabas.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Feature,
+    Listener,
+)
+from barnabas.protocol.versions import VersionRange
+from barnabas.server.controller_channel import ControllerChannel
+
+log = logging.getLogger(__name__)
+
+NOT_REGISTERED = -1
+"""As a broker epoch."""
+CATCH_UP_INTERVAL_MS = 10
+"""Between heartbeats of a broker that has not read its own registration yet, if nobody tells it that it has."""
+CONTROLLED_SHUTDOWN_INTERVAL_MS = 10
+"""After the first answer that says that leaderships are being moved: with little to move, that is over at once."""
+RESEND_BACKOFF_MS = 100
+
+_COMMUNICATION = "communication"
+_REGISTRATION_TIMEOUT = "initialRegistrationTimeout"
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLifecycleConfig:
+    """What a broker tells of itself, and how often."""
+
+    node_id: int
+    rack: str | None = None
+    heartbeat_interval_ms: int = 2_000
+    """``broker.heartbeat.interval.ms``"""
+    initial_registration_timeout_ms: int = 60_000
+    """``initial.broker.registration.timeout.ms``"""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistrationInfo:
+    """What is known when the broker registers, and not before."""
+
+    cluster_id: str
+    advertised_listeners: Sequence[Endpoint]
+    """With the ports they really have."""
+    supported_features: Mapping[str, VersionRange]
+    previous_broker_epoch: int = NOT_REGISTERED
+    """From the marker of a clean shutdown: the proof that nothing was lost since."""
+
+
+class BrokerLifecycleManager:
+    """Keeps the broker registered and alive, and owns its state.
+
+    One exchange at a time goes on with the controller, first the registration and then one heartbeat after the other,
+    each of which tells what the broker wants and gets what it may. A start without anything to recover, and a stop::
+
+        broker                                                            controller
+        STARTING      BrokerRegistration                     ->
+                                                             <-           epoch 12
+                      heartbeat: offset 10, want fence       ->
+                                                             <-           fenced, not caught up
+                      (metadata offset 12 is applied)
+                      heartbeat: offset 12, want fence       ->
+                                                             <-           fenced, caught up
+        RECOVERY      (logs are loaded: set_ready_to_unfence)
+                      heartbeat: offset 12                   ->
+                                                             <-           unfenced
+        RUNNING       heartbeat every two seconds            ->
+                      (begin_controlled_shutdown)
+        PENDING_...   heartbeat: want shutdown               ->           moves leaderships away
+                                                             <-           not yet
+                      heartbeat: want shutdown               ->
+                                                             <-           go
+        SHUTTING_DOWN
+
+    Whenever something changes that the controller is waiting for, or the broker, the next heartbeat goes out at once;
+    if one is under way, right after its answer. So a start takes as long as the exchanges take, and not the sum of
+    their intervals.
+
+    All state belongs to the thread of the event queue. Other threads put events there, read ``state`` and
+    ``broker_epoch``, which are single references, and wait for the futures. Without :meth:`start`'s thread a test runs
+    ``queue`` by hand.
+    """
+
+    def __init__(
+        self,
+        config: BrokerLifecycleConfig,
+        log_dirs: Collection[Uuid],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        on_directory_failure_unreported: Callable[[], object] = lambda: None,
+        cordoned_log_dirs_supported: Callable[[], bool] = lambda: False,
+        random: Random | None = None,
+        exit_procedure: ExitProcedure = exit_process,
+        new_uuid: Callable[[], Uuid] = random_uuid,
+    ) -> None:
+        """``on_directory_failure_unreported`` is called when the controller could not be told of a failed directory
+        in time: it would go on counting on the replicas in it, so the broker has to stop."""
+        self._config = config
+        self._log_dirs = sorted(log_dirs)
+        self._clock = clock
+        self._on_directory_failure_unreported = on_directory_failure_unreported
+        self._cordoned_log_dirs_supported = cordoned_log_dirs_supported
+        self._backoff = ExponentialBackoff(
+            RESEND_BACKOFF_MS,
+            2,
+            config.heartbeat_interval_ms,
+            0.02,
+            Random() if random is None else random,  # noqa: S311 - spreads load, keeps no secret
+        )
+        self.queue = KafkaEventQueue(f"broker-{config.node_id}-lifecycle-manager-event-handler", clock, exit_procedure)
+        self.incarnation_id = new_uuid()
+        """Of this process: another one with the same broker id is told apart by it."""
+        self.initial_catch_up_future: Future[None] = Future()
+        """Done when the broker has read its own registration; failed if it could not register in time."""
+        self.initial_unfence_future: Future[None] = Future()
+        """Done when the controller lets the broker serve for the first time."""
+        self.controlled_shutdown_future: Future[None] = Future()
+        """Done when the broker may stop, with the controller's blessing or without."""
+        self._state = BrokerState.NOT_RUNNING
+        self._broker_epoch = NOT_REGISTERED
+
+        # Touched by events only.
+        self._info: BrokerRegistrationInfo | None = None
+        self._channel: ControllerChannel | None = None
+        self._metadata_offset: Callable[[], int] = lambda: -1
+        self._published_offset = -1
+        self._registered = False
+        self._ever_registered = False
+        self._ready_to_unfence = False
+        self._offline_dirs: dict[Uuid, bool] = {}
+        """Directories that have failed, and whether the controller knows."""
+        self._cordoned_dirs: frozenset[Uuid] | None = None
+        """None until the broker knows which of its directories are to get no new replicas."""
+        self._shutdown_answers = 0
+        self._in_flight = False
+        self._hurry = False
+        """Something has changed while an exchange was under way."""
+        self._failed_attempts = 0
+
+    # -- for any thread
+
+    @property
+    def state(self) -> BrokerState:
+        return self._state
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of the newest registration, -1 before the first."""
+        return self._broker_epoch
+
+    def start(
+        self,
+        metadata_offset: Callable[[], int],
+        channel: ControllerChannel,
+        info: BrokerRegistrationInfo,
+        *,
+        threaded: bool = True,
+    ) -> None:
+        """Begins to register. ``metadata_offset`` is asked, by the manager's thread, how far the metadata are applied.
+
+        The channel is the manager's from now on: it starts it, and shuts it down.
+        """
+        self.queue.append(_Event("start", lambda: self._start_up(metadata_offset, channel, info)))
+        if threaded:
+            self.queue.start()
+
+    def metadata_applied(self, offset: int) -> None:
+        """The metadata are applied up to here. While the broker starts, that is what it waits for.
+
+        To be called last of all publishers: see :class:`~barnabas.broker.lifecycle_publisher.LifecyclePublisher`.
+        """
+        if self._state is BrokerState.STARTING:
+            self.queue.append(_Event("metadata_applied", lambda: self._metadata_applied(offset)))
+
+    def set_ready_to_unfence(self) -> Future[None]:
+        """The broker can serve. Returns the future of being allowed to."""
+        self.queue.append(_Event("set_ready_to_unfence", self._set_ready_to_unfence))
+        return self.initial_unfence_future
+
+    def propagate_directory_failure(self, directory: Uuid, timeout_ms: int) -> None:
+        """Tells the controller that a log directory has failed."""
+        self.queue.append(_Event("propagate_directory_failure", lambda: self._directory_failed(directory)))
+        self.queue.schedule_deferred(
+            f"offlineDirFailure-{uuid_to_string(directory)}",
+            self._clock.nanoseconds() + timeout_ms * _NS_PER_MS,
+            _Event("directory failure timeout", lambda: self._check_reported(directory)),
+        )
+
+    def propagate_directory_cordoned(self, directories: Collection[Uuid]) -> None:
+        """Tells the controller which log directories are to get no new replicas (KIP-1066)."""
+        cordoned = frozenset(directories)
+        self.queue.append(_Event("propagate_directory_cordoned", lambda: self._cordon(cordoned)))
+
+    def resend_broker_registration(self) -> None:
+        """Registers again, as when the cluster's metadata.version has come to support more than was said before."""
+        self.queue.append(_Event("resend_broker_registration", self._register_again))
+
+    def begin_controlled_shutdown(self) -> None:
+        """Asks the controller to move leaderships away, if the broker runs; otherwise there is nothing to wait for."""
+        self.queue.append(_Event("begin_controlled_shutdown", self._begin_controlled_shutdown))
+
+    def begin_shutdown(self) -> None:
+        """Ends it all without asking, and does not wait."""
+        self.queue.append(_Event("shutdown", self._shut_down))
+        self.queue.begin_shutdown("begin_shutdown")
+
+    def close(self) -> None:
+        """Ends it all and waits for the thread."""
+        self.begin_shutdown()
+        self.queue.close()
+
+    # -- start-up
+
+    def _start_up(
+        self, metadata_offset: Callable[[], int], channel: ControllerChannel, info: BrokerRegistrationInfo
+    ) -> None:
+        self._metadata_offset = metadata_offset
+        self._channel = channel
+        self._info = info
+        channel.start()
+        self._become(BrokerState.STARTING)
+        self.queue.schedule_deferred(
+            _REGISTRATION_TIMEOUT,
+            self._clock.nanoseconds() + self._config.initial_registration_timeout_ms * _NS_PER_MS,
+            _Event("registration timeout", self._registration_timed_out),
+        )
+        log.info(
+            "Incarnation %s of broker %d in cluster %s is starting",
+            uuid_to_string(self.incarnation_id),
+            self._config.node_id,
+            info.cluster_id,
+        )
+        self._communicate()
+
+    def _registration_timed_out(self) -> None:
+        if self._ever_registered:
+            return
+        why = (
+            f"Broker {self._config.node_id} could not register with the controller within "
+            f"{self._config.initial_registration_timeout_ms} ms."
+        )
+        log.error("%s It shuts down.", why)
+        if not self.initial_catch_up_future.done():
+            self.initial_catch_up_future.set_exception(KafkaTimeoutError(why))
+        self.begin_shutdown()
+
+    # -- what changes
+
+    def _metadata_applied(self, offset: int) -> None:
+        self._published_offset = max(offset, self._published_offset)
+        if self._state is BrokerState.STARTING and self._registered and offset >= self._broker_epoch:
+            self._communicate_soon(0)
+
+    def _set_ready_to_unfence(self) -> None:
+        self._ready_to_unfence = True
+        if self._registered:
+            self._communicate_soon(0)
+
+    def _directory_failed(self, directory: Uuid) -> None:
+        self._offline_dirs[directory] = False
+        if self._registered:
+            self._communicate_soon(0)
+
+    def _check_reported(self, directory: Uuid) -> None:
+        if not self._offline_dirs.get(directory, False):
+            log.error(
+                "The controller could not be told that log directory %s has failed: the broker shuts down",
+                uuid_to_string(directory),
+            )
+            self._on_directory_failure_unreported()
+
+    def _cordon(self, directories: frozenset[Uuid]) -> None:
+        self._cordoned_dirs = directories
+        if self._registered:
+            self._communicate_soon(0)
+
+    def _register_again(self) -> None:
+        self._registered = False
+        self._communicate_soon(0)
+
+    def _begin_controlled_shutdown(self) -> None:
+        if self._state is BrokerState.RUNNING:
+            log.info("Beginning controlled shutdown")
+            self._become(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+            self._communicate_soon(0)
+        elif self._state is not BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            log.info("No controlled shutdown: the broker is in the state %s", self._state.name)
+            self.begin_shutdown()
+
+    def _shut_down(self) -> None:
+        if self._state is BrokerState.SHUTTING_DOWN:
+            return
+        self._become(BrokerState.SHUTTING_DOWN)
+        self.initial_catch_up_future.cancel()
+        self.initial_unfence_future.cancel()
+        self.controlled_shutdown_future.set_result(None)
+        if self._channel is not None:
+            self._channel.shutdown()
+            self._channel = None
+
+    def _become(self, following: BrokerState) -> None:
+        if not self._state.can_become(following):
+            raise RuntimeError(f"a broker cannot go from {self._state.name} to {following.name}")
+        log.info("Broker %d goes from %s to %s", self._config.node_id, self._state.name, following.name)
+        self._state = following
+
+    # -- exchanges
+
+    def _communicate_soon(self, delay_ms: int) -> None:
+        """The next exchange after so long; at once if something has changed meanwhile."""
+        if self._hurry:
+            delay_ms, self._hurry = 0, False
+        self.queue.schedule_deferred(
+            _COMMUNICATION,
+            self._clock.nanoseconds() + delay_ms * _NS_PER_MS,
+            _Event(_COMMUNICATION, self._communicate),
+        )
+
+    def _communicate_after_failure(self) -> None:
+        delay_ms = self._backoff.backoff(self._failed_attempts)
+        self._failed_attempts += 1
+        self._hurry = False  # whatever has changed, whoever has failed is not hurried
+        self._communicate_soon(delay_ms)
+
+    def _communicate(self) -> None:
+        if self._in_flight:
+            self._hurry = True
+        elif self._registered:
+            self._send_heartbeat()
+        else:
+            self._send_registration()
+
+    def _send_registration(self) -> None:
+        if self._info is None or self._channel is None:
+            return
+        request = BrokerRegistrationRequest(
+            broker_id=self._config.node_id,
+            cluster_id=self._info.cluster_id,
+            incarnation_id=self.incarnation_id,
+            listeners=[
+                Listener(
+                    name=endpoint.listener_name,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    security_protocol=endpoint.security_protocol,
+                )
+                for endpoint in self._info.advertised_listeners
+            ],
+            features=[
+                Feature(name=name, min_supported_version=spoken.lowest, max_supported_version=spoken.highest)
+                for name, spoken in sorted(self._info.supported_features.items())
+            ],
+            rack=self._config.rack,
+            log_dirs=list(self._log_dirs),
+            previous_broker_epoch=self._info.previous_broker_epoch,
+        )
+        self._in_flight = True
+        self._channel.send_request(request, _Exchange(self.queue, "registration", self._registration_ended))
+
+    def _registration_ended(self, response: ClientResponse | None) -> None:
+        answer = self._successful_answer("register", response)
+        if answer is None:
+            return
+        assert isinstance(answer, BrokerRegistrationResponse)
+        if answer.error_code:
+            error = Errors.for_code(answer.error_code)
+            log.warning("Broker %d could not register: %s", self._config.node_id, error.message)
+            self._communicate_after_failure()
+            return
+        self._failed_attempts = 0
+        self._broker_epoch = answer.broker_epoch
+        self._registered = self._ever_registered = True
+        log.info("Broker %d is registered with the epoch %d", self._config.node_id, answer.broker_epoch)
+        self._hurry = False
+        self._communicate_soon(0)
+
+    def _send_heartbeat(self) -> None:
+        if self._channel is None:
+            return
+        offline = list(self._offline_dirs)
+        request = BrokerHeartbeatRequest(
+            broker_id=self._config.node_id,
+            broker_epoch=self._broker_epoch,
+            current_metadata_offset=max(self._metadata_offset(), self._published_offset),
+            want_fence=not self._ready_to_unfence,
+            want_shut_down=self._state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+            offline_log_dirs=offline,
+        )
+        if self._cordoned_dirs is not None and self._cordoned_log_dirs_supported():
+            request.cordoned_log_dirs = sorted(self._cordoned_dirs)
+        self._in_flight = True
+        self._channel.send_request(
+            request, _Exchange(self.queue, "heartbeat", lambda response: self._heartbeat_ended(response, offline))
+        )
+
+    def _heartbeat_ended(self, response: ClientResponse | None, told_offline: Sequence[Uuid]) -> None:
+        answer = self._successful_answer("send a heartbeat", response)
+        if answer is None:
+            return
+        assert isinstance(answer, BrokerHeartbeatResponse)
+        if answer.error_code:
+            error = Errors.for_code(answer.error_code)
+            log.warning("The heartbeat of broker %d was refused: %s", self._config.node_id, error.message)
+            self._communicate_after_failure()
+            return
+        self._failed_attempts = 0
+        self._offline_dirs.update(dict.fromkeys(told_offline, True))
+        self._follow(answer)
+
+    def _follow(self, answer: BrokerHeartbeatResponse) -> None:
+        """Does what the controller's answer allows in this state."""
+        if self._state is BrokerState.STARTING:
+            if answer.is_caught_up:
+                self._become(BrokerState.RECOVERY)
+                # Who waits for this may have the broker unfenced before the next line.
+                self.initial_catch_up_future.set_result(None)
+                if self._ready_to_unfence:
+                    self._communicate_soon(0)
+                    return
+            self._communicate_soon(CATCH_UP_INTERVAL_MS)
+        elif self._state is BrokerState.RECOVERY:
+            if not answer.is_fenced:
+                self._become(BrokerState.RUNNING)
+                self.initial_unfence_future.set_result(None)
+            self._communicate_soon(self._config.heartbeat_interval_ms)
+        elif self._state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            if answer.should_shut_down:
+                log.info("The controller lets broker %d go", self._config.node_id)
+                self.begin_shutdown()
+                return
+            first = not self._shutdown_answers
+            self._shutdown_answers += 1
+            if first:
+                log.info("Waiting for the controller to move leaderships away")
+            self._communicate_soon(CONTROLLED_SHUTDOWN_INTERVAL_MS if first else self._config.heartbeat_interval_ms)
+        elif self._state is BrokerState.RUNNING:
+            if answer.is_fenced:
+                log.warning("Broker %d is fenced: the controller has not heard of it in time", self._config.node_id)
+            self._communicate_soon(self._config.heartbeat_interval_ms)
+
+    def _successful_answer(self, what: str, response: ClientResponse | None) -> object:
+        """The body of an answer; None, and another attempt scheduled, if there is none."""
+        self._in_flight = False
+        if self._state is BrokerState.SHUTTING_DOWN:
+            return None
+        if response is None:
+            problem = "no controller could be asked in time"
+        elif response.authentication_error is not None or response.version_mismatch is not None:
+            problem = str(response.authentication_error or response.version_mismatch)
+        elif response.body is None:
+            problem = "there was no answer"
+        else:
+            return response.body
+        log.error("Broker %d could not %s: %s", self._config.node_id, what, problem)
+        self._communicate_after_failure()
+        return None
+
+
+class _Event:
+    """Something for the manager's thread to do."""
+
+    __slots__ = ("_action", "_name")
+
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self._name = name
+        self._action = action
+
+    def run(self) -> None:
+        self._action()
+
+    def handle_exception(self, error: Exception) -> None:
+        if not isinstance(error, EventQueueClosedError):
+            log.error("%r failed", self, exc_info=error)
+
+    def __repr__(self) -> str:
+        return f"_Event({self._name})"
+
+
+class _Exchange:
+    """A request to the controller; its end is an event, ahead of all others."""
+
+    __slots__ = ("_end", "_name", "_queue")
+
+    def __init__(self, queue: KafkaEventQueue, name: str, end: Callable[[ClientResponse | None], None]) -> None:
+        self._queue = queue
+        self._name = name
+        self._end = end
+
+    def on_complete(self, response: ClientResponse) -> None:
+        self._queue.prepend(_Event(self._name, lambda: self._end(response)))
+
+    def on_timeout(self) -> None:
+        self._queue.prepend(_Event(self._name, lambda: self._end(None)))

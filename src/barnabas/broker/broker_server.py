@@ -1,0 +1,353 @@
+"""The broker of a node, from start to stop.
+
+Read :meth:`BrokerServer.startup` from top to bottom to see what a broker consists of, and what has to be there before
+what; :meth:`BrokerServer.shutdown` takes it apart again.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, Final
+
+from barnabas.broker.alter_partition_manager import DefaultAlterPartitionManager
+from barnabas.broker.assignments_manager import AssignmentsManager
+from barnabas.broker.authorizers import AclPublisher, make_authorizer
+from barnabas.broker.auto_topic_creation_manager import AutoTopicCreationManager
+from barnabas.broker.broker_handlers import INLINE_APIS, BrokerParts, make_handlers
+from barnabas.broker.broker_lifecycle_manager import (
+    BrokerLifecycleConfig,
+    BrokerLifecycleManager,
+    BrokerRegistrationInfo,
+)
+from barnabas.broker.broker_metadata_publisher import BrokerMetadataPublisher
+from barnabas.broker.broker_state import BrokerState
+from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
+from barnabas.broker.config.dynamic_config_publisher import DynamicConfigPublisher
+from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.config.listeners import resolved
+from barnabas.broker.config.reconfigurables import (
+    DynamicConnectionLimits,
+    DynamicListenerConfig,
+    DynamicLogConfig,
+    DynamicNetworkThreads,
+    DynamicThreadPool,
+)
+from barnabas.broker.directory_events import ControllerDirectoryEvents
+from barnabas.broker.forwarding_manager import ForwardingManager
+from barnabas.broker.internal_topics import default_topic_settings, internal_topic_settings
+from barnabas.broker.lifecycle_publisher import LifecyclePublisher
+from barnabas.broker.node_to_controller_channel import (
+    ALTER_PARTITION,
+    DIRECTORY_ASSIGNMENTS,
+    FORWARDING,
+    HEARTBEAT,
+    NEVER,
+    NodeToControllerChannelManager,
+    NodeToControllerConfig,
+)
+from barnabas.broker.request_serving import RequestServing, startup_seconds
+from barnabas.broker.shared_server import SharedServer
+from barnabas.common.scheduler import KafkaScheduler
+from barnabas.controller.quorum_features import default_supported_features
+from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
+from barnabas.log.cleaner_config import CleanerConfig
+from barnabas.log.log_cleaner import LogCleaner
+from barnabas.log.log_dir_failure import LogDirFailureChannel
+from barnabas.log.log_manager import LogManager
+from barnabas.metadata.cache import MetadataCache
+from barnabas.metadata.publisher import MetadataPublisher
+from barnabas.metrics.yammer.registry import KafkaMetricsGroup
+from barnabas.network.endpoint import Endpoint
+from barnabas.replica.config import ReplicaManagerConfig
+from barnabas.replica.fetch_session_cache import FetchSessionCache
+from barnabas.replica.fetch_session_manager import FetchManager
+from barnabas.replica.replica_manager import ReplicaManager
+from barnabas.security.auth_helper import AuthHelper
+from barnabas.security.authorizer import Authorizer, AuthorizerServerInfo
+from barnabas.security.standard_authorizer import StandardAuthorizer
+from barnabas.server.dispatch import ApiDispatcher
+
+logger = logging.getLogger(__name__)
+
+CONTROLLED_SHUTDOWN_TIMEOUT_S: Final = 300
+SENSOR_EXPIRY_CHECK_MS: Final = 30_000
+
+
+class BrokerServer:
+    """Everything that a node needs to be a broker."""
+
+    def __init__(self, config: KafkaConfig, shared: SharedServer) -> None:
+        """Makes and locks the log directories: nobody else may use them from here on."""
+        self._config = config
+        self._shared = shared
+        clock = shared.clock
+        self.cache = MetadataCache(self._kraft_version)
+        self.scheduler = KafkaScheduler(config.background_threads, clock=clock, exit_procedure=shared.exit_procedure)
+        self._failure_channel = LogDirFailureChannel(clock)
+        self.cleaner = LogCleaner(
+            CleanerConfig.from_values(config.values),
+            config.log_dirs,
+            self._failure_channel,
+            clock,
+            metrics=shared.registry,
+        )
+        self.log_manager = LogManager(
+            config.log_dirs,
+            config.log_manager(shared.cluster_id),
+            clock,
+            self.scheduler,
+            topic_overrides=self.cache.topic_config,
+            failure_channel=self._failure_channel,
+            cleaner=self.cleaner,
+        )
+        self.dynamic_config = DynamicBrokerConfig(config)
+        self.lifecycle: BrokerLifecycleManager | None = None
+        self.replica_manager: ReplicaManager | None = None
+        self.advertised: tuple[Endpoint, ...] = ()
+        self.serving: RequestServing | None = None
+        self._authorizer: Authorizer | None = None
+        self._channels: list[NodeToControllerChannelManager] = []
+        self._alter_partition: DefaultAlterPartitionManager | None = None
+        self._assignments: AssignmentsManager | None = None
+        self._forwarding: ForwardingManager | None = None
+        self._publishers: list[MetadataPublisher] = []
+        self._logs_started = False
+
+    def _kraft_version(self) -> int:
+        return 0 if self._shared.raft is None else self._shared.raft.client.kraft_version
+
+    # -- start
+
+    def startup(self) -> None:
+        """Returns when clients are served."""
+        config, shared = self._config, self._shared
+        clock, registry, node_id = shared.clock, shared.registry, config.node_id
+        logger.info("Starting broker %d", node_id)
+
+        lifecycle = self.lifecycle = BrokerLifecycleManager(
+            BrokerLifecycleConfig(
+                node_id,
+                config.rack,
+                config.broker_heartbeat_interval_ms,
+                config.initial_broker_registration_timeout_ms,
+            ),
+            self.log_manager.log_dirs.directory_ids.values(),
+            clock=clock,
+            on_directory_failure_unreported=lambda: shared.exit_procedure(1),
+            exit_procedure=shared.exit_procedure,
+        )
+        forwarding_channel = self._channel(FORWARDING)
+        forwarding_channel.start()
+        forwarding = self._forwarding = ForwardingManager(forwarding_channel, registry, clock)
+        self._alter_partition = DefaultAlterPartitionManager(
+            self._channel(ALTER_PARTITION, NEVER), self.scheduler, node_id, lambda: lifecycle.broker_epoch
+        )
+        self._alter_partition.start()
+        self._assignments = AssignmentsManager(
+            node_id,
+            self._channel(DIRECTORY_ASSIGNMENTS),
+            lambda: self.cache.image,
+            lambda: lifecycle.broker_epoch,
+            registry,
+            clock=clock,
+        )
+        replicas = self.replica_manager = ReplicaManager(
+            ReplicaManagerConfig.from_values(
+                config.values, broker_id=node_id, metadata_log_dir=config.metadata_log_dir
+            ),
+            self.log_manager,
+            self.cache,
+            self._alter_partition,
+            clock,
+            self.scheduler,
+            registry,
+            directory_events=ControllerDirectoryEvents(
+                self._assignments, lifecycle, config.value("log.dir.failure.timeout.ms")
+            ),
+            broker_epoch=lambda: lifecycle.broker_epoch,
+            exit_procedure=shared.exit_procedure,
+        )
+
+        authorizer = self._authorizer = make_authorizer(config)
+        serving = self.serving = RequestServing(
+            config,
+            clock,
+            shared.request_times,
+            registry,
+            shared.metrics,
+            shared.exit_procedure,
+            role="broker",
+            short_apis=INLINE_APIS,
+        )
+        parts = BrokerParts(
+            config=config,
+            cluster_id=shared.cluster_id,
+            helper=serving.helper,
+            auth=AuthHelper(authorizer),
+            cache=self.cache,
+            replicas=replicas,
+            fetch_manager=FetchManager(
+                clock,
+                FetchSessionCache(config.max_incremental_fetch_session_cache_slots, metrics=registry),
+            ),
+            forwarding=forwarding,
+            topic_creation=AutoTopicCreationManager(
+                forwarding_channel,
+                default_topic_settings(config),
+                internal_topic_settings(config),
+                config.request_timeout_ms,
+            ),
+            producer_ids=ProducerIdManager(
+                node_id, lambda: lifecycle.broker_epoch, forwarding_channel, self.scheduler, clock
+            ),
+            dynamic_config=self.dynamic_config,
+            clock=clock,
+        )
+        handlers, versions = make_handlers(parts)
+        apis = ApiDispatcher(
+            handlers, serving.helper, inline_apis=INLINE_APIS, drain_actions=replicas.action_queue.try_complete_actions
+        )
+        socket_server = serving.open(apis, versions, config.listeners)
+        self.advertised = resolved(config.advertised_listeners, socket_server.bound_port)
+
+        publisher = BrokerMetadataPublisher(
+            node_id,
+            self.cache,
+            self.log_manager,
+            replicas,
+            on_fault=shared.fault,
+            on_fatal_fault=shared.fatal_fault,
+        )
+        self._logs_started = True
+        self._add_reconfigurables(serving)
+        self._publishers = [publisher]
+        if isinstance(authorizer, StandardAuthorizer):
+            self._publishers.append(AclPublisher(node_id, "broker", authorizer))
+        self._publishers += [
+            DynamicConfigPublisher(
+                node_id,
+                self.dynamic_config,
+                on_fault=shared.fault,
+                topic=lambda name, _settings: self.log_manager.topic_config_changed(name),
+            ),
+            LifecyclePublisher(lifecycle),
+        ]
+        lifecycle.start(
+            lambda: shared.loader.last_applied.last_contained_offset,
+            self._channel(HEARTBEAT, config.broker_session_timeout_ms // 2),
+            BrokerRegistrationInfo(
+                shared.cluster_id,
+                self.advertised,
+                default_supported_features(),
+                _or(self.log_manager.broker_epoch_of_clean_shutdown(), -1),
+            ),
+        )
+        deadline_s = startup_seconds(config)
+        shared.loader.install_publishers(self._publishers).result(deadline_s)
+        lifecycle.initial_catch_up_future.result(deadline_s)
+        publisher.first_publish_future.result(deadline_s)
+        self.cleaner.startup(self.log_manager)
+
+        futures: dict[str, Future[Any]] = {}
+        if authorizer is not None:
+            info = AuthorizerServerInfo(
+                shared.cluster_id,
+                node_id,
+                self.advertised,
+                next(one for one in self.advertised if one.listener_name == config.inter_broker_listener_name),
+                config.early_start_listeners,
+            )
+            futures = dict(authorizer.start(info))
+        serving.enable(futures).result(deadline_s)
+        lifecycle.set_ready_to_unfence().result(deadline_s)
+        self.scheduler.schedule(
+            "expire-sensors", shared.metrics.expire_inactive_sensors, SENSOR_EXPIRY_CHECK_MS, SENSOR_EXPIRY_CHECK_MS
+        )
+        self._add_gauges()
+        logger.info("Broker %d is running", node_id)
+
+    def _channel(self, purpose: str, retry_timeout_ms: int = 60_000) -> NodeToControllerChannelManager:
+        config = self._config
+        channel = NodeToControllerChannelManager(
+            NodeToControllerConfig(
+                config.node_id,
+                config.value("controller.socket.timeout.ms"),
+                config.value("socket.connection.setup.timeout.ms"),
+                config.value("socket.connection.setup.timeout.max.ms"),
+            ),
+            purpose,
+            self._shared.controller_nodes,
+            retry_timeout_ms,
+            clock=self._shared.clock,
+        )
+        self._channels.append(channel)
+        return channel
+
+    def _add_reconfigurables(self, serving: RequestServing) -> None:
+        """What can be changed while the broker runs. Before the first settings come, so that none is missed."""
+        socket_server = serving.socket_server
+        assert socket_server is not None
+        add = self.dynamic_config.add_reconfigurable
+        add(DynamicThreadPool({"num.io.threads": serving.resize_handlers}))
+        add(DynamicNetworkThreads(socket_server.resize_thread_pool, lambda: socket_server.acceptors))
+        add(DynamicConnectionLimits(socket_server.quotas))
+        add(DynamicLogConfig(self.log_manager))
+        add(DynamicListenerConfig())
+
+    def _add_gauges(self) -> None:
+        server = KafkaMetricsGroup(self._shared.registry, "kafka.server", "KafkaServer")
+        server.new_gauge("BrokerState", lambda: self.state.value)
+        server.new_gauge("ClusterId", lambda: self._shared.cluster_id)
+
+    @property
+    def state(self) -> BrokerState:
+        return BrokerState.NOT_RUNNING if self.lifecycle is None else self.lifecycle.state
+
+    # -- stop
+
+    def shutdown(self) -> None:
+        """Hands leaderships over, finishes what is under way, closes all logs, and marks the shutdown as clean."""
+        config, shared = self._config, self._shared
+        logger.info("Stopping broker %d", config.node_id)
+        lifecycle = self.lifecycle
+        if lifecycle is not None:
+            if config.controlled_shutdown_enable and lifecycle.state is BrokerState.RUNNING:
+                if self.replica_manager is not None:
+                    self.replica_manager.begin_controlled_shutdown()
+                lifecycle.begin_controlled_shutdown()
+                try:
+                    lifecycle.controlled_shutdown_future.result(CONTROLLED_SHUTDOWN_TIMEOUT_S)
+                except FutureTimeoutError:
+                    logger.warning("The controller did not let the broker go in time; going all the same")
+            lifecycle.begin_shutdown()
+        if self.serving is not None:
+            self.serving.stop()
+        for publisher in reversed(self._publishers):
+            shared.loader.remove_and_close_publisher(publisher).result()
+        self._publishers = []
+        if self.serving is not None:
+            self.serving.close()
+        if self._authorizer is not None:
+            self._authorizer.close()
+        self.cleaner.shutdown()
+        if self._assignments is not None:
+            self._assignments.close()
+        if self._alter_partition is not None:
+            self._alter_partition.shutdown()
+        if self._forwarding is not None:
+            self._forwarding.close()
+        if self.replica_manager is not None:
+            self.replica_manager.shutdown()
+        self.scheduler.shutdown()
+        self.log_manager.shutdown(-1 if lifecycle is None else lifecycle.broker_epoch)
+        if lifecycle is not None:
+            lifecycle.close()
+        for channel in self._channels:
+            channel.shutdown()
+        logger.info("Broker %d is stopped", config.node_id)
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value

@@ -1,0 +1,83 @@
+"""The settings of a subscription to client metrics (resource type CLIENT_METRICS, KIP-714)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from barnabas.broker.config.terms import INT, LIST, MEDIUM, distinct
+from barnabas.common.config_def import ConfigDef
+from barnabas.common.errors import InvalidConfigurationError, InvalidRequestError
+
+SHORTEST_INTERVAL_MS: Final = 100
+LONGEST_INTERVAL_MS: Final = 60 * 60 * 1000
+
+MATCH_PARAMETERS: Final = frozenset({
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+})  # fmt: skip
+"""What a client can be told apart by."""
+
+CLIENT_METRICS_CONFIG_DEF: Final = (
+    ConfigDef()
+    .define(
+        "metrics",
+        LIST,
+        "",
+        distinct(empty=True, null=False),
+        MEDIUM,
+        "Prefixes of the names of metrics that clients send; * for all of them.",
+    )
+    .define("interval.ms", INT, 5 * 60 * 1000, None, MEDIUM, "How often clients send them, from 100 ms to an hour.")
+    .define(
+        "match",
+        LIST,
+        "",
+        distinct(empty=True, null=False),
+        MEDIUM,
+        "Which clients this is for, as name=pattern pairs that must all match; all clients if empty.",
+    )
+)
+
+
+def parse_matching_patterns(patterns: Iterable[str]) -> dict[str, re.Pattern[str]]:
+    """Regular expressions by what they are compared with; a pattern stands for the whole text.
+
+    >>> parse_matching_patterns(["client_software_name=apache-kafka-java", "client_id=app-[0-9]+"]).keys()
+    dict_keys(['client_software_name', 'client_id'])
+    """
+    found = {}
+    for entry in patterns:
+        name, separator, pattern = entry.partition("=")
+        name = name.strip()
+        if not separator or "=" in pattern or name not in MATCH_PARAMETERS:
+            raise InvalidConfigurationError(
+                f"{entry!r} does not tell clients apart: it must be name=pattern, with one of the names "
+                f"{', '.join(sorted(MATCH_PARAMETERS))}."
+            )
+        try:
+            found[name] = re.compile(pattern.strip())
+        except re.error as error:
+            raise InvalidConfigurationError(f"{pattern.strip()!r} is no regular expression: {error}.") from None
+    return found
+
+
+def validate_client_metrics_config(name: str, settings: Mapping[str, str]) -> None:
+    """Whether a subscription may have these settings; raises if not."""
+    if not name:
+        raise InvalidRequestError("A metrics subscription needs a name.")
+    for key in settings:
+        if key not in CLIENT_METRICS_CONFIG_DEF.keys:
+            raise InvalidRequestError(f"A metrics subscription has no setting called {key}.")
+    values = CLIENT_METRICS_CONFIG_DEF.parse(settings)
+    interval = values.get_int("interval.ms")
+    if not SHORTEST_INTERVAL_MS <= interval <= LONGEST_INTERVAL_MS:
+        raise InvalidRequestError(
+            f"interval.ms cannot be {interval}: it must be from {SHORTEST_INTERVAL_MS} to {LONGEST_INTERVAL_MS}."
+        )
+    parse_matching_patterns(values.get_list("match"))

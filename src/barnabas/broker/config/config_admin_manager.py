@@ -1,0 +1,218 @@
+"""What a broker does itself about AlterConfigs and IncrementalAlterConfigs, before the controller does the rest.
+
+=================== =================================================================================================
+BROKER_LOGGER       all of it: levels of loggers are kept nowhere
+BROKER              checks: only this broker knows whether a setting suits it, such as the number of its threads
+TOPIC and others    nothing: the controller checks and keeps them
+=================== =================================================================================================
+
+A resource that is dealt with here, or has an error, is not sent to the controller. The answer is put together from both
+parts in the order of the request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
+from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
+from barnabas.broker.config.runtime_loggers import RuntimeLoggerManager
+from barnabas.common.config_def import Type, convert_to_string
+from barnabas.common.errors import ApiError, Errors, InvalidConfigurationError, InvalidRequestError
+from barnabas.common.numerals import parse_integer
+from barnabas.controller.configuration_control_manager import ConfigOperation
+from barnabas.metadata.cache import MetadataCache
+from barnabas.metadata.configs import ConfigResource, ConfigResourceType
+from barnabas.protocol.messages import alter_configs, incremental_alter_configs
+
+logger = logging.getLogger(__name__)
+
+
+class ResourceResult(NamedTuple):
+    """What became of a resource."""
+
+    error: Errors
+    message: str | None = None
+
+
+DONE = ResourceResult(Errors.NONE)
+
+Authorize: TypeAlias = Callable[[], bool]
+"""Whether the request may alter the configuration of the cluster."""
+
+
+class Resource(Protocol):
+    """A resource in a request or an answer."""
+
+    resource_type: int
+    resource_name: str
+
+
+R = TypeVar("R", bound=Resource)
+
+
+class ConfigAdminManager:
+    """Looks through a request to alter configurations. Results are by position in the request."""
+
+    def __init__(self, node_id: int, cache: MetadataCache, dynamic: DynamicBrokerConfig) -> None:
+        self._node_id = node_id
+        self._cache = cache
+        self._dynamic = dynamic
+        self._loggers = RuntimeLoggerManager(node_id)
+
+    def preprocess_incremental(
+        self, request: incremental_alter_configs.IncrementalAlterConfigsRequest, authorize: Authorize
+    ) -> dict[int, ResourceResult]:
+        """What is dealt with already; the controller has to do the rest."""
+
+        def process(resource: incremental_alter_configs.AlterConfigsResource) -> ResourceResult | None:
+            _check_names([config.name for config in resource.configs])
+            _check_values(
+                config.name
+                for config in resource.configs
+                if config.value is None and config.config_operation != ConfigOperation.DELETE
+            )
+            match resource.resource_type:
+                case ConfigResourceType.BROKER_LOGGER:
+                    self._loggers.apply_changes(resource, authorized=authorize(), validate_only=request.validate_only)
+                    return DONE
+                case ConfigResourceType.BROKER:
+                    self._check_broker(resource.resource_name, self._altered(resource))
+                case kind:
+                    _check_kept_by_controller(kind)
+            return None
+
+        return _process_all(request.resources, process)
+
+    def preprocess_legacy(self, request: alter_configs.AlterConfigsRequest) -> dict[int, ResourceResult]:
+        """The same for the older request, which replaces all settings of a resource and knows no loggers."""
+
+        def process(resource: alter_configs.AlterConfigsResource) -> ResourceResult | None:
+            _check_names([config.name for config in resource.configs])
+            _check_values(config.name for config in resource.configs if config.value is None)
+            if resource.resource_type == ConfigResourceType.BROKER:
+                settings = {config.name: config.value for config in resource.configs if config.value is not None}
+                self._check_broker(resource.resource_name, settings)
+            else:
+                _check_kept_by_controller(resource.resource_type)
+            return None
+
+        return _process_all(request.resources, process)
+
+    def _altered(self, resource: incremental_alter_configs.AlterConfigsResource) -> dict[str, str]:
+        """The dynamic settings of a broker as they would be."""
+        settings = dict(self._cache.config(ConfigResource(ConfigResourceType.BROKER, resource.resource_name)))
+        for config in resource.configs:
+            value = config.value or ""
+            match config.config_operation:
+                case ConfigOperation.SET:
+                    settings[config.name] = value
+                case ConfigOperation.DELETE:
+                    settings.pop(config.name, None)
+                case ConfigOperation.APPEND | ConfigOperation.SUBTRACT as operation:
+                    items = _list_items(config.name, settings)
+                    changes = value.split(",")
+                    if operation == ConfigOperation.APPEND:
+                        items += [item for item in changes if item not in items]
+                    else:
+                        items = [item for item in items if item not in changes]
+                    settings[config.name] = ",".join(items)
+                case operation:
+                    raise InvalidRequestError(f"There is no operation {operation}.")
+        return settings
+
+    def _check_broker(self, name: str, settings: Mapping[str, str]) -> None:
+        if name:
+            self._check_node_id(name)
+        try:
+            self._dynamic.validate(settings, per_broker=bool(name))
+        except InvalidConfigurationError as error:
+            # Not INVALID_CONFIG, which would say it better: clients have come to rely on this one (KAFKA-13609).
+            raise InvalidRequestError(str(error)) from error
+
+    def _check_node_id(self, name: str) -> None:
+        try:
+            node_id = parse_integer(name)
+        except ValueError:
+            raise InvalidRequestError(f"A broker is named by its id, not by {name!r}.") from None
+        if node_id != self._node_id:
+            raise InvalidRequestError(f"This is broker {self._node_id}: ask broker {name} to alter its configuration.")
+
+
+def _process_all(resources: Sequence[R], process: Callable[[R], ResourceResult | None]) -> dict[int, ResourceResult]:
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    results: dict[int, ResourceResult] = {}
+    for index, resource in enumerate(resources):
+        if counts[resource.resource_type, resource.resource_name] > 1:
+            results[index] = ResourceResult(Errors.INVALID_REQUEST, "Each resource must appear at most once.")
+            continue
+        try:
+            result = process(resource)
+        except Exception as error:  # noqa: BLE001 - the answer says it, and the other resources are dealt with
+            logger.info("The configuration of %r is not altered: %s", resource.resource_name, error)
+            code = Errors.for_exception(error)
+            result = ResourceResult(code, str(error) if isinstance(error, ApiError) else code.message)
+        if result is not None:
+            results[index] = result
+    return results
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(set(names)) != len(names):
+        repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+        raise InvalidRequestError(f"These keys are in the request twice: {', '.join(repeated)}.")
+
+
+def _check_values(names_without: Iterable[str]) -> None:
+    missing = list(names_without)
+    if missing:
+        raise InvalidRequestError(f"These keys need a value: {', '.join(missing)}.")
+
+
+def _check_kept_by_controller(kind: int) -> None:
+    if kind not in {ConfigResourceType.TOPIC, ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP}:
+        raise InvalidRequestError(f"Unknown resource type {kind}.")
+
+
+def _list_items(name: str, settings: Mapping[str, str]) -> list[str]:
+    key = BROKER_CONFIG_DEF.keys.get(name)
+    if key is None:
+        raise InvalidConfigurationError(f"A broker has no setting called {name}.")
+    if key.type is not Type.LIST:
+        raise InvalidConfigurationError(
+            f"{name} is not a list, so nothing can be appended to it or subtracted from it."
+        )
+    text = settings[name] if name in settings else convert_to_string(key.default)
+    return [item for item in (text or "").split(",") if item]
+
+
+def reassembled(
+    resources: Sequence[Resource], preprocessed: Mapping[int, ResourceResult], answered: Sequence[AnsweredResource]
+) -> list[ResourceResult]:
+    """The results in the order of the request, from here and from the controller."""
+    from_controller = {
+        (answer.resource_type, answer.resource_name): ResourceResult(
+            Errors.for_code(answer.error_code), answer.error_message
+        )
+        for answer in answered
+    }
+    results = []
+    for index, resource in enumerate(resources):
+        result = preprocessed.get(index)
+        if result is None:
+            result = from_controller.get((resource.resource_type, resource.resource_name))
+        if result is None:
+            logger.error("The controller has not said what became of %r", resource.resource_name)
+            result = ResourceResult(Errors.UNKNOWN_SERVER_ERROR, "The controller has not said what became of it.")
+        results.append(result)
+    return results
+
+
+class AnsweredResource(Resource, Protocol):
+    """A resource in the controller's answer."""
+
+    error_code: int
+    error_message: str | None

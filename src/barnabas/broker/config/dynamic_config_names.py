@@ -1,0 +1,234 @@
+"""Which settings of a broker can change while it runs, and for whom.
+
+========================= =============================================================================================
+read-only                 only in ``server.properties``: most settings
+per-broker                dynamically for one broker, since they only make sense there: listeners, key stores
+cluster-wide              dynamically for all brokers, or for one, which then counts for that one
+========================= =============================================================================================
+
+Settings of one listener (``listener.name.<listener>.<setting>``) are per-broker, but for the few about connections and
+threads. Settings that a listener's security needs can only be changed with that prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from barnabas.broker.config.absent_features import absent_feature
+from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
+from barnabas.broker.config.listener_prefix import base_name, split_listener
+from barnabas.broker.config.terms import LONG, MAX_LONG, MEDIUM, at_least
+from barnabas.common.config_def import ConfigDef, ConfigError
+from barnabas.log.cleaner_config import RECONFIGURABLE_CONFIGS as CLEANER_CONFIGS
+from barnabas.log.server_log_config import TOPIC_CONFIG_SYNONYMS
+
+LOG_CONFIGS: Final = frozenset(synonyms[0].name for synonyms in TOPIC_CONFIG_SYNONYMS.values())
+"""The topics' defaults."""
+
+THREAD_POOL_CONFIGS: Final = frozenset({
+    "num.io.threads",
+    "num.replica.fetchers",
+    "num.recovery.threads.per.data.dir",
+    "background.threads",
+})  # fmt: skip
+
+CONNECTION_CONFIGS: Final = frozenset({
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+    "max.connections",
+    "max.connection.creation.rate",
+})  # fmt: skip
+
+PRODUCER_STATE_CONFIGS: Final = frozenset({"producer.id.expiration.ms", "transaction.partition.verification.enable"})
+
+COORDINATOR_CONFIGS: Final = frozenset({
+    "group.coordinator.cached.buffer.max.bytes",
+    "group.consumer.assignment.interval.ms",
+    "group.share.assignment.interval.ms",
+    "group.streams.assignment.interval.ms",
+    "share.coordinator.cached.buffer.max.bytes",
+})  # fmt: skip
+
+REMOTE_LOG_CONFIGS: Final = frozenset({
+    "remote.log.index.file.cache.total.size.bytes",
+    "remote.fetch.max.wait.ms",
+    "remote.log.manager.copy.max.bytes.per.second",
+    "remote.log.manager.fetch.max.bytes.per.second",
+    "remote.list.offsets.request.timeout.ms",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+    "follower.fetch.last.tiered.offset.enable",
+})  # fmt: skip
+
+SECURITY_CONFIGS: Final = frozenset({
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.key.password",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+})  # fmt: skip
+"""Only with a listener's prefix."""
+
+CLUSTER_LEVEL_LISTENER_CONFIGS: Final = frozenset({
+    "max.connections",
+    "max.connection.creation.rate",
+    "num.network.threads",
+})  # fmt: skip
+"""What can be set with a listener's prefix for all brokers."""
+
+LISTENER_CONFIGS: Final = CLUSTER_LEVEL_LISTENER_CONFIGS | {
+    "listeners",
+    "listener.security.protocol.map",
+    "principal.builder.class",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.cipher.suites",
+    "ssl.enabled.protocols",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.key.password",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.keymanager.algorithm",
+    "ssl.trustmanager.algorithm",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.secure.random.implementation",
+    "ssl.client.auth",
+    "ssl.engine.factory.class",
+    "sasl.mechanism.inter.broker.protocol",
+    "sasl.jaas.config",
+    "sasl.enabled.mechanisms",
+    "sasl.kerberos.service.name",
+    "sasl.kerberos.kinit.cmd",
+    "sasl.kerberos.ticket.renew.window.factor",
+    "sasl.kerberos.ticket.renew.jitter",
+    "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.principal.to.local.rules",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.buffer.seconds",
+}  # fmt: skip
+"""What belongs to a listener."""
+
+PER_BROKER_CONFIGS: Final = ((SECURITY_CONFIGS | LISTENER_CONFIGS) - CLUSTER_LEVEL_LISTENER_CONFIGS) | {
+    "cordoned.log.dirs"
+}
+
+REPLICATION_THROTTLES: Final = frozenset({
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+})  # fmt: skip
+"""Settings that there are only dynamically."""
+
+ALL_DYNAMIC_CONFIGS: Final = (
+    SECURITY_CONFIGS
+    | LISTENER_CONFIGS
+    | LOG_CONFIGS
+    | CLEANER_CONFIGS
+    | THREAD_POOL_CONFIGS
+    | CONNECTION_CONFIGS
+    | PRODUCER_STATE_CONFIGS
+    | COORDINATOR_CONFIGS
+    | REMOTE_LOG_CONFIGS
+    | REPLICATION_THROTTLES
+    | {"metric.reporters", "config.providers", "cordoned.log.dirs"}
+)
+
+THROTTLE_CONFIG_DEF: Final = (
+    ConfigDef()
+    .define(
+        "leader.replication.throttled.rate",
+        LONG,
+        MAX_LONG,
+        at_least(0),
+        MEDIUM,
+        "How many bytes per second this broker sends to followers, of the replicas that are throttled.",
+    )
+    .define(
+        "follower.replication.throttled.rate",
+        LONG,
+        MAX_LONG,
+        at_least(0),
+        MEDIUM,
+        "How many bytes per second this broker fetches from leaders, of the replicas that are throttled.",
+    )
+    .define(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG,
+        MAX_LONG,
+        at_least(0),
+        MEDIUM,
+        "How many bytes per second are copied from one log directory to another.",
+    )
+)
+
+
+def _dynamic_config_def() -> ConfigDef:
+    found = ConfigDef(THROTTLE_CONFIG_DEF)
+    for key in BROKER_CONFIG_DEF.keys.values():
+        if key.name in ALL_DYNAMIC_CONFIGS:
+            found.define(key.name, key.type, key.default, key.validator, key.importance, key.documentation)
+    return found
+
+
+DYNAMIC_CONFIG_DEF: Final = _dynamic_config_def()
+NON_DYNAMIC_CONFIGS: Final = frozenset(BROKER_CONFIG_DEF.keys) - DYNAMIC_CONFIG_DEF.keys.keys()
+
+
+def update_mode(name: str) -> str:
+    """``read-only``, ``per-broker`` or ``cluster-wide``."""
+    if name in PER_BROKER_CONFIGS:
+        return "per-broker"
+    return "cluster-wide" if name in ALL_DYNAMIC_CONFIGS else "read-only"
+
+
+def per_broker_names(names: Iterable[str]) -> list[str]:
+    """Those that can only be set for one broker."""
+    found = []
+    for name in names:
+        split = split_listener(name)
+        if name in PER_BROKER_CONFIGS or (split is not None and split[1] not in CLUSTER_LEVEL_LISTENER_CONFIGS):
+            found.append(name)
+    return found
+
+
+def check_type(name: str, value: object) -> None:
+    """Whether the setting can have this value at all; names that nobody has defined can have any."""
+    base = base_name(name)
+    if base in DYNAMIC_CONFIG_DEF.keys:
+        DYNAMIC_CONFIG_DEF.parse_value(base, value)
+
+
+def validate_dynamic_configs(properties: Mapping[str, str], *, per_broker: bool) -> None:
+    """Whether these can be set dynamically: `ConfigError` names the first kind of mistake, and all who made it."""
+    _refuse((name for name in properties if name in NON_DYNAMIC_CONFIGS), "Cannot update these configs dynamically")
+    _refuse(
+        (name for name in properties if name in SECURITY_CONFIGS),
+        "These security configs can only be updated for a listener, with its prefix",
+    )
+    for name, value in properties.items():
+        check_type(name, value)
+    if not per_broker:
+        _refuse(per_broker_names(properties), "These configs can only be updated for a single broker: name one")
+    for name in properties:
+        feature = absent_feature(name)
+        if feature is not None:
+            raise ConfigError(f"{name} cannot be set: it is about {feature}, which this broker does not have yet.")
+
+
+def _refuse(names: Iterable[str], message: str) -> None:
+    refused = sorted(names)
+    if refused:
+        raise ConfigError(f"{message}: {', '.join(refused)}", name=refused[0])

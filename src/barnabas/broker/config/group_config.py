@@ -1,0 +1,125 @@
+"""The settings of a group (resource type GROUP), and what the broker's settings allow them to be.
+
+A group's setting has a twin among the broker's, which is the default of every group that says nothing, and often two
+more that are the bounds:
+
+    consumer.session.timeout.ms     group.consumer.session.timeout.ms           the default
+                                    group.consumer.min.session.timeout.ms       a group may not have less
+                                    group.consumer.max.session.timeout.ms       nor more
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from barnabas.broker.config.terms import BOOLEAN, INT, MEDIUM, STRING, at_least, one_of
+from barnabas.common.config_def import ConfigDef, ConfigError, ConfigValues, LambdaValidator
+from barnabas.common.errors import InvalidConfigurationError
+
+_DURATION: Final = re.compile(
+    r"by_duration:P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
+)
+
+
+def _check_offset_reset(name: str, value: object) -> None:
+    text = str(value)
+    if text in {"latest", "earliest"}:
+        return
+    duration = _DURATION.fullmatch(text)
+    if duration is None or not any(float(part) for part in duration.groups() if part):
+        raise ConfigError.invalid(
+            name, value, "it must be latest, earliest, or by_duration: with a duration like P1DT2H3M4.5S"
+        )
+
+
+_OFFSET_RESET: Final = LambdaValidator(_check_offset_reset, "[latest, earliest, by_duration:PnDTnHnMn.nS]")
+
+GROUP_CONFIG_DEF: Final = ConfigDef()
+_define: Final = GROUP_CONFIG_DEF.define
+
+# fmt: off
+
+# Consumer groups.
+_define("consumer.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
+    "How long a member that is not heard of is believed in.")
+_define("consumer.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM, "How often members send heartbeats.")
+_define("consumer.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM,
+    "The least time between two assignments; changes in between are collected.")
+
+# Share groups.
+_define("share.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
+    "How long a member that is not heard of is believed in.")
+_define("share.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM, "How often members send heartbeats.")
+_define("share.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM, "The least time between two assignments.")
+_define("share.record.lock.duration.ms", INT, 30_000, at_least(1000), MEDIUM,
+    "How long a record belongs to the consumer that has it before another gets it.")
+_define("share.delivery.count.limit", INT, 5, at_least(2), MEDIUM,
+    "How often a record is delivered before it is given up.")
+_define("share.partition.max.record.locks", INT, 2000, at_least(100), MEDIUM,
+    "How many records of a partition can be with consumers at once.")
+_define("share.auto.offset.reset", STRING, "latest", _OFFSET_RESET, MEDIUM,
+    "Where a group that is new to a partition begins: at the end, at the beginning, or so far back in time.")
+_define("share.isolation.level", STRING, "read_uncommitted", one_of("read_committed", "read_uncommitted"), MEDIUM,
+    "Whether records of transactions are delivered before they are committed.")
+_define("share.renew.acknowledge.enable", BOOLEAN, True, None, MEDIUM,
+    "Whether a consumer can ask for more time with a record.")
+
+# Streams groups.
+_define("streams.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
+    "How long a member that is not heard of is believed in.")
+_define("streams.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM, "How often members send heartbeats.")
+_define("streams.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM, "The least time between two assignments.")
+_define("streams.initial.rebalance.delay.ms", INT, 3000, at_least(0), MEDIUM,
+    "How long an empty group waits for more members before its first assignment.")
+_define("streams.num.standby.replicas", INT, 0, at_least(0), MEDIUM,
+    "How many standby copies of a task's state there are.")
+
+# fmt: on
+
+_WITHOUT_SYNONYM: Final = frozenset({
+    "share.auto.offset.reset",
+    "share.isolation.level",
+    "share.renew.acknowledge.enable",
+})  # fmt: skip
+
+GROUP_CONFIG_SYNONYMS: Final[Mapping[str, str | None]] = {
+    name: None if name in _WITHOUT_SYNONYM else f"group.{name}" for name in GROUP_CONFIG_DEF.keys
+}
+"""For each setting of a group: the broker's setting that is its default."""
+
+
+def group_defaults(broker: Mapping[str, Any]) -> dict[str, Any]:
+    """What the settings of a broker make of the groups' defaults."""
+    return {name: broker[synonym] for name, synonym in GROUP_CONFIG_SYNONYMS.items() if synonym is not None}
+
+
+def _bounds(broker: Mapping[str, Any], name: str) -> tuple[tuple[str, int | None], tuple[str, int | None]]:
+    kind, _, rest = name.partition(".")
+    if name == "streams.num.standby.replicas":
+        rest = "standby.replicas"
+    lowest, highest = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
+    return (lowest, broker.get(lowest)), (highest, broker.get(highest))
+
+
+def validate_group_config(settings: Mapping[str, str], broker: Mapping[str, Any]) -> None:
+    """Whether a group may have these settings on a broker with those; `InvalidConfigurationError` if not."""
+    for name in settings:
+        if name not in GROUP_CONFIG_DEF.keys:
+            raise InvalidConfigurationError(f"A group has no setting called {name}.")
+    values: ConfigValues = GROUP_CONFIG_DEF.parse({**group_defaults(broker), **settings})
+    for name in settings:
+        if not isinstance(values[name], int) or isinstance(values[name], bool):
+            continue
+        (lower_name, lowest), (upper_name, highest) = _bounds(broker, name)
+        if lowest is not None and values[name] < lowest:
+            raise InvalidConfigurationError(f"{name} must be at least {lower_name}, which is {lowest}.")
+        if highest is not None and values[name] > highest:
+            raise InvalidConfigurationError(f"{name} must be at most {upper_name}, which is {highest}.")
+    for kind in ("consumer", "share", "streams"):
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if not settings.keys().isdisjoint({session, heartbeat}) and values[session] <= values[heartbeat]:
+            raise InvalidConfigurationError(
+                f"{session} ({values[session]}) must be longer than {heartbeat} ({values[heartbeat]})."
+            )

@@ -1,0 +1,494 @@
+"""The configuration of a node: `server.properties`, parsed, checked and typed.
+
+    config = KafkaConfig.from_properties(load_properties(Path("server.properties")))
+    config.node_id, config.process_roles, config.listeners
+    SocketServer(config.node_id, config.listeners, config.socket_server(), ...)
+
+It does not change. What is changed while the node runs gives another one: see
+`barnabas.broker.config.dynamic_broker_config`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from barnabas.broker.config.absent_features import check_protocols_supported, without_absent_features
+from barnabas.broker.config.barnabas_config_def import HAND_OFF_AUTO
+from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
+from barnabas.broker.config.java_double import java_double
+from barnabas.broker.config.kafka_config_rules import ProcessRole, parse_roles, validate
+from barnabas.broker.config.listener_prefix import base_name, split_listener
+from barnabas.broker.config.listeners import Listeners, parse_map
+from barnabas.common.config_def import ConfigError, ConfigValues, Password, convert_to_string
+from barnabas.common.errors import InvalidConfigurationError
+from barnabas.common.numerals import parse_integer
+from barnabas.controller.bootstrap import BootstrapMetadata
+from barnabas.controller.config import ControllerConfig
+from barnabas.log.cleaner_config import CleanerConfig
+from barnabas.log.log_manager_config import LogManagerConfig
+from barnabas.log.producer_states import ProducerStateManagerConfig
+from barnabas.log.server_log_config import broker_topic_defaults, log_directories
+from barnabas.network.config import SocketServerConfig
+from barnabas.network.connection_limits import ConnectionLimits
+from barnabas.network.endpoint import Endpoint
+from barnabas.raft.config import HostAndPort, RaftConfig, VoterAddress, metadata_log_dir, parse_host_and_port
+from barnabas.replica.config import ReplicaManagerConfig
+from barnabas.server.data_plane import HandOff
+
+logger = logging.getLogger(__name__)
+
+PLUGIN_CONFIGS: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+"""Settings that no definition has, and that an authorizer reads all the same."""
+
+KAFKA_CLASSES: Final = MappingProxyType({
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer": (
+        "barnabas.security.standard_authorizer.StandardAuthorizer"
+    ),
+})  # fmt: skip
+"""What stands here for classes of Apache Kafka that files written for it name."""
+
+_HOST: Final = re.compile(r"\[?[0-9A-Za-z%._:-]+\]?")
+_HTTP_LISTENER: Final = "barnabas.http.listener"
+_REQUIRED: Final = {
+    "process.roles": "a node that is all by itself has process.roles=broker,controller",
+    "node.id": "any number from 0 that no other node of the cluster has",
+    "controller.listener.names": "usually controller.listener.names=CONTROLLER",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class KafkaConfig:
+    """What a node was told, under names of its own where it is used often; `value` has the rest.
+
+    Made by `from_properties`: the constructor checks nothing.
+    """
+
+    values: ConfigValues
+    properties: Mapping[str, str]
+    """What was set, as texts, but for what is about something that this node does not have."""
+    process_roles: frozenset[ProcessRole]
+    listener_config: Listeners
+    quorum_voters: tuple[VoterAddress, ...]
+    """``controller.quorum.voters``. A voter of this very node may have port 0, if its listener has."""
+    topic_defaults: Mapping[str, Any]
+    """What counts for topics that say nothing themselves."""
+    hand_off: HandOff
+    listener_values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings of single listeners (``listener.name.<listener>.<setting>``), by listener, in capitals, and name."""
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any], *, warn: bool = True) -> Self:
+        """Parses and checks; `ConfigError` says what is wrong and what to do.
+
+        What this node does not know, or cannot do yet, is left out with a warning, unless `warn` says that there has
+        been one already.
+        """
+        heeded = without_absent_features(_with_node_id(as_texts(properties)), warn=warn)
+        for name, hint in _REQUIRED.items():
+            if name not in heeded:
+                raise ConfigError(f"Configuration {name} is missing and has no default: {hint}.", name=name)
+        values = BROKER_CONFIG_DEF.parse(heeded)
+        if warn:
+            _warn_of_unknown(values.unknown)
+        chosen = values.get_str("barnabas.request.handoff")
+        hand_off = HandOff.default() if chosen == HAND_OFF_AUTO else HandOff(chosen)
+        if not values.is_set("num.network.threads"):
+            network_threads = {"num.network.threads": hand_off.default_network_threads}
+            values = ConfigValues({**values, **network_threads}, values.unknown, values.originals)
+        listeners = Listeners.from_values(values)
+        roles = parse_roles(values.get_list("process.roles"))
+        raft = RaftConfig.from_values(values)
+        topic_defaults = broker_topic_defaults(values)
+        validate(values, roles, listeners, [voter.id for voter in raft.voters])
+        check_protocols_supported(listeners.all)
+        config = cls(
+            values=values,
+            properties=MappingProxyType(heeded),
+            process_roles=roles,
+            listener_config=listeners,
+            quorum_voters=raft.voters,
+            topic_defaults=MappingProxyType(topic_defaults),
+            hand_off=hand_off,
+            listener_values=_listener_values(values.unknown),
+        )
+        # What is wrong with these is better found out now.
+        config.cleaner()
+        config.socket_server()
+        _ = config.http_listener
+        return config
+
+    @classmethod
+    def for_zero_configuration(
+        cls,
+        data_dir: Path,
+        host: str = "127.0.0.1",
+        port: int = 9092,
+        controller_port: int = 0,
+        *,
+        overrides: Mapping[str, object] | None = None,
+        **settings: object,
+    ) -> Self:
+        """A broker and its controller on a laptop, of which nothing else is known.
+
+        `overrides` and `settings` are laid over it; the latter have underscores for dots: ``num_partitions=3``.
+        """
+        laid_over = {name.replace("_", "."): value for name, value in settings.items()} | dict(overrides or {})
+        return cls.from_properties(zero_configuration(data_dir, host, port, controller_port, laid_over))
+
+    # -- any setting
+
+    def value(self, name: str) -> Any:
+        """The value of any setting; a KeyError if there is none of that name."""
+        return self.values[name]
+
+    def listener_value(self, listener: str, name: str) -> Any:
+        """The value that counts for one listener: its own, or else the broker's."""
+        return self.listener_values.get(listener, {}).get(name, self.values[name])
+
+    # -- who this is
+
+    @property
+    def node_id(self) -> int:
+        return self.values.get_int("node.id")
+
+    @property
+    def rack(self) -> str | None:
+        return self.values.get_optional_str("broker.rack")
+
+    @property
+    def is_broker(self) -> bool:
+        return ProcessRole.BROKER in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        return ProcessRole.CONTROLLER in self.process_roles
+
+    # -- where it is
+
+    @property
+    def listeners(self) -> tuple[Endpoint, ...]:
+        """The listeners of the broker; an empty host is all interfaces."""
+        return self.listener_config.broker
+
+    @property
+    def advertised_listeners(self) -> tuple[Endpoint, ...]:
+        """What clients are told; `barnabas.broker.config.listeners.resolved` fills in what is left open."""
+        return self.listener_config.advertised_broker
+
+    @property
+    def controller_listeners(self) -> tuple[Endpoint, ...]:
+        return self.listener_config.controller
+
+    @property
+    def advertised_controller_listeners(self) -> tuple[Endpoint, ...]:
+        return self.listener_config.advertised_controller
+
+    @property
+    def controller_listener_names(self) -> tuple[str, ...]:
+        return self.listener_config.controller_names
+
+    @property
+    def inter_broker_listener_name(self) -> str:
+        return self.listener_config.inter_broker_name
+
+    @property
+    def early_start_listeners(self) -> frozenset[str]:
+        return self.listener_config.early_start
+
+    @property
+    def quorum_bootstrap_servers(self) -> tuple[HostAndPort, ...]:
+        return self.raft().bootstrap_servers
+
+    @property
+    def http_listener(self) -> HostAndPort | None:
+        text = self.values.get_optional_str(_HTTP_LISTENER)
+        return None if text is None else parse_host_and_port(_HTTP_LISTENER, text)
+
+    @property
+    def log_dirs(self) -> tuple[Path, ...]:
+        return tuple(map(Path, log_directories(self.values)))
+
+    @property
+    def metadata_log_dir(self) -> Path:
+        found = metadata_log_dir(self.values)
+        assert found is not None  # there is at least one log directory
+        return found
+
+    # -- requests
+
+    @property
+    def num_io_threads(self) -> int:
+        return self.values.get_int("num.io.threads")
+
+    @property
+    def num_network_threads(self) -> int:
+        return self.values.get_int("num.network.threads")
+
+    @property
+    def background_threads(self) -> int:
+        return self.values.get_int("background.threads")
+
+    @property
+    def queued_max_requests(self) -> int:
+        return self.values.get_int("queued.max.requests")
+
+    @property
+    def request_timeout_ms(self) -> int:
+        return self.values.get_int("request.timeout.ms")
+
+    @property
+    def fetch_max_bytes(self) -> int:
+        return self.values.get_int("fetch.max.bytes")
+
+    @property
+    def max_incremental_fetch_session_cache_slots(self) -> int:
+        return self.values.get_int("max.incremental.fetch.session.cache.slots")
+
+    @property
+    def max_request_partition_size_limit(self) -> int:
+        return self.values.get_int("max.request.partition.size.limit")
+
+    @property
+    def unstable_api_versions_enable(self) -> bool:
+        return self.values.get_bool("unstable.api.versions.enable")
+
+    @property
+    def unstable_feature_versions_enable(self) -> bool:
+        return self.values.get_bool("unstable.feature.versions.enable")
+
+    @property
+    def authorizer_class_name(self) -> str | None:
+        """The dotted name of a Python class; the one of Kafka's own authorizer stands for ours."""
+        name = self.values.get_str("authorizer.class.name")
+        return KAFKA_CLASSES.get(name, name) or None
+
+    # -- topics
+
+    @property
+    def auto_create_topics_enable(self) -> bool:
+        return self.values.get_bool("auto.create.topics.enable")
+
+    @property
+    def delete_topic_enable(self) -> bool:
+        return self.values.get_bool("delete.topic.enable")
+
+    @property
+    def num_partitions(self) -> int:
+        return self.values.get_int("num.partitions")
+
+    @property
+    def default_replication_factor(self) -> int:
+        return self.values.get_int("default.replication.factor")
+
+    # -- the life of a broker
+
+    @property
+    def broker_heartbeat_interval_ms(self) -> int:
+        return self.values.get_int("broker.heartbeat.interval.ms")
+
+    @property
+    def broker_session_timeout_ms(self) -> int:
+        return self.values.get_int("broker.session.timeout.ms")
+
+    @property
+    def initial_broker_registration_timeout_ms(self) -> int:
+        return self.values.get_int("initial.broker.registration.timeout.ms")
+
+    @property
+    def server_max_startup_time_ms(self) -> int:
+        return self.values.get_int("server.max.startup.time.ms")
+
+    @property
+    def controlled_shutdown_enable(self) -> bool:
+        return self.values.get_bool("controlled.shutdown.enable")
+
+    # -- the parts
+
+    def socket_server(self) -> SocketServerConfig:
+        values = self.values
+        return SocketServerConfig(
+            num_network_threads=self.num_network_threads,
+            listener_num_network_threads=self._of_listeners("num.network.threads"),
+            queued_max_request_bytes=values.get_int("queued.max.request.bytes"),
+            socket_request_max_bytes=values.get_int("socket.request.max.bytes"),
+            socket_send_buffer_bytes=values.get_int("socket.send.buffer.bytes"),
+            socket_receive_buffer_bytes=values.get_int("socket.receive.buffer.bytes"),
+            socket_listen_backlog_size=values.get_int("socket.listen.backlog.size"),
+            connections_max_idle_ms=values.get_int("connections.max.idle.ms"),
+            connection_failed_authentication_delay_ms=values.get_int("connection.failed.authentication.delay.ms"),
+            limits=self._connection_limits(),
+        )
+
+    def _connection_limits(self) -> ConnectionLimits:
+        values = self.values
+        return ConnectionLimits(
+            max_connections_per_ip=values.get_int("max.connections.per.ip"),
+            max_connections_per_ip_overrides=self.max_connections_per_ip_overrides,
+            max_connections=values.get_int("max.connections"),
+            max_connection_creation_rate=values.get_int("max.connection.creation.rate"),
+            quota_samples=values.get_int("quota.window.num"),
+            quota_window_seconds=values.get_int("quota.window.size.seconds"),
+            inter_broker_listener=self.inter_broker_listener_name,
+            listener_max_connections=self._of_listeners("max.connections"),
+            listener_max_connection_creation_rate=self._of_listeners("max.connection.creation.rate"),
+        )
+
+    def _of_listeners(self, name: str) -> dict[str, int]:
+        return {listener: own[name] for listener, own in self.listener_values.items() if name in own}
+
+    @property
+    def max_connections_per_ip_overrides(self) -> dict[str, int]:
+        """By address or host name."""
+        name = "max.connections.per.ip.overrides"
+        limits = {}
+        for host, text in parse_map(self.values.get_str(name), name).items():
+            if _HOST.fullmatch(host) is None:
+                raise ConfigError.invalid(name, f"{host}:{text}", f"{host!r} is neither an address nor a host name")
+            try:
+                limits[host] = parse_integer(text)
+            except ValueError as error:
+                raise ConfigError.invalid(name, f"{host}:{text}", str(error)) from None
+            if limits[host] < 0:
+                raise ConfigError.invalid(name, f"{host}:{text}", "a number of connections is not negative")
+        return limits
+
+    def log_manager(self, cluster_id: str | None = None) -> LogManagerConfig:
+        values = self.values
+        return LogManagerConfig.from_values(
+            values,
+            cluster_id=cluster_id,
+            node_id=self.node_id,
+            high_watermark_checkpoint_ms=values.get_int("replica.high.watermark.checkpoint.interval.ms"),
+            producer_id_expiration_check_ms=values.get_int("producer.id.expiration.check.interval.ms"),
+            max_transaction_timeout_ms=values.get_int("transaction.max.timeout.ms"),
+            producer_state=ProducerStateManagerConfig(
+                producer_id_expiration_ms=values.get_int("producer.id.expiration.ms"),
+                transaction_verification_enabled=values.get_bool("transaction.partition.verification.enable"),
+            ),
+        )
+
+    def controller(self, cluster_id: str, bootstrap: BootstrapMetadata) -> ControllerConfig:
+        values = self.values
+        rebalances = values.get_bool("auto.leader.rebalance.enable")
+        return ControllerConfig(
+            node_id=self.node_id,
+            cluster_id=cluster_id,
+            quorum_node_ids=tuple(voter.id for voter in self.quorum_voters),
+            bootstrap=bootstrap,
+            static_config=self.properties,
+            default_num_partitions=self.num_partitions,
+            default_replication_factor=self.default_replication_factor,
+            session_timeout_ms=self.broker_session_timeout_ms,
+            leader_imbalance_check_interval_ms=(
+                values.get_int("leader.imbalance.check.interval.seconds") * 1000 if rebalances else 0
+            ),
+            unclean_leader_election_check_interval_ms=values.get_int("unclean.leader.election.interval.ms"),
+            max_idle_interval_ms=values.get_int("metadata.max.idle.interval.ms"),
+            max_bytes_between_snapshots=values.get_int("metadata.log.max.record.bytes.between.snapshots"),
+            max_snapshot_interval_ms=values.get_int("metadata.log.max.snapshot.interval.ms"),
+        )
+
+    def raft(self) -> RaftConfig:
+        return RaftConfig.from_values(self.values)
+
+    def cleaner(self) -> CleanerConfig:
+        return CleanerConfig.from_values(self.values)
+
+    def replica_manager(self) -> ReplicaManagerConfig:
+        return ReplicaManagerConfig.from_values(self.values, broker_id=self.node_id)
+
+    def __repr__(self) -> str:
+        """What was set, without passwords."""
+        shown = (f"{name}={loggable_value(name, value)}" for name, value in sorted(self.properties.items()))
+        return f"KafkaConfig({', '.join(shown)})"
+
+
+def zero_configuration(
+    data_dir: Path,
+    host: str = "127.0.0.1",
+    port: int = 9092,
+    controller_port: int = 0,
+    overrides: Mapping[str, object] | None = None,
+) -> dict[str, str]:
+    """The properties of a broker and its controller on a laptop.
+
+    The controller only ever listens on this machine. The topics that the system makes for itself have one replica,
+    since there is only one broker, and a new group does not wait for members that nobody announced.
+    """
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 - what the caller asks for
+        host = ""  # the same, and clients are told the name of the machine
+    bracketed = f"[{host}]" if ":" in host else host
+    given = as_texts(overrides or {})
+    node_id = given.get("node.id", "1")
+    return {
+        "process.roles": "broker,controller",
+        "node.id": node_id,
+        "listeners": f"PLAINTEXT://{bracketed}:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
+        "log.dirs": str(data_dir),
+        "auto.create.topics.enable": "true",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        **given,
+    }
+
+
+def loggable_value(name: str, value: object) -> str:
+    """The value as it may be shown; what nobody has defined may be a password."""
+    key = BROKER_CONFIG_DEF.keys.get(base_name(name))
+    if key is None or key.type.is_sensitive:
+        return Password.HIDDEN
+    return str(value)
+
+
+def as_texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """The values that are set, as texts; passwords, too."""
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, Password):
+            text: str | None = value.value
+        else:
+            text = java_double(value) if isinstance(value, float) else convert_to_string(value)
+        if text is not None:
+            found[name] = text
+    return found
+
+
+def _with_node_id(properties: dict[str, str]) -> dict[str, str]:
+    """The older name of a node's id stands for the newer, and the other way round."""
+    if "node.id" in properties:
+        properties.setdefault("broker.id", properties["node.id"])
+    elif "broker.id" in properties:
+        properties["node.id"] = properties["broker.id"]
+    return properties
+
+
+def _warn_of_unknown(unknown: Mapping[str, object]) -> None:
+    names = [name for name in unknown if split_listener(name) is None and name not in PLUGIN_CONFIGS]
+    if names:
+        logger.warning("These settings were given, and nothing here knows them: %s", ", ".join(sorted(names)))
+
+
+def _listener_values(unknown: Mapping[str, object]) -> Mapping[str, Mapping[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, text in unknown.items():
+        split = split_listener(name)
+        if split is None or split[1] not in BROKER_CONFIG_DEF.keys:
+            continue
+        listener, base = split
+        try:
+            found.setdefault(listener, {})[base] = BROKER_CONFIG_DEF.parse_value(base, text)
+        except InvalidConfigurationError as error:
+            raise ConfigError(f"{error} (It is set as {name}.)", name=name) from None
+    return MappingProxyType({listener: MappingProxyType(own) for listener, own in found.items()})

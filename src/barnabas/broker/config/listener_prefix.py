@@ -1,0 +1,55 @@
+"""Settings for one listener: ``listener.name.<listener>.<setting>`` counts before ``<setting>``."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_PREFIXED: Final = re.compile(r"listener\.name\.([^.]*)\.(.*)")
+
+MECHANISM_CONFIGS: Final = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+"""Those that also have the name of a SASL mechanism in front: ``listener.name.<listener>.<mechanism>.<setting>``."""
+
+
+def split_listener(name: str) -> tuple[str, str] | None:
+    """The listener and the setting in the name of a listener's setting; None for other names.
+
+    >>> split_listener("listener.name.internal.max.connections")
+    ('INTERNAL', 'max.connections')
+    """
+    match = _PREFIXED.fullmatch(name)
+    return None if match is None else (match[1].upper(), match[2])
+
+
+def base_name(name: str) -> str:
+    """The name without what makes it a listener's."""
+    match = _PREFIXED.fullmatch(name)
+    return name if match is None else match[2]
+
+
+def broker_config_synonyms(name: str, *, match_listener: bool) -> tuple[str, ...]:
+    """The names under which the value of a setting may stand, the one that counts most in front."""
+    for family in _FAMILIES:
+        if name in family:
+            return family
+    if name == "log.flush.interval.ms":
+        return (name, "log.flush.scheduler.interval.ms")
+    prefixed = _PREFIXED.fullmatch(name) if match_listener else None
+    if prefixed is None:
+        return (name,)
+    base = prefixed[2]
+    return (name, next((config for config in MECHANISM_CONFIGS if base.endswith(config)), base))
+
+
+_FAMILIES: Final = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+"""One setting in several units."""

@@ -1,0 +1,176 @@
+"""The parts of a broker that change with its settings.
+
+=============================== ====================================================================================
+``DynamicThreadPool``           sizes of thread pools, at most halved or doubled in one step
+``DynamicNetworkThreads``       the same for the network threads of each listener
+``DynamicConnectionLimits``     how many connections, and how fast
+``DynamicLogConfig``            the defaults of topics
+``DynamicLogCleaner``           threads and buffers of the cleaner
+``DynamicProducerStates``       how long producers are remembered
+``DynamicListenerConfig``       refuses what cannot be changed about listeners
+=============================== ====================================================================================
+
+Other parts register a `FunctionReconfigurable` or bring a `Reconfigurable` of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from barnabas.broker.config.dynamic_broker_config import FunctionReconfigurable
+from barnabas.broker.config.dynamic_config_names import (
+    CONNECTION_CONFIGS,
+    LOG_CONFIGS,
+    PRODUCER_STATE_CONFIGS,
+    THREAD_POOL_CONFIGS,
+)
+from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.common.config_def import ConfigError
+from barnabas.log.cleaner_config import RECONFIGURABLE_CONFIGS as CLEANER_CONFIGS
+from barnabas.log.log_cleaner import LogCleaner
+from barnabas.log.log_config import validate_broker_topic_defaults
+from barnabas.log.producer_states import ProducerStateManagerConfig
+from barnabas.network.connection_quotas import ConnectionQuotas
+
+logger = logging.getLogger(__name__)
+
+
+def check_step(name: str, current: int, new: int) -> None:
+    """A pool may at most halve or double: a slip of the finger must not start ten thousand threads."""
+    if not current / 2 <= new <= current * 2:
+        raise ConfigError(
+            f"{name}={new} is refused: one step may at most halve or double it, and there are {current}.", name=name
+        )
+
+
+class DynamicThreadPool(FunctionReconfigurable):
+    """Resizes thread pools. A pool that this node cannot resize has its new size after the next start."""
+
+    def __init__(self, resize: Mapping[str, Callable[[int], object]]) -> None:
+        """`resize` is what to call for each of the settings in `THREAD_POOL_CONFIGS` that has a pool."""
+        super().__init__(THREAD_POOL_CONFIGS, self._resize_changed, self._check_changed)
+        self._resize = dict(resize)
+
+    def _check_changed(self, current: KafkaConfig, new: KafkaConfig) -> None:
+        for name in sorted(self.reconfigurable_configs):
+            check_step(name, current.value(name), new.value(name))
+
+    def _resize_changed(self, old: KafkaConfig, new: KafkaConfig) -> None:
+        for name in sorted(self.reconfigurable_configs):
+            if old.value(name) == new.value(name):
+                continue
+            if name in self._resize:
+                self._resize[name](new.value(name))
+            else:
+                logger.warning("%s will be %d after the next start", name, new.value(name))
+
+
+class DynamicNetworkThreads(FunctionReconfigurable):
+    """Resizes the processors of listeners."""
+
+    NAME = "num.network.threads"
+
+    def __init__(self, resize: Callable[[str, int], object], listeners: Callable[[], Iterable[str]]) -> None:
+        """`resize` takes a listener and a number; `listeners` are those that there are."""
+        super().__init__((self.NAME,), self._resize_changed, self._check_changed)
+        self._resize = resize
+        self._listeners = listeners
+
+    def _check_changed(self, current: KafkaConfig, new: KafkaConfig) -> None:
+        for listener in self._listeners():
+            check_step(self.NAME, current.listener_value(listener, self.NAME), new.listener_value(listener, self.NAME))
+
+    def _resize_changed(self, old: KafkaConfig, new: KafkaConfig) -> None:
+        for listener in self._listeners():
+            wanted = new.listener_value(listener, self.NAME)
+            if wanted != old.listener_value(listener, self.NAME):
+                self._resize(listener, wanted)
+
+
+class DynamicConnectionLimits(FunctionReconfigurable):
+    """Changes the limits on connections."""
+
+    def __init__(self, quotas: ConnectionQuotas) -> None:
+        super().__init__(CONNECTION_CONFIGS, self._change)
+        self._quotas = quotas
+
+    def _change(self, old: KafkaConfig, new: KafkaConfig) -> None:
+        quotas = self._quotas
+        before, after = old.socket_server().limits, new.socket_server().limits
+        if before.max_connections_per_ip != after.max_connections_per_ip:
+            quotas.update_max_connections_per_ip(after.max_connections_per_ip)
+        if before.max_connections_per_ip_overrides != after.max_connections_per_ip_overrides:
+            quotas.update_max_connections_per_ip_overrides(after.max_connections_per_ip_overrides)
+        if before.max_connections != after.max_connections:
+            quotas.update_broker_max_connections(after.max_connections)
+        if before.max_connection_creation_rate != after.max_connection_creation_rate:
+            quotas.update_broker_max_connection_rate(after.max_connection_creation_rate)
+        for listener in (endpoint.listener_name for endpoint in new.listener_config.all):
+            maximum = after.listener_max_connections.get(listener)
+            if maximum != before.listener_max_connections.get(listener):
+                quotas.update_listener_max_connections(listener, maximum)
+            rate = after.listener_max_connection_creation_rate.get(listener)
+            if rate != before.listener_max_connection_creation_rate.get(listener):
+                quotas.update_listener_max_connection_rate(listener, rate)
+
+
+class Logs(Protocol):
+    """The log manager, as far as it hears of settings."""
+
+    def topic_defaults_changed(self, topic_defaults: Mapping[str, Any]) -> None: ...
+
+    def topic_config_changed(self, topic: str) -> None: ...
+
+
+class DynamicLogConfig(FunctionReconfigurable):
+    """Gives logs without settings of their own the new defaults."""
+
+    def __init__(self, logs: Logs) -> None:
+        super().__init__(
+            LOG_CONFIGS,
+            lambda _old, new: logs.topic_defaults_changed(new.topic_defaults),
+            lambda _current, new: validate_broker_topic_defaults(new.topic_defaults),
+        )
+
+
+class DynamicLogCleaner(FunctionReconfigurable):
+    """Gives the cleaner other threads and buffers."""
+
+    def __init__(self, cleaner: LogCleaner) -> None:
+        super().__init__(
+            CLEANER_CONFIGS,
+            lambda _old, new: cleaner.reconfigure(new.cleaner()),
+            lambda _current, new: cleaner.validate_reconfiguration(new.cleaner()),
+        )
+
+
+class DynamicProducerStates(FunctionReconfigurable):
+    """Changes the one object that all logs look at."""
+
+    def __init__(self, shared: ProducerStateManagerConfig) -> None:
+        super().__init__(PRODUCER_STATE_CONFIGS, self._change)
+        self._shared = shared
+
+    def _change(self, _old: KafkaConfig, new: KafkaConfig) -> None:
+        self._shared.producer_id_expiration_ms = new.value("producer.id.expiration.ms")
+        self._shared.transaction_verification_enabled = new.value("transaction.partition.verification.enable")
+
+
+class DynamicListenerConfig(FunctionReconfigurable):
+    """Which listeners there are stays as it is: other nodes know this one by what it registered when it started."""
+
+    def __init__(self) -> None:
+        super().__init__(("listeners", "listener.security.protocol.map"), self._nothing, self._check)
+
+    @staticmethod
+    def _nothing(_old: KafkaConfig, _new: KafkaConfig) -> None:
+        """Nothing that passes the check has any effect."""
+
+    @staticmethod
+    def _check(current: KafkaConfig, new: KafkaConfig) -> None:
+        if current.listener_config.all != new.listener_config.all:
+            raise ConfigError("listeners cannot be altered while the broker runs: change its file and restart it.")
+        if current.listener_config.advertised_broker != new.listener_config.advertised_broker:
+            raise ConfigError("advertised.listeners cannot be altered while the broker runs.")

@@ -1,0 +1,134 @@
+"""The controller of a node, from start to stop."""
+
+from __future__ import annotations
+
+import logging
+
+from barnabas.broker.authorizers import AclPublisher, make_authorizer
+from barnabas.broker.config.config_schemas import CONFIG_SCHEMA, configuration_validator
+from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
+from barnabas.broker.config.dynamic_config_publisher import DynamicConfigPublisher
+from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.config.listeners import resolved
+from barnabas.broker.config.runtime_loggers import RuntimeLoggerManager
+from barnabas.broker.request_serving import RequestServing, startup_seconds
+from barnabas.broker.shared_server import SharedServer
+from barnabas.controller.acl_mutator import ControllerAclMutator
+from barnabas.controller.bootstrap import BootstrapMetadata
+from barnabas.controller.config import ControllerPlugins
+from barnabas.controller.controller_apis import ControllerApisConfig, ControllerApisPlugins, make_controller_apis
+from barnabas.controller.quorum_controller import QuorumController
+from barnabas.metadata.cache import MetadataCache, MetadataCachePublisher
+from barnabas.metadata.publisher import MetadataPublisher
+from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, read_bootstrap_file
+from barnabas.security.auth_helper import AuthHelper
+from barnabas.security.authorizer import AuthorizerServerInfo
+from barnabas.security.standard_authorizer import StandardAuthorizer
+
+logger = logging.getLogger(__name__)
+
+
+class ControllerServer:
+    """Everything that a node needs to be a controller: the state machine, its dispatcher, and its listeners."""
+
+    def __init__(self, config: KafkaConfig, shared: SharedServer) -> None:
+        self._config = config
+        self._shared = shared
+        self._serving: RequestServing | None = None
+        self._publishers: list[MetadataPublisher] = []
+        self.controller: QuorumController | None = None
+        self.cache = MetadataCache()
+
+    def startup(self) -> None:
+        """Returns when the controller answers; whether it is the active one is for the quorum to say."""
+        config, shared = self._config, self._shared
+        clock = shared.clock
+        logger.info("Starting controller %d", config.node_id)
+        authorizer = make_authorizer(config)
+        auth = AuthHelper(authorizer)
+        serving = self._serving = RequestServing(
+            config,
+            clock,
+            shared.request_times,
+            shared.registry,
+            shared.metrics,
+            shared.exit_procedure,
+            role="controller",
+        )
+
+        raft = shared.open()
+        controller = self.controller = QuorumController(
+            config.controller(shared.cluster_id, self._bootstrap()),
+            raft.client,
+            ControllerPlugins(config_schema=CONFIG_SCHEMA, config_validator=configuration_validator(config)),
+            clock=clock,
+            metrics=shared.registry,
+            exit_procedure=shared.exit_procedure,
+        )
+        dynamic = DynamicBrokerConfig(config)
+        apis = make_controller_apis(
+            controller,
+            serving.helper,
+            auth,
+            self.cache,
+            lambda: raft.client.leader_and_epoch.leader_id,
+            ControllerApisConfig(
+                delete_topic_enable=config.delete_topic_enable,
+                broker_heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
+                unstable_api_versions_enable=config.unstable_api_versions_enable,
+            ),
+            ControllerApisPlugins(
+                describe_quorum=raft.client.describe_quorum,
+                alter_loggers=RuntimeLoggerManager(config.node_id).apply_changes,
+            ),
+            clock=clock,
+        )
+        # Where a listener on port 0 is can be told only now, and has to be before the quorum hears of this node.
+        socket_server = serving.open(apis, apis.versions, config.controller_listeners)
+        endpoints = resolved(config.advertised_controller_listeners, socket_server.bound_port)
+        self._publishers = [MetadataCachePublisher(self.cache)]
+        if isinstance(authorizer, StandardAuthorizer):
+            authorizer.set_acl_mutator(ControllerAclMutator(controller))
+            self._publishers.append(AclPublisher(config.node_id, "controller", authorizer))
+        self._publishers.append(
+            DynamicConfigPublisher(config.node_id, dynamic, on_fault=shared.fault, node_type="controller")
+        )
+        controller.start()
+        shared.start(endpoints)
+        shared.loader.install_publishers(self._publishers)
+        futures = {}
+        if authorizer is not None:
+            info = AuthorizerServerInfo(
+                shared.cluster_id,
+                config.node_id,
+                endpoints,
+                early_start_listeners=config.early_start_listeners or {one.listener_name for one in endpoints},
+            )
+            futures = dict(authorizer.start(info))
+        serving.enable(futures).result(startup_seconds(config))
+
+    @property
+    def is_active(self) -> bool:
+        return self.controller is not None and self.controller.is_active
+
+    def _bootstrap(self) -> BootstrapMetadata:
+        path = self._config.metadata_log_dir / BOOTSTRAP_FILE
+        if not path.exists():
+            return BootstrapMetadata.for_version()
+        return BootstrapMetadata(tuple(read_bootstrap_file(path)), str(path))
+
+    def begin_shutdown(self) -> None:
+        """No new requests."""
+        if self._serving is not None:
+            self._serving.stop()
+
+    def shutdown(self) -> None:
+        logger.info("Stopping controller %d", self._config.node_id)
+        self.begin_shutdown()
+        for publisher in self._publishers:
+            self._shared.loader.remove_and_close_publisher(publisher).result()
+        self._publishers = []
+        if self.controller is not None:
+            self.controller.close()
+        if self._serving is not None:
+            self._serving.close()

@@ -1,0 +1,1 @@
+"""The handlers of the broker's APIs, by family."""

@@ -1,0 +1,89 @@
+"""ApiVersions (v0-5, and every version to come): what this broker speaks (R03).
+
+The first request on nearly every connection, so it must be answered whatever the client's age: to a version that is not
+known yet, with the body of version 0, UNSUPPORTED_VERSION and the versions of ApiVersions itself, from which the client
+picks one and asks again. It needs no permission.
+
+From version 3 on a client says what software it is; a name or version that has other than letters, digits, dots and
+hyphens is INVALID_REQUEST. From version 5 on it says which node of which cluster it means to talk to, both or neither.
+If that is somebody else, an address has changed hands, and REBOOTSTRAP_REQUIRED sends the client back to its bootstrap
+servers before it can do any harm to the wrong cluster (KIP-1242).
+
+``zk_migration_ready`` is left of the migration away from ZooKeeper, and always false.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from barnabas.broker.broker_api_versions import BrokerApiVersionManager
+from barnabas.common.errors import Errors
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.request_local import RequestLocal
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_FIRST_WITH_SOFTWARE: Final = 3
+_FIRST_WITH_CLUSTER: Final = 5
+_NO_NODE_ID: Final = -1
+
+
+class ApiVersionsHandler:
+    """Tells clients what they may ask."""
+
+    def __init__(
+        self, helper: RequestHandlerHelper, versions: BrokerApiVersionManager, cluster_id: str, node_id: int
+    ) -> None:
+        self._helper = helper
+        self._versions = versions
+        self._cluster_id = cluster_id
+        self._node_id = node_id
+
+    @handles(ApiKey.API_VERSIONS)
+    def api_versions(self, request: Request, _local: RequestLocal) -> None:
+        version = request.api_version
+        if version not in ApiKey.API_VERSIONS.versions:
+            # The answer goes out in the version of the request, unless that is changed. This is what a client of any
+            # age can read.
+            request.api_version = 0
+            self._refuse(request, Errors.UNSUPPORTED_VERSION)
+            return
+        body = request.body
+        assert isinstance(body, ApiVersionsRequest)
+        error = self._objection(body, version)
+        if error is not Errors.NONE:
+            self._refuse(request, error)
+            return
+        if version >= _FIRST_WITH_SOFTWARE:
+            request.context.client_software_name = body.client_software_name
+            request.context.client_software_version = body.client_software_version
+        self._helper.send_response_maybe_throttle(
+            request, lambda throttle_ms: self._versions.api_versions_response(throttle_ms, version)
+        )
+
+    def _objection(self, body: ApiVersionsRequest, version: int) -> Errors:
+        if version >= _FIRST_WITH_SOFTWARE and not (
+            _SOFTWARE.fullmatch(body.client_software_name) and _SOFTWARE.fullmatch(body.client_software_version)
+        ):
+            return Errors.INVALID_REQUEST
+        if version >= _FIRST_WITH_CLUSTER:
+            if (body.cluster_id is None) != (body.node_id == _NO_NODE_ID):
+                return Errors.INVALID_REQUEST
+            if body.cluster_id is not None and (body.cluster_id, body.node_id) != (self._cluster_id, self._node_id):
+                return Errors.REBOOTSTRAP_REQUIRED
+        return Errors.NONE
+
+    def _refuse(self, request: Request, error: Errors) -> None:
+        def create(throttle_ms: int) -> ApiVersionsResponse:
+            response = ApiVersionsResponse(error_code=error, throttle_time_ms=throttle_ms)
+            if error is Errors.UNSUPPORTED_VERSION:
+                lowest, highest = ApiKey.API_VERSIONS.versions
+                response.api_keys = [ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=lowest, max_version=highest)]
+            return response
+
+        self._helper.channel.update_error_metrics(request, error)
+        self._helper.send_response_maybe_throttle(request, create)

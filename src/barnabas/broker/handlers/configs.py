@@ -1,0 +1,223 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: the configuration family.
+
+==== ========================= ======== ============================================================================
+key  API                       versions answered by
+==== ========================= ======== ============================================================================
+32   DescribeConfigs           1-4      any broker; a broker and its loggers only by that broker itself
+33   AlterConfigs              0-2      the controller, after checks here (deprecated: it replaces all settings)
+44   IncrementalAlterConfigs   0-1      the controller, after checks here; levels of loggers here
+74   ListConfigResources       0-1      any broker; v0 lists metrics subscriptions only
+==== ========================= ======== ============================================================================
+
+Each resource of a request succeeds or fails by itself. Rights: DESCRIBE_CONFIGS and ALTER_CONFIGS on the topic, the
+group, or for everything else the cluster. For what goes to the controller, the controller asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from barnabas.broker.config.config_admin_manager import ConfigAdminManager, ResourceResult, reassembled
+from barnabas.broker.config.config_helper import ConfigHelper
+from barnabas.common.errors import Errors, InvalidRequestError
+from barnabas.metadata.cache import MetadataCache
+from barnabas.metadata.configs import ConfigResourceType
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.message import Request as RequestMessage
+from barnabas.protocol.message import Response
+from barnabas.protocol.messages import alter_configs, incremental_alter_configs
+from barnabas.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from barnabas.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from barnabas.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from barnabas.security.auth_helper import AuthHelper
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.request_local import RequestLocal
+
+Forward = Callable[[Request, RequestMessage | None, Callable[[Response | None], None]], None]
+"""Sends a request, with another body if one is given, to the controller, and calls back with the answer; with None if
+the controller does not speak this version, in which case the client has to be told by closing its connection."""
+
+_RESOURCES: Final[Mapping[int, tuple[ResourceType, Errors]]] = {
+    ConfigResourceType.TOPIC: (ResourceType.TOPIC, Errors.TOPIC_AUTHORIZATION_FAILED),
+    ConfigResourceType.GROUP: (ResourceType.GROUP, Errors.GROUP_AUTHORIZATION_FAILED),
+    ConfigResourceType.BROKER: (ResourceType.CLUSTER, Errors.CLUSTER_AUTHORIZATION_FAILED),
+    ConfigResourceType.BROKER_LOGGER: (ResourceType.CLUSTER, Errors.CLUSTER_AUTHORIZATION_FAILED),
+    ConfigResourceType.CLIENT_METRICS: (ResourceType.CLUSTER, Errors.CLUSTER_AUTHORIZATION_FAILED),
+}
+"""What one needs a right on for each type of resource, and the error of those who lack it."""
+
+
+class ConfigsHandler:
+    """Describes configurations, and takes changes to them."""
+
+    def __init__(
+        self,
+        helper: RequestHandlerHelper,
+        auth: AuthHelper,
+        cache: MetadataCache,
+        describer: ConfigHelper,
+        admin: ConfigAdminManager,
+        forward: Forward,
+    ) -> None:
+        self._helper = helper
+        self._auth = auth
+        self._cache = cache
+        self._describer = describer
+        self._admin = admin
+        self._forward = forward
+
+    # -- describing
+
+    @handles(ApiKey.DESCRIBE_CONFIGS)
+    def describe_configs(self, request: Request, local: RequestLocal) -> None:  # noqa: ARG002
+        body = request.body
+        assert isinstance(body, DescribeConfigsRequest)
+        allowed: list[DescribeConfigsResource] = []
+        denied: list[DescribeConfigsResult] = []
+        for resource in body.resources:
+            if resource.resource_type not in _RESOURCES:
+                raise InvalidRequestError(
+                    f"The resource {resource.resource_name!r} is of a type that has no configuration: "
+                    f"{resource.resource_type}."
+                )
+            resource_type, error = _RESOURCES[resource.resource_type]
+            name = CLUSTER_NAME if resource_type is ResourceType.CLUSTER else resource.resource_name
+            if self._auth.authorize(request.request_context, AclOperation.DESCRIBE_CONFIGS, resource_type, name):
+                allowed.append(resource)
+            else:
+                denied.append(
+                    DescribeConfigsResult(
+                        error_code=error,
+                        error_message=error.message,
+                        resource_type=resource.resource_type,
+                        resource_name=resource.resource_name,
+                    )
+                )
+        results = self._describer.describe(
+            allowed,
+            include_synonyms=body.include_synonyms,
+            include_documentation=body.include_documentation,
+        )
+        self._helper.send_response_maybe_throttle(
+            request, lambda ms: DescribeConfigsResponse(throttle_time_ms=ms, results=[*results, *denied])
+        )
+
+    # -- altering
+
+    @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+    def incremental_alter_configs(self, request: Request, local: RequestLocal) -> None:  # noqa: ARG002
+        body = request.body
+        assert isinstance(body, IncrementalAlterConfigsRequest)
+        preprocessed = self._admin.preprocess_incremental(body, lambda: self._may_alter_cluster(request))
+        remaining = [resource for index, resource in enumerate(body.resources) if index not in preprocessed]
+
+        def respond(answer: Response | None) -> None:
+            if not isinstance(answer, IncrementalAlterConfigsResponse):
+                self._helper.channel.close_connection(request, {})
+                return
+            results = reassembled(body.resources, preprocessed, answer.responses)
+            responses = [
+                incremental_alter_configs.AlterConfigsResourceResponse(
+                    error_code=result.error,
+                    error_message=result.message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource, result in zip(body.resources, results, strict=True)
+            ]
+            self._helper.send_response_maybe_throttle(
+                request, lambda ms: IncrementalAlterConfigsResponse(throttle_time_ms=ms, responses=responses)
+            )
+
+        if remaining:
+            rest = IncrementalAlterConfigsRequest(resources=remaining, validate_only=body.validate_only)
+            self._forward(request, rest, respond)
+        else:
+            respond(IncrementalAlterConfigsResponse())
+
+    @handles(ApiKey.ALTER_CONFIGS)
+    def alter_configs(self, request: Request, local: RequestLocal) -> None:  # noqa: ARG002
+        body = request.body
+        assert isinstance(body, AlterConfigsRequest)
+        preprocessed = self._admin.preprocess_legacy(body)
+        remaining = [resource for index, resource in enumerate(body.resources) if index not in preprocessed]
+
+        def respond(answer: Response | None) -> None:
+            if not isinstance(answer, AlterConfigsResponse):
+                self._helper.channel.close_connection(request, {})
+                return
+            results: list[ResourceResult] = reassembled(body.resources, preprocessed, answer.responses)
+            responses = [
+                alter_configs.AlterConfigsResourceResponse(
+                    error_code=result.error,
+                    error_message=result.message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource, result in zip(body.resources, results, strict=True)
+            ]
+            self._helper.send_response_maybe_throttle(
+                request, lambda ms: AlterConfigsResponse(throttle_time_ms=ms, responses=responses)
+            )
+
+        if remaining:
+            rest = AlterConfigsRequest(resources=remaining, validate_only=body.validate_only)
+            self._forward(request, rest, respond)
+        else:
+            respond(AlterConfigsResponse())
+
+    def _may_alter_cluster(self, request: Request) -> bool:
+        return self._auth.authorize(
+            request.request_context, AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
+        )
+
+    # -- listing
+
+    @handles(ApiKey.LIST_CONFIG_RESOURCES)
+    def list_config_resources(self, request: Request, local: RequestLocal) -> None:  # noqa: ARG002
+        body = request.body
+        assert isinstance(body, ListConfigResourcesRequest)
+        self._auth.authorize_cluster_operation(request.request_context, AclOperation.DESCRIBE_CONFIGS)
+        supported = {int(ConfigResourceType.CLIENT_METRICS)} if request.api_version == 0 else set(ConfigResourceType)
+        kinds = body.resource_types or sorted(supported)
+        if supported.issuperset(kinds):
+            error, found = Errors.NONE, self._resources(set(kinds), request.context.listener_name)
+        else:
+            error, found = Errors.UNSUPPORTED_VERSION, []
+        self._helper.send_response_maybe_throttle(
+            request,
+            lambda ms: ListConfigResourcesResponse(throttle_time_ms=ms, error_code=error, config_resources=found),
+        )
+
+    def _resources(self, kinds: set[int], listener: str) -> list[ConfigResource]:
+        image = self._cache.image
+        found: list[tuple[int, str]] = []
+        for kind in (ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS):
+            if kind in kinds:
+                # They are where they are configured: one without settings does not exist.
+                found += sorted((kind, resource.name) for resource in image.configs.resources if resource.type == kind)
+        for kind in (ConfigResourceType.BROKER_LOGGER, ConfigResourceType.BROKER):
+            if kind in kinds:
+                # Fenced ones, too: they are the ones one wants to look at.
+                brokers = sorted(image.cluster.brokers.items())
+                found += [(kind, str(number)) for number, broker in brokers if broker.node(listener) is not None]
+        if ConfigResourceType.TOPIC in kinds:
+            found += [(ConfigResourceType.TOPIC, topic) for topic in self._cache.all_topics]
+        return [ConfigResource(resource_type=kind, resource_name=name) for kind, name in found]

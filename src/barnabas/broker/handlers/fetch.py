@@ -1,0 +1,389 @@
+"""Fetch (v4-18): reads from partitions, for consumers and for followers.
+
+1. **Context.** The session manager says which partitions the request is about: those it lists, or those of its
+   session.
+2. **Buckets.** Followers need ClusterAction on the cluster, consumers Read on each topic (one question for all). What
+   is unknown (UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION) or denied (TOPIC_AUTHORIZATION_FAILED) is *erroneous* and
+   has its answer, the rest is *interesting*.
+3. **Read.** The replica manager calls back with what it found: at once if that is enough, else when it is, or after
+   ``max_wait_ms``. No more than ``fetch.max.bytes`` is read, and for a consumer no more than its quota allows in one
+   window: more would be throttled for certain, and the consumer never get anything.
+4. **Answer.** What a session has told its reader before is left out. A consumer that is over its quota, for bytes or
+   for request time, gets an empty answer and is held back for the longer of the two; its session stays as it was.
+   Followers are never held back here: their limit was seen to when the records were read.
+
+Records stay where they are: the answer names a region of the log file, which the network thread has sent from there.
+
+A reader that came to the wrong broker, or with an epoch from before a change of leader, is told from v16 on who the
+leader is. KAFKA_STORAGE_ERROR is NOT_LEADER_OR_FOLLOWER for readers of v5 and before, who do not know it and would give
+up.
+
+Three fields are for the metadata quorum, whose fetches do not come here, and make no difference: ``cluster_id``, and
+the ``replica_directory_id`` and ``high_watermark`` of a partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Protocol
+
+from barnabas.broker.handlers.current_leader import current_leader
+from barnabas.common.clock import Clock
+from barnabas.common.errors import Errors, InvalidRequestError
+from barnabas.common.identifiers import Uuid
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.metadata.cache import MetadataCache
+from barnabas.metadata.topics import TopicImage
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from barnabas.replica.broker_topic_stats import BrokerTopicStats
+from barnabas.replica.fetch_context import FetchContext, response_size
+from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.fetch_session_manager import FetchManager, replica_id
+from barnabas.replica.replica_quota import UNBOUNDED_QUOTA, ReplicaQuota
+from barnabas.replica.results import (
+    NO_REPLICA,
+    ClientMetadata,
+    FetchCallback,
+    FetchParams,
+    FetchPartitionData,
+    IsolationLevel,
+)
+from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from barnabas.security.auth_helper import AuthHelper
+from barnabas.security.principal import ANONYMOUS
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.request_local import RequestLocal
+
+logger = logging.getLogger(__name__)
+
+FetchInfos = Sequence[tuple[TopicIdPartition, FetchPartition]]
+FetchResults = Sequence[tuple[TopicIdPartition, FetchPartitionData]]
+
+_STORAGE_ERROR: Final = 6
+_PREFERRED_REPLICA: Final = 11
+_LEADER_HINTS: Final = 16
+_LEADER_CHANGED: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
+_ISOLATION_LEVELS: Final = frozenset(IsolationLevel)
+
+
+class RecordReader(Protocol):
+    """What fetch needs of the replica manager."""
+
+    def fetch_messages(
+        self, params: FetchParams, fetch_infos: FetchInfos, quota: ReplicaQuota, callback: FetchCallback
+    ) -> None: ...
+
+
+class FetchHandler:
+    """Gives readers what they ask for."""
+
+    def __init__(
+        self,
+        helper: RequestHandlerHelper,
+        auth: AuthHelper,
+        cache: MetadataCache,
+        replicas: RecordReader,
+        fetch_manager: FetchManager,
+        stats: BrokerTopicStats,
+        clock: Clock,
+        *,
+        fetch_max_bytes: int,
+        leader_quota: ReplicaQuota = UNBOUNDED_QUOTA,
+    ) -> None:
+        self.helper = helper
+        self.cache = cache
+        self.now_ms = clock.milliseconds
+        self.leader_quota = leader_quota
+        """What may go to followers, of partitions for which that is limited."""
+        self.stats = stats
+        self._auth = auth
+        self._fetch_messages = replicas.fetch_messages
+        self._context_of = fetch_manager.context_of
+        self._fetch_max_bytes = fetch_max_bytes
+
+    @handles(ApiKey.FETCH)
+    def fetch(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, FetchRequest)
+        version = request.api_version
+        reader = replica_id(body, version)
+        is_follower = reader >= 0
+        if body.isolation_level not in _ISOLATION_LEVELS:
+            raise InvalidRequestError(f"there is no isolation level {body.isolation_level}")
+        if body.max_bytes < 0:
+            raise InvalidRequestError(f"{body.max_bytes} is no number of bytes to fetch")
+        topics = self.cache.image.topics
+        context = self._context_of(body, version, TopicNames(topics.by_id))
+        erroneous: dict[TopicIdPartition, PartitionData] = {}
+        interesting: list[tuple[TopicIdPartition, FetchPartition]] = []
+        denied = () if self._auth.authorizer is None else self._denied_topics(request, context, is_follower)
+        by_name = topics.by_name
+        for asked in context.partitions():
+            partition = asked[0]
+            name = partition[1]
+            if name in denied:
+                erroneous[partition] = _error(partition, Errors.TOPIC_AUTHORIZATION_FAILED)
+            elif name is None:
+                erroneous[partition] = _error(partition, Errors.UNKNOWN_TOPIC_ID)
+            elif (topic := by_name.get(name)) is None or partition[2] not in topic.partitions:
+                erroneous[partition] = _error(partition, Errors.UNKNOWN_TOPIC_OR_PARTITION)
+            elif asked[1].partition_max_bytes < 0:
+                erroneous[partition] = _error(partition, Errors.INVALID_REQUEST)
+            else:
+                interesting.append(asked)
+        answer = FetchAnswer(self, request, context, erroneous, is_follower)
+        if interesting:
+            params = self._params(request, body, reader)
+            quota = self.leader_quota if is_follower else UNBOUNDED_QUOTA
+            self._fetch_messages(params, interesting, quota, answer.send)
+        else:
+            answer.send(())
+
+    def _denied_topics(self, request: Request, context: FetchContext, is_follower: bool) -> set[str | None]:
+        """The topics that the reader may not read. A follower may read all or none, even of those without a name."""
+        names = {partition.topic for partition, _ in context.partitions()}
+        if is_follower:
+            may = self._auth.authorize(
+                request.request_context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+            )
+            return set() if may else names
+        listed = [partition.topic for partition, _ in context.partitions() if partition.topic is not None]
+        allowed = self._auth.filter_by_authorized(
+            request.request_context, AclOperation.READ, ResourceType.TOPIC, listed, str
+        )
+        return names - allowed - {None}
+
+    def _params(self, request: Request, body: FetchRequest, reader: int) -> FetchParams:
+        version = request.api_version
+        max_bytes = min(body.max_bytes, self._fetch_max_bytes)
+        fetch_quota = self.helper.quotas.fetch
+        if reader < 0 and fetch_quota.is_enabled:
+            max_bytes = int(min(max_bytes, fetch_quota.max_value_in_window(request)))
+        client = None
+        if version >= _PREFERRED_REPLICA:
+            context = request.context
+            principal = context.principal
+            client = ClientMetadata(
+                body.rack_id,
+                request.client_id or "",
+                context.client_address,
+                _ANONYMOUS_NAME if principal is None else str(principal),
+                context.listener_name,
+            )
+        state = body.replica_state
+        return FetchParams(
+            reader,
+            -1 if state is None else state.replica_epoch,
+            body.max_wait_ms,
+            min(body.min_bytes, max_bytes),
+            max_bytes,
+            FetchParams.isolation_of(reader, body.isolation_level),
+            client,
+        )
+
+
+_ANONYMOUS_NAME: Final = str(ANONYMOUS)
+
+
+class FetchAnswer:
+    """The second half of a fetch: a request that waits for records, and what it becomes when they are there."""
+
+    __slots__ = ("_context", "_erroneous", "_handler", "_is_follower", "_request")
+
+    def __init__(
+        self,
+        handler: FetchHandler,
+        request: Request,
+        context: FetchContext,
+        erroneous: dict[TopicIdPartition, PartitionData],
+        is_follower: bool,
+    ) -> None:
+        self._handler = handler
+        self._request = request
+        self._context = context
+        self._erroneous = erroneous
+        self._is_follower = is_follower
+
+    def send(self, results: FetchResults) -> None:
+        """Answers with what was found, or with the error if even that fails: on this thread, nobody else would."""
+        try:
+            self._send(results)
+        except Exception as error:  # noqa: BLE001 - the funnel
+            self._handler.helper.handle_error(self._request, error)
+
+    def _send(self, results: FetchResults) -> None:
+        request = self._request
+        updates: dict[TopicIdPartition, PartitionData] = {}
+        endpoints: dict[int, NodeEndpoint] = {}
+        reassigned: set[TopicIdPartition] = set()
+        may_omit = self._context.may_omit
+        for partition, data in results:
+            if not (
+                data.records
+                or data.error
+                or data.diverging_epoch is not None
+                or data.preferred_read_replica != NO_REPLICA
+            ) and may_omit(partition, data.high_watermark, data.log_start_offset):
+                continue
+            if data.is_reassignment_fetch:
+                reassigned.add(partition)
+            updates[partition] = self._partition_data(partition, data, endpoints)
+        if self._erroneous:
+            updates.update(self._erroneous)
+        if self._is_follower:
+            self._answer_follower(updates, reassigned)
+        else:
+            response, is_throttled = self._consumer_response(updates, list(endpoints.values()))
+            if not is_throttled:
+                self._count(response, reassigned)
+            self._handler.helper.send(request, response)
+
+    def _partition_data(
+        self, partition: TopicIdPartition, data: FetchPartitionData, endpoints: dict[int, NodeEndpoint]
+    ) -> PartitionData:
+        # Field by field: a call of the constructor takes several times as long.
+        answer = PartitionData.__new__(PartitionData)
+        answer.unknown_tagged_fields = None
+        answer.partition_index = partition[2]
+        answer.error_code = data.error
+        answer.high_watermark = data.high_watermark
+        answer.last_stable_offset = data.last_stable_offset
+        answer.log_start_offset = data.log_start_offset
+        answer.diverging_epoch = answer.current_leader = answer.snapshot_id = None
+        aborted = data.aborted_transactions
+        answer.aborted_transactions = (
+            None
+            if aborted is None
+            else [AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in aborted]
+        )
+        answer.preferred_read_replica = data.preferred_read_replica
+        answer.records = data.records
+        if data.diverging_epoch is not None:
+            epoch, end_offset = data.diverging_epoch
+            answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        if data.error:
+            self._add_error(partition, data.error, answer, endpoints)
+        return answer
+
+    def _add_error(
+        self,
+        partition: TopicIdPartition,
+        error: Errors,
+        answer: PartitionData,
+        endpoints: dict[int, NodeEndpoint],
+    ) -> None:
+        handler, request = self._handler, self._request
+        if error is Errors.KAFKA_STORAGE_ERROR and request.api_version < _STORAGE_ERROR:
+            answer.error_code = Errors.NOT_LEADER_OR_FOLLOWER
+        if error in _LEADER_CHANGED and request.api_version >= _LEADER_HINTS:
+            leader_id, leader_epoch, node = current_leader(
+                handler.cache, partition.topic or "", partition.partition, request.context.listener_name
+            )
+            answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+            if node is not None:
+                endpoints[leader_id] = NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+
+    # Followers
+
+    def _answer_follower(
+        self, updates: dict[TopicIdPartition, PartitionData], reassigned: set[TopicIdPartition]
+    ) -> None:
+        handler, request = self._handler, self._request
+        response = self._context.update_and_generate_response_data(updates)
+        if handler.leader_quota is not UNBOUNDED_QUOTA:
+            self._record_replication(response)
+        self._count(response, reassigned)
+        handler.helper.send_response_exempt_throttle(request, response)
+
+    def _record_replication(self, response: FetchResponse) -> None:
+        """Charges what goes out of partitions with a limit. Whether there is room was asked before the read."""
+        quota = self._handler.leader_quota
+        limited = [
+            (TopicIdPartition(topic.topic_id, topic.topic, data.partition_index), data)
+            for topic in response.responses
+            for data in topic.partitions
+            if quota.is_throttled(TopicPartition(topic.topic, data.partition_index))
+        ]
+        quota.record(response_size(limited, self._request.api_version) if limited else 0)
+
+    # Consumers
+
+    def _consumer_response(
+        self, updates: dict[TopicIdPartition, PartitionData], endpoints: list[NodeEndpoint]
+    ) -> tuple[FetchResponse, bool]:
+        """The answer for a consumer, and whether it is the empty one of a consumer that is held back."""
+        request, context = self._request, self._context
+        helper = self._handler.helper
+        quotas = helper.quotas
+        now_ms = self._handler.now_ms()
+        request_ms = quotas.request.maybe_record_and_get_throttle_time_ms(request, now_ms)
+        bandwidth_ms = size = 0
+        if quotas.fetch.is_enabled:
+            size = context.get_response_size(updates, request.api_version)
+            bandwidth_ms = quotas.fetch.maybe_record_and_get_throttle_time_ms(request, size, now_ms)
+        throttle_time_ms = max(bandwidth_ms, request_ms)
+        if throttle_time_ms <= 0:
+            return context.update_and_generate_response_data(updates, endpoints), False
+        request.api_throttle_time_ms = throttle_time_ms
+        # The records are not sent after all, whichever quota it was: they will be charged when they are.
+        quotas.fetch.unrecord(request, size, now_ms)
+        helper.throttle(quotas.fetch if bandwidth_ms > request_ms else quotas.request, request, throttle_time_ms)
+        return context.get_throttled_response(throttle_time_ms, endpoints), True
+
+    def _count(self, response: FetchResponse, reassigned: set[TopicIdPartition]) -> None:
+        """Tells the metrics what goes out, and which errors are among it."""
+        handler, request = self._handler, self._request
+        if response.error_code:
+            handler.helper.channel.update_error_metrics(request, Errors.for_code(response.error_code))
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.error_code:
+                    error = Errors.for_code(data.error_code)
+                    logger.debug("%r failed for %s-%d: %s", request, topic.topic, data.partition_index, error.name)
+                    handler.helper.channel.update_error_metrics(request, error)
+                if data.records:
+                    is_reassignment = bool(reassigned) and (
+                        TopicIdPartition(topic.topic_id, topic.topic, data.partition_index) in reassigned
+                    )
+                    handler.stats.update_bytes_out(
+                        topic.topic,
+                        len(data.records),
+                        is_follower=self._is_follower,
+                        is_reassignment=is_reassignment,
+                    )
+
+
+def _error(partition: TopicIdPartition, error: Errors) -> PartitionData:
+    """The answer for a partition that was not even looked for."""
+    return PartitionData(partition_index=partition.partition, error_code=error, high_watermark=-1, records=b"")
+
+
+class TopicNames(Mapping[Uuid, str]):
+    """The names of topics by their ids, from the image that has them."""
+
+    __slots__ = ("_by_id",)
+
+    def __init__(self, by_id: Mapping[Uuid, TopicImage]) -> None:
+        self._by_id = by_id
+
+    def __getitem__(self, topic_id: Uuid) -> str:
+        return self._by_id[topic_id].name
+
+    def __iter__(self) -> Iterator[Uuid]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)

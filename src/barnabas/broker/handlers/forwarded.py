@@ -1,0 +1,64 @@
+"""What a broker passes to the controller as it is (R10).
+
+CreateTopics (v2-7), DeleteTopics (v1-6), CreatePartitions (v0-3), ElectLeaders (v0-2), AlterPartitionReassignments
+(v0-1), ListPartitionReassignments (v0), CreateAcls and DeleteAcls (v1-3), AlterClientQuotas (v0-1), UpdateFeatures
+(v0-2), UnregisterBroker (v0), DescribeQuorum (v0-2).
+
+All of them change the cluster's metadata or ask what only the controller knows. The broker decodes them, to turn away
+what cannot be decoded, and authorizes nothing: the Envelope says who the client is, and the controller decides. Which
+versions there are is what both nodes speak (see :mod:`barnabas.broker.broker_api_versions`).
+
+Throttling happens once, here: the controller says how long the client should wait for its mutations, and this broker
+mutes the client for that long, or longer if the client's request quota asks for it.
+
+AlterConfigs and IncrementalAlterConfigs are forwarded, too, but not as they are: what concerns this broker itself is
+checked, or done, here. AlterUserScramCredentials and the APIs of delegation tokens and of Raft voters would belong to
+this list; the controller does not serve them, so neither does a broker.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from barnabas.broker.forwarding_manager import ForwardingManager
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.message import Response
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.request_local import RequestLocal
+
+BARE_FORWARDED: Final = (
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.DESCRIBE_QUORUM,
+)
+
+
+class ForwardedHandler:
+    """Passes requests on, and the answers back."""
+
+    def __init__(self, helper: RequestHandlerHelper, forwarding: ForwardingManager) -> None:
+        self._helper = helper
+        self._forwarding = forwarding
+
+    @handles(*BARE_FORWARDED)
+    def forward(self, request: Request, _local: RequestLocal) -> None:
+        self._forwarding.forward_request(request, lambda response: self.answer(request, response))
+
+    def answer(self, request: Request, response: Response | None) -> None:
+        """Ends a forwarded request; also for handlers that forward what is left of a request."""
+        if response is None:
+            # The controller does not speak the version that this broker has advertised: the client has to ask again.
+            self._helper.channel.close_connection(request)
+        else:
+            self._helper.send_forwarded_response(request, response)

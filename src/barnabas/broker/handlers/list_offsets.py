@@ -1,0 +1,153 @@
+"""ListOffsets (v1-11): the offset for a point in time, or for one of the ends of a log.
+
+Needs Describe on the topic. What a negative timestamp stands for depends on the version, as each of them came with one;
+one that the version does not know is UNSUPPORTED_VERSION for its partition. A partition that is asked about twice is
+INVALID_REQUEST: there is one answer for each, and the client could not tell which it is.
+
+Who asks decides how far one sees: a consumer (``replica_id`` -1) up to the high watermark, or the last stable offset if
+it reads committed records only; a follower, or a tool (-2), up to the end of the log. Only a tool is answered by a
+broker that is not the leader.
+
+OFFSET_NOT_AVAILABLE, of a leader that does not know its high watermark yet, is LEADER_NOT_AVAILABLE before v5: both
+mean "ask again", and the former was not known then. ``timeout_ms`` (v10) bounds a search in tiered storage. Nothing
+here ever waits, so it is always kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Final, Protocol
+
+from barnabas.common.errors import ApiError, Errors, InvalidRequestError
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from barnabas.replica.results import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, IsolationLevel, OffsetResult
+from barnabas.security.acl import AclOperation, ResourceType
+from barnabas.security.auth_helper import AuthHelper
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.request_local import RequestLocal
+
+logger = logging.getLogger(__name__)
+
+SINCE_VERSION: Final = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+"""The negative timestamps, and the version that each came with."""
+
+_LEADER_EPOCH: Final = 4
+_OFFSET_NOT_AVAILABLE: Final = 5
+_UNKNOWN_EPOCH: Final = -1
+
+
+class OffsetFinder(Protocol):
+    """What ListOffsets needs of the replica manager."""
+
+    def fetch_offset(
+        self,
+        partition: TopicPartition,
+        timestamp: int,
+        isolation: IsolationLevel | None,
+        current_leader_epoch: int | None,
+        fetch_only_from_leader: bool,
+    ) -> OffsetResult: ...
+
+
+class ListOffsetsHandler:
+    """Finds offsets."""
+
+    def __init__(self, helper: RequestHandlerHelper, auth: AuthHelper, replicas: OffsetFinder) -> None:
+        self._helper = helper
+        self._auth = auth
+        self._fetch_offset = replicas.fetch_offset
+
+    @handles(ApiKey.LIST_OFFSETS)
+    def list_offsets(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, ListOffsetsRequest)
+        isolation = _isolation(body)
+        allowed = None
+        if self._auth.authorizer is not None:
+            allowed = self._auth.filter_by_authorized(
+                request.request_context,
+                AclOperation.DESCRIBE,
+                ResourceType.TOPIC,
+                body.topics,
+                lambda topic: topic.name,
+            )
+        counts = Counter(
+            (topic.name, partition.partition_index) for topic in body.topics for partition in topic.partitions
+        )
+        answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+        for topic in body.topics:
+            for partition in topic.partitions:
+                if allowed is not None and topic.name not in allowed:
+                    answer = _failed(partition, Errors.TOPIC_AUTHORIZATION_FAILED)
+                elif counts[topic.name, partition.partition_index] > 1:
+                    answer = _failed(partition, Errors.INVALID_REQUEST)
+                elif partition.timestamp < 0 and request.api_version < SINCE_VERSION.get(partition.timestamp, 1 << 15):
+                    answer = _failed(partition, Errors.UNSUPPORTED_VERSION)
+                else:
+                    answer = self._find(request, topic.name, partition, isolation, body.replica_id)
+                answers.setdefault(topic.name, {})[partition.partition_index] = answer
+        topics = [
+            ListOffsetsTopicResponse(name=name, partitions=list(found.values())) for name, found in answers.items()
+        ]
+        self._helper.send_response_maybe_throttle(
+            request, lambda throttle_ms: ListOffsetsResponse(throttle_time_ms=throttle_ms, topics=topics)
+        )
+
+    def _find(
+        self,
+        request: Request,
+        topic: str,
+        asked: ListOffsetsPartition,
+        isolation: IsolationLevel | None,
+        replica_id: int,
+    ) -> ListOffsetsPartitionResponse:
+        version = request.api_version
+        epoch = asked.current_leader_epoch
+        try:
+            found = self._fetch_offset(
+                TopicPartition(topic, asked.partition_index),
+                asked.timestamp,
+                isolation,
+                None if epoch == _UNKNOWN_EPOCH else epoch,
+                replica_id != DEBUGGING_REPLICA_ID,
+            )
+        except ApiError as error:
+            code = Errors.for_exception(error)
+            logger.debug("%r failed for %s-%d: %s", request, topic, asked.partition_index, error)
+            if code is Errors.OFFSET_NOT_AVAILABLE and version < _OFFSET_NOT_AVAILABLE:
+                code = Errors.LEADER_NOT_AVAILABLE
+            return _failed(asked, code)
+        except Exception as error:
+            # The other partitions are none the worse for it.
+            logger.exception("Finding offset %d of %s-%d failed", asked.timestamp, topic, asked.partition_index)
+            return _failed(asked, Errors.for_exception(error))
+        return ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index,
+            timestamp=found.timestamp,
+            offset=found.offset,
+            leader_epoch=found.leader_epoch if version >= _LEADER_EPOCH else _UNKNOWN_EPOCH,
+        )
+
+
+def _isolation(body: ListOffsetsRequest) -> IsolationLevel | None:
+    """How far a consumer may see; everybody else sees everything."""
+    try:
+        isolation = IsolationLevel(body.isolation_level)
+    except ValueError:
+        raise InvalidRequestError(f"there is no isolation level {body.isolation_level}") from None
+    return isolation if body.replica_id == CONSUMER_REPLICA_ID else None
+
+
+def _failed(asked: ListOffsetsPartition, error: Errors) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error)

@@ -1,0 +1,191 @@
+"""Metadata (v0-13) and DescribeTopicPartitions (v0): what topics there are, and who leads their partitions (R08).
+
+Both answer from the metadata cache and touch neither a log nor the controller, with one exception: a Metadata request
+for a topic that does not exist may have it created, if the broker (``auto.create.topics.enable``), the client
+(``allow_auto_topic_creation``) and the authorizer agree. The creation goes to the controller; the answer does not
+wait for it but says UNKNOWN_TOPIC_OR_PARTITION, and the client asks again.
+
+What a client may not Describe does not exist for it: left out if it asked for all topics, TOPIC_AUTHORIZATION_FAILED
+if it asked by name, without a look at whether there is such a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from barnabas.common.errors import Errors
+from barnabas.common.topic_names import is_internal_topic
+from barnabas.metadata.cache import MetadataCache
+from barnabas.metadata.cluster_answers import NO_CONTROLLER_ID, metadata_brokers
+from barnabas.metadata.topic_answers import missing_topic, requested_topics
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from barnabas.security.acl import CLUSTER_NAME, AclOperation, Resource, ResourceType
+from barnabas.security.auth_helper import AuthHelper
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.request_local import RequestLocal
+
+
+class TopicCreator(Protocol):
+    """Has topics created that clients ask about."""
+
+    def create_topics(self, names: Iterable[str], request: Request) -> Sequence[MetadataResponseTopic]:
+        """Starts the creation of topics for a client; returns what to answer about each of them now."""
+        ...
+
+
+def _itself(name: str) -> str:
+    return name
+
+
+class MetadataHandler:
+    """Tells clients about topics."""
+
+    def __init__(
+        self,
+        helper: RequestHandlerHelper,
+        auth: AuthHelper,
+        cache: MetadataCache,
+        cluster_id: str,
+        topic_creator: TopicCreator | None,
+        max_request_partition_size_limit: int = 2000,
+    ) -> None:
+        """Without a topic creator nothing is created: ``auto.create.topics.enable`` is off."""
+        self._helper = helper
+        self._auth = auth
+        self._cache = cache
+        self._cluster_id = cluster_id
+        self._topic_creator = topic_creator
+        self._partition_limit = max_request_partition_size_limit
+
+    @handles(ApiKey.METADATA)
+    def metadata(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, MetadataRequest)
+        version = request.api_version
+        listener = request.context.listener_name
+        asked = requested_topics(self._cache.image, body, version)
+        names: Sequence[str] = asked.names
+        refused: list[MetadataResponseTopic] = []
+        if self._auth.authorizer is not None and names:
+            names, refused = self._describable(request, names, hide=asked.all_topics, by_id=asked.by_id)
+        topics = self._cache.topic_metadata(names, listener, version)
+        if len(topics) < len(names):
+            missing = [name for name in names if not self._cache.contains(name)]
+            topics += self._answer_missing(request, body, missing, asked.all_topics)
+        controller_id = self._cache.random_alive_broker_id()
+        response = MetadataResponse(
+            brokers=metadata_brokers(self._cache.alive_broker_nodes(listener)),
+            cluster_id=self._cluster_id,
+            controller_id=NO_CONTROLLER_ID if controller_id is None else controller_id,
+            topics=[*asked.unknown_ids, *topics, *refused],
+        )
+        self._add_authorized_operations(request, body, version, response, topics)
+        self._helper.send_response_maybe_throttle(request, lambda throttle_ms: _throttled(response, throttle_ms))
+
+    def _describable(
+        self, request: Request, names: Sequence[str], *, hide: bool, by_id: bool
+    ) -> tuple[list[str], list[MetadataResponseTopic]]:
+        """The topics that the client may know of, and the answers for the others."""
+        allowed, denied = self._auth.partition_by_authorized(
+            request.request_context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, _itself, log_if_denied=not hide
+        )
+        if hide:
+            return allowed, []
+        error = Errors.TOPIC_AUTHORIZATION_FAILED
+        if by_id:
+            # The client has the id already, so that gives nothing away; the name would.
+            return allowed, [
+                MetadataResponseTopic(error_code=error, name=None, topic_id=self._cache.topic_id(name))
+                for name in denied
+            ]
+        return allowed, [MetadataResponseTopic(error_code=error, name=name) for name in denied]
+
+    def _answer_missing(
+        self, request: Request, body: MetadataRequest, missing: Sequence[str], all_topics: bool
+    ) -> list[MetadataResponseTopic]:
+        """What to say about topics that do not exist, and maybe have them created."""
+        if all_topics:
+            return []  # gone since the names were taken
+        creator = self._topic_creator
+        if creator is None or not body.allow_auto_topic_creation:
+            return [missing_topic(name) for name in missing]
+        refused: list[MetadataResponseTopic] = []
+        if self._auth.authorizer is not None:
+            context = request.request_context
+            create, cluster = AclOperation.CREATE, ResourceType.CLUSTER
+            if not self._auth.authorize(context, create, cluster, CLUSTER_NAME, log_if_denied=False):
+                missing, denied = self._auth.partition_by_authorized(
+                    context, create, ResourceType.TOPIC, missing, _itself
+                )
+                refused = [
+                    MetadataResponseTopic(
+                        error_code=Errors.TOPIC_AUTHORIZATION_FAILED, name=name, is_internal=is_internal_topic(name)
+                    )
+                    for name in denied
+                ]
+        return [*(creator.create_topics(missing, request) if missing else ()), *refused]
+
+    def _add_authorized_operations(
+        self,
+        request: Request,
+        body: MetadataRequest,
+        version: int,
+        response: MetadataResponse,
+        topics: Iterable[MetadataResponseTopic],
+    ) -> None:
+        if 8 <= version <= 10 and body.include_cluster_authorized_operations:
+            context = request.request_context
+            may_describe = self._auth.authorize(context, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+            response.cluster_authorized_operations = (
+                self._auth.authorized_operations(context, Resource(ResourceType.CLUSTER, CLUSTER_NAME))
+                if may_describe
+                else 0
+            )
+        if version >= 8 and body.include_topic_authorized_operations:
+            context = request.request_context
+            for topic in topics:
+                if topic.name is not None:
+                    topic.topic_authorized_operations = self._auth.authorized_operations(
+                        context, Resource(ResourceType.TOPIC, topic.name)
+                    )
+
+    @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
+    def describe_topic_partitions(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, DescribeTopicPartitionsRequest)
+        context = request.request_context
+        # A client that asks for all topics does not name those it may not see, so there is nothing to complain about.
+        log_if_denied = bool(body.topics)
+
+        def may_describe(name: str) -> bool:
+            return self._auth.authorize(
+                context, AclOperation.DESCRIBE, ResourceType.TOPIC, name, log_if_denied=log_if_denied
+            )
+
+        response = self._cache.describe_topic_partitions(
+            body, request.context.listener_name, self._partition_limit, may_describe
+        )
+        for topic in response.topics:
+            if topic.name is not None:
+                topic.topic_authorized_operations = self._auth.authorized_operations(
+                    context, Resource(ResourceType.TOPIC, topic.name)
+                )
+
+        def create(throttle_ms: int) -> DescribeTopicPartitionsResponse:
+            response.throttle_time_ms = throttle_ms
+            return response
+
+        self._helper.send_response_maybe_throttle(request, create)
+
+
+def _throttled(response: MetadataResponse, throttle_ms: int) -> MetadataResponse:
+    response.throttle_time_ms = throttle_ms
+    return response

@@ -1,0 +1,362 @@
+"""Produce (v3-13): appends to partitions that are led here.
+
+A request goes through these steps. The first three decide which of its partitions get as far as the log:
+
+1. **Transactional records** need Write on the transactional id that the request names. Without that the request fails
+   as a whole, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+2. **Buckets.** A partition is unknown (UNKNOWN_TOPIC_ID for an id that no topic has, UNKNOWN_TOPIC_OR_PARTITION),
+   unauthorized (Write on the topic; all topics are one question to the authorizer), invalid, or goes on.
+3. **One batch per partition, and of format v2**: anything else is INVALID_RECORD, zstd before v7 is
+   UNSUPPORTED_COMPRESSION_TYPE. Only the first few fields are looked at here; what is in the batch is judged by the
+   log that it goes to. A batch of which no reader could find the end is CORRUPT_MESSAGE, for the whole request.
+4. **Append.** The replica manager calls back when as many replicas have it as ``acks`` asks for: at once for 0 and 1,
+   perhaps much later for -1.
+5. **Answer**, with the larger of two throttle times: bytes and request time. With acks=0 there is none. The connection
+   then reads on, or is closed if anything went wrong, which is all that can be done to tell the client; and its time is
+   not charged, as there is no answer to put a throttle time into.
+
+A partition that is listed twice gets the second of its batches, and one answer, like everything that is kept by
+partition in Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from barnabas.broker.handlers.current_leader import current_leader
+from barnabas.broker.handlers.produce_answer import FIRST_VERSION, one_partition_answer
+from barnabas.common.clock import Clock
+from barnabas.common.errors import (
+    ApiError,
+    CorruptRecordError,
+    Errors,
+    InvalidRecordError,
+    TransactionalIdAuthorizationError,
+    UnsupportedCompressionTypeError,
+)
+from barnabas.metadata.cache import MetadataCache
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.message import Buffer
+from barnabas.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from barnabas.records.batch import (
+    COMPRESSION_MASK,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_OFFSET,
+    TRANSACTIONAL_MASK,
+    CompressionType,
+)
+from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.results import ProduceCallback, ProduceResult
+from barnabas.security.acl import AclOperation, ResourceType
+from barnabas.security.auth_helper import AuthHelper
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.request_local import RequestLocal
+
+logger = logging.getLogger(__name__)
+
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""Whoever calls itself that may write to internal topics: tools that repair them."""
+
+_TOPIC_IDS: Final = 13
+_LEADER_HINTS: Final = 10
+_ZSTD: Final = 7
+_NO_ACKS: Final = 0
+
+_LEADING_FIELDS: Final = struct.Struct(">8xi4xb4xh")
+"""Length, magic and attributes of a batch."""
+_LENGTH: Final = struct.Struct(">8xi")
+_SMALLEST_LENGTH: Final = 14
+"""Of a message of the oldest format. What is shorter is no length."""
+
+
+class RecordAppender(Protocol):
+    """What produce needs of the replica manager."""
+
+    def append_records(
+        self,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicIdPartition, Buffer],
+        callback: ProduceCallback,
+        *,
+        internal_topics_allowed: bool = False,
+    ) -> None: ...
+
+
+class ProduceHandler:
+    """Takes in what producers send."""
+
+    def __init__(
+        self,
+        helper: RequestHandlerHelper,
+        auth: AuthHelper,
+        cache: MetadataCache,
+        replicas: RecordAppender,
+        clock: Clock,
+    ) -> None:
+        self._helper = helper
+        self._auth = auth
+        self._cache = cache
+        self._append_records = replicas.append_records
+        self._now_ms = clock.milliseconds
+
+    @handles(ApiKey.PRODUCE)
+    def produce(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, ProduceRequest)
+        if _has_transactional_records(body):
+            self._authorize_transactional_id(request, body)
+        entries: dict[TopicIdPartition, Buffer] = {}
+        refused: dict[TopicIdPartition, ProduceResult] = {}
+        self._sort_out(request, body, entries, refused)
+
+        acks = body.acks
+
+        # What it refers to lives as long as the request waits for other replicas: no records must be among it.
+        def answer(results: dict[TopicIdPartition, ProduceResult]) -> None:
+            try:
+                self._answer(request, acks, {**results, **refused} if refused else results)
+            except Exception as error:  # noqa: BLE001 - on the thread of whoever calls, nobody else would answer
+                self._helper.handle_error(request, error)
+
+        if not entries:
+            answer({})
+            return
+        self._append_records(
+            body.timeout_ms,
+            acks,
+            entries,
+            answer,
+            internal_topics_allowed=request.client_id == ADMIN_CLIENT_ID,
+        )
+        # They are in the log by now. Without this a request that waits would keep its whole buffer in memory.
+        for topic in body.topic_data:
+            for partition in topic.partition_data:
+                partition.records = None
+
+    # Which partitions get as far as the log
+
+    def _authorize_transactional_id(self, request: Request, body: ProduceRequest) -> None:
+        transactional_id = body.transactional_id
+        if transactional_id is None or (
+            self._auth.authorizer is not None
+            and not self._auth.authorize(
+                request.request_context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+            )
+        ):
+            raise TransactionalIdAuthorizationError
+
+    def _sort_out(
+        self,
+        request: Request,
+        body: ProduceRequest,
+        entries: dict[TopicIdPartition, Buffer],
+        refused: dict[TopicIdPartition, ProduceResult],
+    ) -> None:
+        version = request.api_version
+        topics = self._cache.image.topics
+        denied = () if self._auth.authorizer is None else self._denied_topics(request, body)
+        for topic in body.topic_data:
+            if version >= _TOPIC_IDS:
+                found = topics.by_id.get(topic.topic_id)
+                name, topic_id = ("" if found is None else found.name), topic.topic_id
+            else:
+                found = topics.by_name.get(topic.name)
+                name, topic_id = topic.name, topic.topic_id if found is None else found.id
+            for data in topic.partition_data:
+                partition = TopicIdPartition(topic_id, name, data.index)
+                if found is None and version >= _TOPIC_IDS:
+                    refused[partition] = ProduceResult(Errors.UNKNOWN_TOPIC_ID)
+                elif name in denied:
+                    refused[partition] = ProduceResult(Errors.TOPIC_AUTHORIZATION_FAILED)
+                elif found is None or data.index not in found.partitions:
+                    refused[partition] = ProduceResult(Errors.UNKNOWN_TOPIC_OR_PARTITION)
+                else:
+                    try:
+                        entries[partition] = the_one_batch(data.records, version)
+                    except ApiError as error:
+                        logger.debug("%r: %s is refused: %s", request, partition, error)
+                        refused[partition] = ProduceResult(Errors.for_exception(error))
+
+    def _denied_topics(self, request: Request, body: ProduceRequest) -> set[str]:
+        """The topics of a request that the client may not write to, in one question to the authorizer."""
+        by_id = self._cache.image.topics.by_id
+        names: list[str] = []
+        for topic in body.topic_data:
+            if request.api_version < _TOPIC_IDS:
+                name = topic.name
+            elif (found := by_id.get(topic.topic_id)) is not None:
+                name = found.name
+            else:
+                continue
+            names += [name] * len(topic.partition_data)
+        allowed = self._auth.filter_by_authorized(
+            request.request_context, AclOperation.WRITE, ResourceType.TOPIC, names, str
+        )
+        return set(names) - allowed
+
+    # The answer
+
+    def _answer(self, request: Request, acks: int, results: Mapping[TopicIdPartition, ProduceResult]) -> None:
+        helper = self._helper
+        quotas = helper.quotas
+        now_ms = self._now_ms()
+        bandwidth_ms = quotas.produce.maybe_record_and_get_throttle_time_ms(request, request.size, now_ms)
+        request_ms = 0
+        if acks != _NO_ACKS:
+            request_ms = quotas.request.maybe_record_and_get_throttle_time_ms(request, now_ms)
+        throttle_time_ms = max(bandwidth_ms, request_ms)
+        if throttle_time_ms > 0:
+            request.api_throttle_time_ms = throttle_time_ms
+            helper.throttle(quotas.produce if bandwidth_ms > request_ms else quotas.request, request, throttle_time_ms)
+        if acks == _NO_ACKS:
+            self._end_without_answer(request, results)
+            return
+        if len(results) == 1 and request.api_version >= FIRST_VERSION and not throttle_time_ms:
+            ((partition, result),) = results.items()
+            if not result.error:
+                frame = one_partition_answer(request.api_version, request.correlation_id, partition, result)
+                if frame is not None:
+                    helper.channel.send_parts(request, (frame,))
+                    return
+        helper.send(request, self._response(request, results, throttle_time_ms))
+
+    def _end_without_answer(self, request: Request, results: Mapping[TopicIdPartition, ProduceResult]) -> None:
+        errors = {partition: result.error for partition, result in results.items() if result.error}
+        if not errors:
+            self._helper.send_no_op_response_exempt_throttle(request)
+            return
+        logger.info(
+            "Closing connection %s: a produce request with acks=0 failed, and there is no answer to say so. "
+            "Correlation id %d, client %r, partitions: %s",
+            request.connection_id,
+            request.correlation_id,
+            request.client_id,
+            ", ".join(f"{partition}: {error.name}" for partition, error in errors.items()),
+        )
+        self._helper.channel.close_connection(request, Counter(errors.values()))
+
+    def _response(
+        self, request: Request, results: Mapping[TopicIdPartition, ProduceResult], throttle_time_ms: int
+    ) -> ProduceResponse:
+        topics: dict[tuple[object, object], TopicProduceResponse] = {}
+        endpoints: dict[int, NodeEndpoint] = {}
+        for partition, result in results.items():
+            topic_id, name, index = partition
+            answer = _partition_response(index, result)
+            if result.error:
+                self._add_error(request, partition, result, answer, endpoints)
+            topic = topics.get((topic_id, name))
+            if topic is None:
+                topics[topic_id, name] = TopicProduceResponse(
+                    name=name or "", topic_id=topic_id, partition_responses=[answer]
+                )
+            else:
+                topic.partition_responses.append(answer)
+        return ProduceResponse(
+            responses=list(topics.values()),
+            throttle_time_ms=throttle_time_ms,
+            node_endpoints=list(endpoints.values()),
+        )
+
+    def _add_error(
+        self,
+        request: Request,
+        partition: TopicIdPartition,
+        result: ProduceResult,
+        answer: PartitionProduceResponse,
+        endpoints: dict[int, NodeEndpoint],
+    ) -> None:
+        logger.debug("%r failed for %s: %s", request, partition, result.error.name)
+        self._helper.channel.update_error_metrics(request, result.error)
+        answer.error_message = result.error_message
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=error.batch_index, batch_index_error_message=error.message)
+            for error in result.record_errors
+        ]
+        if result.error is Errors.NOT_LEADER_OR_FOLLOWER and request.api_version >= _LEADER_HINTS:
+            leader_id, leader_epoch, node = current_leader(
+                self._cache, partition.topic or "", partition.partition, request.context.listener_name
+            )
+            answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+            if node is not None:
+                endpoints[leader_id] = NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+
+
+def _partition_response(index: int, result: ProduceResult) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=result.error,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time,
+        log_start_offset=result.log_start_offset,
+    )
+
+
+# Batches as far as a broker has to look into them to find out where they belong
+
+
+def _has_transactional_records(body: ProduceRequest) -> bool:
+    """Whether a batch of the request is part of a transaction, going by the first one of each partition."""
+    for topic in body.topic_data:
+        for partition in topic.partition_data:
+            records = partition.records
+            if records is not None and batch_size(records):
+                _, magic, attributes = _LEADING_FIELDS.unpack_from(records)
+                if magic == MAGIC and attributes & TRANSACTIONAL_MASK:
+                    return True
+    return False
+
+
+def batch_size(records: Buffer, start: int = 0) -> int:
+    """The size of the batch, of whatever format, that begins there; 0 if there is no whole one.
+
+    `CorruptRecordError` if that is not the beginning of a batch.
+    """
+    remaining = len(records) - start
+    if remaining < LOG_OVERHEAD:
+        return 0
+    length: int = _LENGTH.unpack_from(records, start)[0]
+    if length < _SMALLEST_LENGTH:
+        raise CorruptRecordError(f"A record batch has {length} bytes; the smallest there can be has {_SMALLEST_LENGTH}")
+    if remaining <= MAGIC_OFFSET:
+        return 0
+    if records[start + MAGIC_OFFSET] > MAGIC:
+        raise CorruptRecordError(f"A record batch has the unknown magic {records[start + MAGIC_OFFSET]}")
+    size = length + LOG_OVERHEAD
+    return 0 if size > remaining else size
+
+
+def the_one_batch(records: Buffer | None, version: int) -> Buffer:
+    """The batch that the records of a partition must consist of; raises what is wrong with them otherwise.
+
+    What is left of a batch behind it, if the client was cut off there, is left out.
+    """
+    size = 0 if records is None else batch_size(records)
+    if records is None or size == 0:
+        raise InvalidRecordError(f"Produce v{version} needs a record batch for each partition")
+    _, magic, attributes = _LEADING_FIELDS.unpack_from(records)
+    if magic != MAGIC:
+        raise InvalidRecordError(f"Produce v{version} takes record batches of magic {MAGIC}, not {magic}")
+    if version < _ZSTD and attributes & COMPRESSION_MASK == CompressionType.ZSTD:
+        raise UnsupportedCompressionTypeError(f"Produce v{version} does not know zstd; v{_ZSTD} does")
+    if size == len(records):
+        return records
+    if batch_size(records, size):
+        raise InvalidRecordError(f"Produce v{version} takes one record batch for each partition, not several")
+    return records[:size]

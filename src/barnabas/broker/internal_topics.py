@@ -1,0 +1,50 @@
+"""How topics are made that the system keeps its own state in, and those that clients have made by asking for them."""
+
+from __future__ import annotations
+
+from barnabas.broker.auto_topic_creation_manager import TopicSettings
+from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.common.topic_names import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+
+
+def default_topic_settings(config: KafkaConfig) -> TopicSettings:
+    """Of a topic that was not there when a client asked about it."""
+    return TopicSettings(config.num_partitions, config.default_replication_factor)
+
+
+def internal_topic_settings(config: KafkaConfig) -> dict[str, TopicSettings]:
+    """Of the topics of coordinators. What they hold is read back whole at a start, so it is compacted."""
+    value = config.value
+    return {
+        GROUP_METADATA_TOPIC: TopicSettings(
+            value("offsets.topic.num.partitions"),
+            value("offsets.topic.replication.factor"),
+            {
+                "cleanup.policy": "compact",
+                "segment.bytes": str(value("offsets.topic.segment.bytes")),
+                "compression.type": "producer",
+            },
+        ),
+        TRANSACTION_STATE_TOPIC: TopicSettings(
+            value("transaction.state.log.num.partitions"),
+            value("transaction.state.log.replication.factor"),
+            {
+                "cleanup.policy": "compact",
+                "segment.bytes": str(value("transaction.state.log.segment.bytes")),
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(value("transaction.state.log.min.isr")),
+                "unclean.leader.election.enable": "false",
+            },
+        ),
+        SHARE_GROUP_STATE_TOPIC: TopicSettings(
+            value("share.coordinator.state.topic.num.partitions"),
+            value("share.coordinator.state.topic.replication.factor"),
+            {
+                "cleanup.policy": "delete",
+                "retention.ms": "-1",
+                "segment.bytes": str(value("share.coordinator.state.topic.segment.bytes")),
+                "compression.type": "none",
+                "min.insync.replicas": str(value("share.coordinator.state.topic.min.isr")),
+            },
+        ),
+    }

@@ -1,0 +1,196 @@
+"""A node: a broker, a controller, or both in one process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from barnabas.broker.broker_server import BrokerServer
+from barnabas.broker.broker_state import BrokerState
+from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.controller_server import ControllerServer
+from barnabas.broker.shared_server import SharedServer
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.errors import BarnabasError
+from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
+from barnabas.log.meta_properties import MetaProperties, random_directory_id
+from barnabas.log.meta_properties_ensemble import MetaPropertiesEnsemble
+
+logger = logging.getLogger(__name__)
+
+
+class StartupError(BarnabasError):
+    """The node cannot start; the message says why and what to do."""
+
+
+class KafkaRaftServer:
+    """Starts and stops the roles of a node in the right order.
+
+    The controller first, because the broker has to register with one; the other way round when it ends. If the start
+    fails half way, what was started is stopped again.
+    """
+
+    def __init__(
+        self, config: KafkaConfig, *, clock: Clock = SYSTEM_CLOCK, exit_procedure: ExitProcedure = exit_process
+    ) -> None:
+        """``exit_procedure`` is called when the node cannot go on: it ends the process, unless told otherwise."""
+        if config.is_broker and not config.is_controller:
+            raise StartupError(
+                "process.roles=broker needs a controller on another node, which is not supported yet; "
+                "use process.roles=broker,controller"
+            )
+        self.config = config
+        self.failed = False
+        """Whether it has stopped because of a fatal error."""
+        self._clock = clock
+        self._exit_procedure = exit_procedure
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        """Lets one of several who stop the node do it."""
+        self._shared: SharedServer | None = None
+        self.controller: ControllerServer | None = None
+        self.broker: BrokerServer | None = None
+        self._http: object | None = None
+        self._closing: list[Callable[[], None]] = []
+
+    # -- start
+
+    def startup(self) -> None:
+        """Returns when the node serves."""
+        config = self.config
+        ensemble = initialize_log_dirs(config)
+        assert ensemble.cluster_id is not None
+        directory_id = ensemble.properties[config.metadata_log_dir].directory_id
+        assert directory_id is not None
+        try:
+            shared = self._shared = SharedServer(
+                config, ensemble.cluster_id, directory_id, self._clock, self._exit_procedure
+            )
+            if config.is_broker:
+                # Locks the directories before anybody opens the metadata log in one of them.
+                self.broker = BrokerServer(config, shared)
+            if config.is_controller:
+                self.controller = ControllerServer(config, shared)
+                self.controller.startup()
+            if self.broker is not None:
+                self.broker.startup()
+            self._start_http()
+        except BaseException:
+            self._stop()
+            raise
+
+    def _start_http(self) -> None:
+        listener = self.config.http_listener
+        if listener is None:
+            return
+        from barnabas.broker.http_endpoint import HttpEndpoint  # noqa: PLC0415 - most brokers have none
+        from barnabas.metrics.prometheus import render_prometheus  # noqa: PLC0415
+
+        shared = self._shared
+        assert shared is not None
+        http = HttpEndpoint(
+            listener.host, listener.port, lambda: render_prometheus(shared.registry, shared.metrics), self.health
+        )
+        self._http = http
+        self._closing.append(http.close)
+
+    # -- what it is
+
+    @property
+    def cluster_id(self) -> str:
+        assert self._shared is not None
+        return self._shared.cluster_id
+
+    @property
+    def shared(self) -> SharedServer:
+        assert self._shared is not None
+        return self._shared
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect to: the first advertised listener."""
+        if self.broker is None or not self.broker.advertised:
+            raise StartupError("the node has no broker that runs")
+        first = self.broker.advertised[0]
+        host = f"[{first.host}]" if ":" in first.host else first.host
+        return f"{host}:{first.port}"
+
+    @property
+    def http_address(self) -> str | None:
+        return getattr(self._http, "address", None)
+
+    def health(self) -> dict[str, object]:
+        """For ``/health``."""
+        state = BrokerState.NOT_RUNNING if self.broker is None else self.broker.state
+        is_active = self.controller is not None and self.controller.is_active
+        up = state is BrokerState.RUNNING if self.broker is not None else self.controller is not None
+        return {
+            "status": "up" if up else "down",
+            "node": self.config.node_id,
+            "cluster": self.cluster_id,
+            "broker": state.name,
+            "active_controller": is_active,
+        }
+
+    # -- stop
+
+    def await_shutdown(self, stop: threading.Event | None = None) -> None:
+        """Returns when the node has been told to stop."""
+        (self._stopped if stop is None else stop).wait()
+
+    def shutdown(self) -> None:
+        """Stops the node, and returns when it has stopped. More than once does no harm."""
+        with self._lock:
+            self._stop()
+        self._stopped.set()
+
+    def _stop(self) -> None:
+        steps = [*reversed(self._closing)]
+        self._closing = []
+        broker, self.broker = self.broker, None
+        controller, self.controller = self.controller, None
+        shared = self._shared
+        if broker is not None:
+            steps.append(broker.shutdown)
+        if controller is not None:
+            steps.append(controller.shutdown)
+        if shared is not None:
+            steps.append(shared.close)
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                logger.exception("A part of the node could not be stopped in good order")
+
+
+def initialize_log_dirs(config: KafkaConfig) -> MetaPropertiesEnsemble:
+    """Reads whose directories these are; `StartupError` if they are not formatted.
+
+    A directory that was added to a node gets the identity of the others, and one from before directories had ids gets
+    an id.
+    """
+    directories = dict.fromkeys((*config.log_dirs, config.metadata_log_dir))
+    ensemble = MetaPropertiesEnsemble.load(directories, config.metadata_log_dir)
+    if not ensemble.properties and not ensemble.failed_dirs:
+        raise StartupError(
+            f"{', '.join(map(str, directories))} is not formatted; run `barnabas format` with the same configuration, "
+            "or start with --format"
+        )
+    ensemble.verify(expected_node_id=config.node_id, require_at_least_one_valid=True, require_metadata_log_dir=True)
+    for path in directories:
+        found = ensemble.properties.get(path)
+        if path in ensemble.failed_dirs or (found is not None and found.directory_id is not None):
+            continue
+        if found is None:
+            if path == config.metadata_log_dir:
+                raise StartupError(
+                    f"the directory of the metadata log, {path}, is not formatted although others of this node are; "
+                    "if its disk is not mounted, mount it"
+                )
+            logger.info("%s is new to this node and is formatted like the others", path)
+            path.mkdir(parents=True, exist_ok=True)
+            found = MetaProperties(cluster_id=ensemble.cluster_id, node_id=config.node_id)
+        replace(found, directory_id=random_directory_id()).write(path)
+    return MetaPropertiesEnsemble.load(directories, config.metadata_log_dir)

@@ -1,0 +1,144 @@
+"""What broker and controller of one node share: the metadata log, and those who read it.
+
+A node that is both has one copy of the metadata log, not two. So the Raft client and the loader belong to neither::
+
+    KafkaRaftManager --> MetadataLoader --> publishers of the controller, publishers of the broker
+         |                                  snapshot generator
+         +-------------> QuorumController
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.controller_node_provider import ControllerNodeProvider
+from barnabas.broker.event_thread import EventThread
+from barnabas.common.clock import Clock
+from barnabas.common.identifiers import Uuid
+from barnabas.common.shutdownable_thread import ExitProcedure
+from barnabas.metadata.loader import MetadataLoader
+from barnabas.metadata.raft_listener import MetadataRaftListener
+from barnabas.metadata.snapshot_generator import SnapshotEmitter, SnapshotGenerator
+from barnabas.metrics.registry import Metrics
+from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
+from barnabas.network.endpoint import Endpoint
+from barnabas.network.node import Node
+from barnabas.raft.client import LeaderAndEpoch
+from barnabas.raft.raft_manager import KafkaRaftManager
+from barnabas.raft.voter_set import VoterEndpoint
+from barnabas.server.request_metrics import RequestTimes
+
+logger = logging.getLogger(__name__)
+
+FATAL_STATUS = 1
+
+
+class SharedServer:
+    """Made first and closed last."""
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        cluster_id: str,
+        metadata_directory_id: Uuid,
+        clock: Clock,
+        exit_procedure: ExitProcedure,
+    ) -> None:
+        self.config = config
+        self.cluster_id = cluster_id
+        self.clock = clock
+        self.exit_procedure = exit_procedure
+        self.registry = MetricsRegistry(clock)
+        self.metrics = Metrics(clock=clock)
+        self.request_times = RequestTimes(self.registry, clock)
+        self._directory_id = metadata_directory_id
+        self._faults = KafkaMetricsGroup(self.registry, "kafka.server", "MetadataLoader").new_meter(
+            "MetadataApplyErrorCount", "errors"
+        )
+        self.raft: KafkaRaftManager | None = None
+        node_id = config.node_id
+        self._loader_thread = EventThread(f"kafka-{node_id}-metadata-loader-event-handler", clock, exit_procedure)
+        self._snapshot_thread = EventThread(f"kafka-{node_id}-snapshot-generator-event-handler", clock, exit_procedure)
+        self.loader = MetadataLoader(self._loader_thread, self._high_watermark, self.fault, clock)
+        self.controller_nodes = ControllerNodeProvider(
+            {voter.id: Node(voter.id, voter.host, voter.port) for voter in config.quorum_voters},
+            config.controller_listener_names[0] if config.controller_listener_names else None,
+            self._leader_id,
+        )
+
+    def open(self) -> KafkaRaftManager:
+        """Opens the metadata log, and has the loader listen to it. Nothing moves yet."""
+        config = self.config
+        in_log_dir = config.is_broker and config.metadata_log_dir in config.log_dirs
+        raft = self.raft = KafkaRaftManager(
+            config.node_id,
+            self._directory_id,
+            config.metadata_log_dir,
+            config.raft(),
+            controller_listener_name=config.controller_listener_names[0],
+            lock_directory=not in_log_dir,
+            clock=self.clock,
+            exit_procedure=self.exit_procedure,
+        )
+        raft.client.register(_Listener(self.loader, self.controller_nodes))
+        return raft
+
+    def start(self, controller_endpoints: Sequence[Endpoint]) -> None:
+        """Joins the quorum, as a controller with these listeners."""
+        config, raft = self.config, self.raft
+        assert raft is not None
+        self._loader_thread.start()
+        self._snapshot_thread.start()
+        snapshots = SnapshotGenerator(
+            SnapshotEmitter(raft.client, self.clock),
+            self._snapshot_thread,
+            self.fault,
+            max_bytes=config.value("metadata.log.max.record.bytes.between.snapshots"),
+            max_interval_ms=config.value("metadata.log.max.snapshot.interval.ms"),
+            clock=self.clock,
+        )
+        self.loader.install_publishers([self.controller_nodes, snapshots])
+        for endpoint in controller_endpoints[:1]:
+            self.controller_nodes.set_voter(Node(config.node_id, endpoint.host, endpoint.port))
+        raft.startup([VoterEndpoint(one.listener_name, one.host, one.port) for one in controller_endpoints])
+
+    def close(self) -> None:
+        if self.raft is not None:
+            self.loader.close().result()
+            self.raft.shutdown()
+        self._snapshot_thread.close()
+        self._loader_thread.close()
+
+    # -- what goes wrong
+
+    def fault(self, what: str, error: BaseException) -> None:
+        """Something failed that the node can live with, though some part of it may be stale now."""
+        self._faults.mark(1)
+        logger.error("Error while %s", what, exc_info=error)
+
+    def fatal_fault(self, what: str, error: BaseException) -> None:
+        """Something failed that the node cannot live with."""
+        logger.critical("Fatal error while %s", what, exc_info=error)
+        self.exit_procedure(FATAL_STATUS)
+
+    # -- for the loader and the channels
+
+    def _high_watermark(self) -> int | None:
+        return None if self.raft is None else self.raft.client.high_watermark
+
+    def _leader_id(self) -> int | None:
+        return None if self.raft is None else self.raft.client.leader_and_epoch.leader_id
+
+
+class _Listener(MetadataRaftListener):
+    """Also has everybody who waits for a controller look again when one is elected."""
+
+    def __init__(self, loader: MetadataLoader, nodes: ControllerNodeProvider) -> None:
+        super().__init__(loader)
+        self._nodes = nodes
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        super().handle_leader_change(leader)
+        self._nodes.changed()

@@ -1,0 +1,104 @@
+"""Formatting: giving empty data directories their identity, as ``kafka-storage format`` does.
+
+=========================== ==================================================================================
+``meta.properties``         in every log directory: the ids of the cluster, the node and this directory
+``bootstrap.checkpoint``    in the one of the metadata log: the feature levels that a new cluster begins with
+=========================== ==================================================================================
+
+A node does not do that by itself when it starts: an empty directory may be a disk that is not mounted, and a broker
+that comes up without its data, and with a new identity, is worse than one that does not come up. A laptop is another
+matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.common.errors import BarnabasError
+from barnabas.common.identifiers import random_uuid, uuid_to_string
+from barnabas.controller.bootstrap import BootstrapMetadata
+from barnabas.log.meta_properties import MetaProperties, random_directory_id
+from barnabas.log.meta_properties_ensemble import MetaPropertiesEnsemble
+from barnabas.log.storage_errors import disk_access
+from barnabas.metadata.metadata_version import LATEST_VERSION, MetadataVersion
+from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, write_bootstrap_file
+
+
+class FormatError(BarnabasError):
+    """The directories cannot be formatted as asked; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormatReport:
+    """What was done."""
+
+    cluster_id: str
+    node_id: int
+    metadata_version: MetadataVersion
+    formatted: tuple[Path, ...]
+    left_alone: tuple[Path, ...]
+
+    def lines(self) -> Iterator[str]:
+        """For a person."""
+        for path in self.formatted:
+            yield f"Formatted {path} with metadata.version {self.metadata_version.release}"
+        for path in self.left_alone:
+            yield f"Left {path} alone: it is formatted already"
+        if not self.formatted:
+            yield "All of the log directories are already formatted"
+        yield f"Cluster id {self.cluster_id}, node id {self.node_id}"
+
+
+def format_storage(
+    config: KafkaConfig,
+    *,
+    cluster_id: str | None = None,
+    release_version: str | None = None,
+    ignore_formatted: bool = False,
+) -> FormatReport:
+    """Formats all log directories of a node.
+
+    Those that are formatted keep their identity, and give it to the others; without `ignore_formatted` they are an
+    error.
+    """
+    version = _version(release_version)
+    directories = dict.fromkeys((*config.log_dirs, config.metadata_log_dir))
+    ensemble = MetaPropertiesEnsemble.load(directories, config.metadata_log_dir)
+    if ensemble.failed_dirs:
+        raise FormatError("; ".join(str(error) for error in ensemble.failed_dirs.values()))
+    ensemble.verify(expected_cluster_id=cluster_id, expected_node_id=config.node_id)
+    if ensemble.properties and not ignore_formatted:
+        raise FormatError(
+            f"{', '.join(map(str, ensemble.properties))} is formatted already; use --ignore-formatted to leave it alone"
+        )
+    chosen = cluster_id or ensemble.cluster_id or uuid_to_string(random_uuid())
+    formatted = tuple(path for path in directories if path not in ensemble.properties)
+    for path in formatted:
+        with disk_access("create", path):
+            path.mkdir(parents=True, exist_ok=True)
+        if path == config.metadata_log_dir:
+            # Before the file that says "formatted", so that a crash in between leaves nothing half done.
+            bootstrap = BootstrapMetadata.for_version(version, "format command")
+            write_bootstrap_file(path / BOOTSTRAP_FILE, bootstrap.records)
+        MetaProperties(cluster_id=chosen, node_id=config.node_id, directory_id=random_directory_id()).write(path)
+    return FormatReport(chosen, config.node_id, version, formatted, tuple(ensemble.properties))
+
+
+def format_if_empty(config: KafkaConfig) -> FormatReport | None:
+    """Formats a node of which no directory is formatted; None if one is, and so it may miss the others."""
+    ensemble = MetaPropertiesEnsemble.load((*config.log_dirs, config.metadata_log_dir))
+    if ensemble.properties or ensemble.failed_dirs:
+        return None
+    return format_storage(config)
+
+
+def _version(release: str | None) -> MetadataVersion:
+    if release is None:
+        return LATEST_VERSION
+    try:
+        return MetadataVersion.for_release(release)
+    except ValueError as error:
+        raise FormatError(str(error)) from None

@@ -1,0 +1,1 @@
+"""The command line: ``barnabas``, with one module for each group of commands."""

@@ -1,0 +1,72 @@
+"""What command lines look like, and what is wrong with one.
+
+``argparse`` and nothing prettier, because a broker is to answer within a few tenths of a second: a parser that builds
+its options from annotations took longer to load and run than all the rest of the command line together, and stayed in
+memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from barnabas.cli.console import UsageError
+
+if TYPE_CHECKING:
+    Commands: TypeAlias = argparse._SubParsersAction["ArgumentParser"]
+
+HELP_WIDTH = 30
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """One that says what is wrong in one line, and leaves it to its caller to exit."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the line breaks of descriptions, and gives names of options some room."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=HELP_WIDTH)
+
+
+def add_command(
+    commands: Commands, name: str, run: Callable[..., None], summary: str, description: str
+) -> ArgumentParser:
+    """A command that calls `run` with its options by name."""
+    parser = commands.add_parser(name, help=summary, description=description)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_configuration(parser: ArgumentParser) -> None:
+    """The options of every command that is about a node."""
+    parser.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help="a server.properties file, with the settings of Apache Kafka"
+    )
+    parser.add_argument(
+        "-o",
+        "--override",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting that counts more than the file's; may be repeated",
+    )
+    parser.add_argument(
+        "-d", "--data-dir", type=Path, metavar="DIR", help="where to keep the data; without it, the user's state folder"
+    )
+
+
+def port_number(text: str) -> int:
+    """For ``type=``: a port, or 0 for any that is free."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: those are from 0 to 65535")
+    return int(text)

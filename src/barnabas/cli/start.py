@@ -1,0 +1,127 @@
+"""``barnabas start``: runs a broker until it is told to stop.
+
+Without any option it is a Kafka for this machine: one node that is broker and controller, on 127.0.0.1:9092, with its
+data in the user's state folder, which is formatted the first time. With ``--config`` it is what the file says, and
+nothing is formatted unless ``--format`` is given, because a broker that finds its disks empty should ask first.
+
+The first SIGINT, SIGTERM or SIGHUP starts a controlled shutdown; a second one ends the process at once, which loses
+nothing that was acknowledged but makes the next start look at all logs again.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+from barnabas.cli.arguments import add_command, add_configuration, port_number
+from barnabas.cli.console import CommandError, reason, say
+from barnabas.cli.logs import LEVELS, configure_logging
+from barnabas.cli.open_files import allow_open_files
+from barnabas.cli.settings import DEFAULT_HOST, DEFAULT_PORT, node_settings, parse_overrides
+
+if TYPE_CHECKING:
+    from barnabas.broker.kafka_raft_server import KafkaRaftServer
+    from barnabas.cli.arguments import Commands
+
+EXIT_KILLED: Final = 130
+DESCRIPTION: Final = f"""\
+Runs a broker until Ctrl-C, SIGTERM or SIGHUP. Without options: one node on {DEFAULT_HOST}:{DEFAULT_PORT} that keeps its
+data in the user's state folder. Any client of Apache Kafka can use it."""
+
+
+def add_start(commands: Commands) -> None:
+    parser = add_command(commands, "start", start_command, "run a broker", DESCRIPTION)
+    add_configuration(parser)
+    parser.add_argument("--host", help=f"the address to listen on, and to tell clients; {DEFAULT_HOST} if left out")
+    parser.add_argument(
+        "-p", "--port", type=port_number, help=f"the port for clients, or 0 for a free one; {DEFAULT_PORT} if left out"
+    )
+    parser.add_argument("--http", metavar="HOST:PORT", help="where to serve /metrics and /health; nowhere if left out")
+    parser.add_argument(
+        "--format",
+        dest="format_first",
+        action="store_true",
+        help="with --config: format the data directories if none of them is",
+    )
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="info if left out")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no banner, and only warnings")
+
+
+def start_command(
+    config: Path | None,
+    overrides: list[str],
+    data_dir: Path | None,
+    host: str | None,
+    port: int | None,
+    http: str | None,
+    format_first: bool,
+    log_level: str,
+    quiet: bool,
+) -> None:
+    configure_logging("warning" if quiet and log_level == "info" else log_level)
+    laid_over = parse_overrides(overrides)
+    if http is not None:
+        laid_over["barnabas.http.listener"] = http
+    settings = node_settings(config, laid_over, data_dir, host, port)
+    from barnabas.broker.kafka_raft_server import KafkaRaftServer  # noqa: PLC0415 - not before --help and mistakes
+    from barnabas.broker.storage_formatter import format_if_empty  # noqa: PLC0415
+    from barnabas.common.config_def import ConfigError  # noqa: PLC0415
+    from barnabas.common.errors import BarnabasError  # noqa: PLC0415
+
+    stop = stop_on_signals()
+    allow_open_files()
+    keep_for_good()
+    try:
+        if format_first or config is None:
+            format_if_empty(settings)
+        server = KafkaRaftServer(settings)
+        server.startup()
+    except (BarnabasError, ConfigError, OSError) as error:
+        raise CommandError(f"the broker cannot start: {reason(error)}") from None
+    if not quiet:
+        print_banner(server)
+    keep_for_good()
+    server.await_shutdown(stop)
+    server.shutdown()
+    if server.failed:
+        raise CommandError("the broker stopped because of a fatal error; see the log above")
+
+
+def keep_for_good() -> None:
+    """Tells the garbage collector not to look again at what is here for as long as the process: modules, definitions.
+
+    Until here it was off; see ``main``.
+    """
+    gc.freeze()
+    gc.enable()
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that the first signal sets; the second one does not ask any more."""
+    stop = threading.Event()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(EXIT_KILLED)
+        stop.set()
+        logging.getLogger(__name__).info("Stopping after %s; once more to stop at once", signal.Signals(number).name)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # A shell ignores SIGINT for what runs in the background, and nohup SIGHUP: they know why.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handle)
+    return stop
+
+
+def print_banner(server: KafkaRaftServer) -> None:
+    """Where the broker is; on the output stream, so that it stands apart from the log."""
+    from barnabas.cli.banner import banner  # noqa: PLC0415 - the broker answers before this is loaded
+
+    say(banner(server), sys.stdout)

@@ -1,0 +1,120 @@
+"""Changes to ACLs, by way of the metadata log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from barnabas.common.errors import Errors
+from barnabas.controller.handlers.future_steps import mapped
+from barnabas.controller.quorum_controller import QuorumController
+from barnabas.controller.request_context import ControllerRequestContext
+from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from barnabas.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from barnabas.security.acl import (
+    AccessControlEntry,
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
+from barnabas.security.authorizer import AclBindingDeleteResult, AclCreateResult, AclDeleteResult
+from barnabas.security.request_context import AuthorizableRequestContext
+
+
+class ControllerAclMutator:
+    """Has the controller write them, for an authorizer that learns its ACLs from the metadata.
+
+    It goes round in a circle: the handler of CreateAcls asks the authorizer, that asks this, and this the controller;
+    what that writes comes back to the authorizer, and to those of all other nodes, with the next image.
+    """
+
+    __slots__ = ("_controller",)
+
+    def __init__(self, controller: QuorumController) -> None:
+        self._controller = controller
+
+    def create_acls(
+        self, context: AuthorizableRequestContext, bindings: Sequence[AclBinding], /
+    ) -> Future[list[AclCreateResult]]:
+        request = CreateAclsRequest(creations=list(map(_creation, bindings)))
+        return mapped(self._controller.create_acls(_context(context), request), _created)
+
+    def delete_acls(
+        self, context: AuthorizableRequestContext, filters: Sequence[AclBindingFilter], /
+    ) -> Future[list[AclDeleteResult]]:
+        request = DeleteAclsRequest(filters=list(map(_filter, filters)))
+        return mapped(self._controller.delete_acls(_context(context), request), _deleted)
+
+
+def _context(context: AuthorizableRequestContext) -> ControllerRequestContext:
+    return ControllerRequestContext(
+        principal=str(context.principal), request_version=context.api_version, client_id=context.client_id or ""
+    )
+
+
+def _creation(binding: AclBinding) -> AclCreation:
+    pattern, entry = binding.pattern, binding.entry
+    return AclCreation(
+        resource_type=pattern.resource_type,
+        resource_name=pattern.name,
+        resource_pattern_type=pattern.pattern_type,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission_type,
+    )
+
+
+def _filter(wanted: AclBindingFilter) -> DeleteAclsFilter:
+    pattern, entry = wanted.pattern_filter, wanted.entry_filter
+    return DeleteAclsFilter(
+        resource_type_filter=pattern.resource_type,
+        resource_name_filter=pattern.name,
+        pattern_type_filter=pattern.pattern_type,
+        principal_filter=entry.principal,
+        host_filter=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission_type,
+    )
+
+
+def _created(response: CreateAclsResponse) -> list[AclCreateResult]:
+    return [
+        AclCreateResult(Errors.for_code(result.error_code).to_exception(result.error_message))
+        for result in response.results
+    ]
+
+
+def _deleted(response: DeleteAclsResponse) -> list[AclDeleteResult]:
+    return [_deleted_by_filter(result) for result in response.filter_results]
+
+
+def _deleted_by_filter(result: DeleteAclsFilterResult) -> AclDeleteResult:
+    return AclDeleteResult(
+        [AclBindingDeleteResult(_binding(acl)) for acl in result.matching_acls],
+        Errors.for_code(result.error_code).to_exception(result.error_message),
+    )
+
+
+def _binding(acl: DeleteAclsMatchingAcl) -> AclBinding:
+    return AclBinding(
+        ResourcePattern(
+            ResourceType.from_code(acl.resource_type), acl.resource_name, PatternType.from_code(acl.pattern_type)
+        ),
+        AccessControlEntry(
+            acl.principal,
+            acl.host,
+            AclOperation.from_code(acl.operation),
+            AclPermissionType.from_code(acl.permission_type),
+        ),
+    )

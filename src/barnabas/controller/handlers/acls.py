@@ -1,0 +1,187 @@
+"""DescribeAcls, CreateAcls and DeleteAcls (v1-3).
+
+The authorizer keeps the ACLs, wherever that may be; without one there are none, and every request is answered with
+SECURITY_DISABLED. To describe them needs Describe on the cluster, to change them Alter.
+
+Changes are answered when they are in force. Each ACL, and each filter to delete by, succeeds or fails by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from barnabas.common.errors import ApiError, Errors, InvalidRequestError, SecurityDisabledError
+from barnabas.controller.handlers.backend import Backend
+from barnabas.controller.handlers.future_steps import all_of, mapped
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages import create_acls, delete_acls, describe_acls
+from barnabas.security.acl import (
+    AccessControlEntry,
+    AccessControlEntryFilter,
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
+)
+from barnabas.security.acl_mutator import validate_filter, validate_new_acl
+from barnabas.security.authorizer import AclBindingDeleteResult, AclCreateResult, AclDeleteResult, Authorizer
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_local import RequestLocal
+
+
+class AclsHandler:
+    """The ACLs of the authorizer."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def _authorizer(self) -> Authorizer:
+        authorizer = self._backend.auth.authorizer
+        if authorizer is None:
+            raise SecurityDisabledError("No authorizer is configured on this node.")
+        return authorizer
+
+    @handles(ApiKey.DESCRIBE_ACLS)
+    def describe_acls(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, describe_acls.DescribeAclsRequest)
+        self._backend.authorize_cluster(request, AclOperation.DESCRIBE)
+        authorizer = self._authorizer()
+        wanted = _filter(body)
+        validate_filter(wanted)
+        response = describe_acls.DescribeAclsResponse(
+            error_message=None, resources=_by_resource(authorizer.acls(wanted))
+        )
+        self._backend.send(request, response)
+
+    @handles(ApiKey.CREATE_ACLS)
+    def create_acls(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, create_acls.CreateAclsRequest)
+        self._backend.authorize_cluster(request, AclOperation.ALTER)
+        authorizer = self._authorizer()
+        bindings = list(map(_binding, body.creations))
+        refused: dict[int, ApiError] = {}
+        for index, binding in enumerate(bindings):
+            try:
+                validate_new_acl(binding)
+            except InvalidRequestError as error:
+                refused[index] = error
+        valid = [binding for index, binding in enumerate(bindings) if index not in refused]
+        futures = authorizer.create_acls(request.request_context, valid)
+
+        def response(results: list[AclCreateResult]) -> create_acls.CreateAclsResponse:
+            created = iter(results)
+            return create_acls.CreateAclsResponse(
+                results=[
+                    _creation_result(refused[index] if index in refused else next(created).error)
+                    for index in range(len(bindings))
+                ]
+            )
+
+        self._backend.answer(request, mapped(all_of(futures), response))
+
+    @handles(ApiKey.DELETE_ACLS)
+    def delete_acls(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, delete_acls.DeleteAclsRequest)
+        self._backend.authorize_cluster(request, AclOperation.ALTER)
+        authorizer = self._authorizer()
+        futures = authorizer.delete_acls(request.request_context, list(map(_filter, body.filters)))
+
+        def response(results: list[AclDeleteResult]) -> delete_acls.DeleteAclsResponse:
+            return delete_acls.DeleteAclsResponse(filter_results=list(map(_deletion_result, results)))
+
+        self._backend.answer(request, mapped(all_of(futures), response))
+
+
+def _filter(wanted: describe_acls.DescribeAclsRequest | delete_acls.DeleteAclsFilter) -> AclBindingFilter:
+    return AclBindingFilter(
+        ResourcePatternFilter(
+            ResourceType.from_code(wanted.resource_type_filter),
+            wanted.resource_name_filter,
+            PatternType.from_code(wanted.pattern_type_filter),
+        ),
+        AccessControlEntryFilter(
+            wanted.principal_filter,
+            wanted.host_filter,
+            AclOperation.from_code(wanted.operation),
+            AclPermissionType.from_code(wanted.permission_type),
+        ),
+    )
+
+
+def _binding(creation: create_acls.AclCreation) -> AclBinding:
+    return AclBinding(
+        ResourcePattern(
+            ResourceType.from_code(creation.resource_type),
+            creation.resource_name,
+            PatternType.from_code(creation.resource_pattern_type),
+        ),
+        AccessControlEntry(
+            creation.principal,
+            creation.host,
+            AclOperation.from_code(creation.operation),
+            AclPermissionType.from_code(creation.permission_type),
+        ),
+    )
+
+
+def _by_resource(bindings: Iterable[AclBinding]) -> list[describe_acls.DescribeAclsResource]:
+    found: dict[ResourcePattern, list[describe_acls.AclDescription]] = {}
+    for binding in bindings:
+        entry = binding.entry
+        found.setdefault(binding.pattern, []).append(
+            describe_acls.AclDescription(
+                principal=entry.principal,
+                host=entry.host,
+                operation=entry.operation,
+                permission_type=entry.permission_type,
+            )
+        )
+    return [
+        describe_acls.DescribeAclsResource(
+            resource_type=pattern.resource_type,
+            resource_name=pattern.name,
+            pattern_type=pattern.pattern_type,
+            acls=acls,
+        )
+        for pattern, acls in found.items()
+    ]
+
+
+def _fields(error: ApiError | None) -> tuple[int, str | None]:
+    return (Errors.NONE, None) if error is None else (Errors.for_exception(error), str(error))
+
+
+def _creation_result(error: ApiError | None) -> create_acls.AclCreationResult:
+    code, message = _fields(error)
+    return create_acls.AclCreationResult(error_code=code, error_message=message)
+
+
+def _deletion_result(result: AclDeleteResult) -> delete_acls.DeleteAclsFilterResult:
+    code, message = _fields(result.error)
+    return delete_acls.DeleteAclsFilterResult(
+        error_code=code, error_message=message, matching_acls=list(map(_matching_acl, result.deleted))
+    )
+
+
+def _matching_acl(result: AclBindingDeleteResult) -> delete_acls.DeleteAclsMatchingAcl:
+    code, message = _fields(result.error)
+    pattern, entry = result.binding.pattern, result.binding.entry
+    return delete_acls.DeleteAclsMatchingAcl(
+        error_code=code,
+        error_message=message,
+        resource_type=pattern.resource_type,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern_type,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission_type,
+    )

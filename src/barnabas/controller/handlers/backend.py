@@ -1,0 +1,133 @@
+"""What all handlers of the controller work with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from barnabas.common.clock import Clock
+from barnabas.controller.quorum_controller import QuorumController
+from barnabas.controller.request_context import ControllerRequestContext
+from barnabas.protocol.message import Response
+from barnabas.security.acl import AclOperation
+from barnabas.security.auth_helper import AuthHelper
+from barnabas.server.error_responses import error_response
+from barnabas.server.request import Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.throttling import UNLIMITED, ControllerMutationQuota
+
+log = logging.getLogger(__name__)
+
+NANOSECONDS_PER_MS = 1_000_000
+
+NewMutationQuota = Callable[[Request, int], ControllerMutationQuota]
+"""The mutation quota of whoever sent a request. The number is the first version of the API whose clients understand
+THROTTLING_QUOTA_EXCEEDED: to older ones the quota never says no, but they have to wait afterwards (KIP-599)."""
+
+
+def no_mutation_quota(_request: Request, _strict_since_version: int) -> ControllerMutationQuota:
+    """Lets everybody change as much as they like."""
+    return UNLIMITED
+
+
+class Backend:
+    """The controller, and the way in and out of it.
+
+    A handler makes a context from the request, calls the controller, and has the future answered:
+
+        self._backend.answer(request, self._controller.update_features(self._backend.context(request), body))
+
+    The answer is built and sent on the controller's event thread. An error, the controller's or ours, ends in the
+    dispatcher's funnel.
+    """
+
+    def __init__(
+        self,
+        controller: QuorumController,
+        helper: RequestHandlerHelper,
+        auth: AuthHelper,
+        clock: Clock,
+        new_mutation_quota: NewMutationQuota = no_mutation_quota,
+    ) -> None:
+        self.controller = controller
+        self.helper = helper
+        self.auth = auth
+        self.new_mutation_quota = new_mutation_quota
+        self._now_ns = clock.nanoseconds
+
+    def authorize_cluster(self, request: Request, operation: AclOperation) -> None:
+        """Ends the request with CLUSTER_AUTHORIZATION_FAILED if it may not do that to the cluster."""
+        self.auth.authorize_cluster_operation(request.request_context, operation)
+
+    def context(
+        self, request: Request, timeout_ms: int | None = None, quota: ControllerMutationQuota = UNLIMITED
+    ) -> ControllerRequestContext:
+        """Who asks, and until when an answer is of use: without a timeout, always."""
+        return ControllerRequestContext(
+            principal=str(request.request_context.principal),
+            deadline_ns=None if timeout_ms is None else self._now_ns() + timeout_ms * NANOSECONDS_PER_MS,
+            request_version=request.api_version,
+            client_id=request.client_id or "",
+            partition_change_quota=quota.record,
+        )
+
+    def answer(self, request: Request, future: Future[Any]) -> None:
+        """Answers with what the controller says, under the client's request quota."""
+        self._when_done(request, future, lambda response: self.send(request, response))
+
+    def answer_exempt(self, request: Request, future: Future[Any]) -> None:
+        """The same for what nodes say to each other."""
+        self._when_done(request, future, lambda response: self.helper.send_response_exempt_throttle(request, response))
+
+    def answer_mutation(self, request: Request, quota: ControllerMutationQuota, future: Future[Any]) -> None:
+        """The same for a change that was charged to the mutation quota, which has to be paid even if it failed."""
+
+        def send(create: Callable[[int], Response]) -> None:
+            self.helper.send_response_maybe_throttle_with_controller_quota(quota, request, create)
+
+        def refuse(error: BaseException) -> None:
+            log.info("%r failed: %s", request, error)
+            send(lambda throttle_ms: _some(error_response(request, throttle_ms, error)))
+
+        self._when_done(
+            request, future, lambda response: send(lambda throttle_ms: throttled(response, throttle_ms)), refuse
+        )
+
+    def send(self, request: Request, response: Response) -> None:
+        self.helper.send_response_maybe_throttle(request, lambda throttle_ms: throttled(response, throttle_ms))
+
+    def _when_done(
+        self,
+        request: Request,
+        future: Future[Any],
+        send: Callable[[Any], None],
+        refuse: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        def done(completed: Future[Any]) -> None:
+            try:
+                error = completed.exception()
+                if error is None:
+                    send(completed.result())
+                elif refuse is None:
+                    self.helper.handle_error(request, error)
+                else:
+                    refuse(error)
+            except Exception as error:  # noqa: BLE001 - a future swallows what its callbacks raise
+                self.helper.handle_error(request, error)
+
+        future.add_done_callback(done)
+
+
+def throttled(response: Any, throttle_time_ms: int) -> Response:
+    """A response with the throttle time put in."""
+    response.throttle_time_ms = throttle_time_ms
+    made: Response = response
+    return made
+
+
+def _some(response: Response | None) -> Response:
+    """All that changes something is answered."""
+    assert response is not None
+    return response

@@ -1,0 +1,106 @@
+"""DescribeCluster (v0-2) and UpdateFeatures (v0-2) on a controller.
+
+DescribeCluster tells, to tools that talk to the controllers directly (KIP-919), which controllers there are and which
+one is active. It wants Alter on the cluster, more than on a broker: who asks here means to administer the cluster. The
+request has to say that it is for controllers (endpoint type 2); one that is for brokers got here by mistake and is told
+MISMATCHED_ENDPOINT_TYPE, or INVALID_REQUEST in v0, which knows no endpoint types.
+
+UpdateFeatures raises or lowers what the cluster's nodes have agreed on, all features of a request or none; Alter on the
+cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.common.errors import Errors, UnsupportedVersionError
+from barnabas.controller.handlers.backend import Backend
+from barnabas.metadata.cluster_answers import BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS, NO_CONTROLLER_ID
+from barnabas.metadata.image import MetadataImage
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from barnabas.protocol.messages.update_features import UpdateFeaturesRequest
+from barnabas.security.acl import CLUSTER, CLUSTER_NAME, AclOperation, ResourceType
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_local import RequestLocal
+
+
+class ControllerClusterHandler:
+    """The cluster as its controllers see it."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        cluster_id: str,
+        image: Callable[[], MetadataImage],
+        leader_id: Callable[[], int | None],
+    ) -> None:
+        self._backend = backend
+        self._controller = backend.controller
+        self._cluster_id = cluster_id
+        self._image = image
+        self._leader_id = leader_id
+
+    @handles(ApiKey.DESCRIBE_CLUSTER)
+    def describe_cluster(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, DescribeClusterRequest)
+        image = self._image()
+        version = image.features.metadata_version
+        if version is None or not version.supports_controller_registration:
+            raise UnsupportedVersionError("The cluster's metadata.version knows no registration of controllers.")
+        self._backend.authorize_cluster(request, AclOperation.ALTER)
+        response = _wrong_endpoint(body, request.api_version)
+        if response is None:
+            response = self._describe(image, request, body)
+        self._backend.send(request, response)
+
+    def _describe(
+        self, image: MetadataImage, request: Request, body: DescribeClusterRequest
+    ) -> DescribeClusterResponse:
+        nodes = [
+            node
+            for _, controller in sorted(image.cluster.controllers.items())
+            if (node := controller.node(request.context.listener_name)) is not None
+        ]
+        # One that has not registered yet could not be found by the client.
+        leader_id = self._leader_id()
+        if leader_id is None or all(node.id != leader_id for node in nodes):
+            leader_id = NO_CONTROLLER_ID
+        response = DescribeClusterResponse(
+            endpoint_type=CONTROLLER_ENDPOINTS,
+            cluster_id=self._cluster_id,
+            controller_id=leader_id,
+            brokers=[DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port) for node in nodes],
+        )
+        if body.include_cluster_authorized_operations:
+            context, auth = request.request_context, self._backend.auth
+            may_describe = auth.authorize(context, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+            response.cluster_authorized_operations = auth.authorized_operations(context, CLUSTER) if may_describe else 0
+        return response
+
+    @handles(ApiKey.UPDATE_FEATURES)
+    def update_features(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, UpdateFeaturesRequest)
+        self._backend.authorize_cluster(request, AclOperation.ALTER)
+        self._backend.answer(
+            request, self._controller.update_features(self._backend.context(request, body.timeout_ms), body)
+        )
+
+
+def _wrong_endpoint(body: DescribeClusterRequest, version: int) -> DescribeClusterResponse | None:
+    if body.endpoint_type == CONTROLLER_ENDPOINTS:
+        return None
+    if body.endpoint_type == BROKER_ENDPOINTS:
+        error = Errors.MISMATCHED_ENDPOINT_TYPE
+        message = "the request is for brokers, but this is an endpoint of controllers"
+    else:
+        error = Errors.UNSUPPORTED_ENDPOINT_TYPE
+        message = f"endpoint type {body.endpoint_type} is unknown"
+    return DescribeClusterResponse(error_code=Errors.INVALID_REQUEST if version == 0 else error, error_message=message)

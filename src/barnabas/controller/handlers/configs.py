@@ -1,0 +1,179 @@
+"""AlterConfigs (v0-2), IncrementalAlterConfigs (v0-1) and AlterClientQuotas (v0-1).
+
+AlterConfigs replaces all settings of a resource, IncrementalAlterConfigs changes single ones; each resource succeeds or
+fails by itself. A resource of a type that is not known is UNSUPPORTED_VERSION, one that is in the request twice
+INVALID_REQUEST. Rights, to alter: AlterConfigs on the topic, on the group, or on the cluster for brokers and client
+metrics. Quotas are settings of the cluster: AlterConfigs there.
+
+The levels of a node's loggers (BROKER_LOGGER) are not in the metadata. They are changed in this process, at once, which
+needs ClusterAction on the cluster, and are no resource of the older AlterConfigs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from barnabas.common.errors import (
+    ApiError,
+    ClusterAuthorizationError,
+    Errors,
+    GroupAuthorizationError,
+    InvalidRequestError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
+from barnabas.controller.handlers.backend import Backend
+from barnabas.controller.handlers.future_steps import mapped
+from barnabas.metadata.configs import ConfigResource, ConfigResourceType
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages import alter_configs, incremental_alter_configs
+from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_local import RequestLocal
+
+
+class AlterLoggers(Protocol):
+    """Changes the log levels of this node, or only checks whether it could; raises what is wrong."""
+
+    def __call__(
+        self, resource: incremental_alter_configs.AlterConfigsResource, *, authorized: bool, validate_only: bool
+    ) -> None: ...
+
+
+class _Resource(Protocol):
+    resource_type: int
+    resource_name: str
+
+
+R = TypeVar("R", bound=_Resource)
+
+_KNOWN = frozenset(ConfigResourceType)
+_RIGHTS: Mapping[int, tuple[ResourceType, type[ApiError]]] = {
+    ConfigResourceType.TOPIC: (ResourceType.TOPIC, TopicAuthorizationError),
+    ConfigResourceType.GROUP: (ResourceType.GROUP, GroupAuthorizationError),
+    ConfigResourceType.BROKER: (ResourceType.CLUSTER, ClusterAuthorizationError),
+    ConfigResourceType.CLIENT_METRICS: (ResourceType.CLUSTER, ClusterAuthorizationError),
+}
+"""Where the right to alter a kind of resource is looked up, and what its absence is called."""
+
+
+class ConfigsHandler:
+    """Settings at run time."""
+
+    def __init__(self, backend: Backend, *, alter_loggers: AlterLoggers | None = None) -> None:
+        self._backend = backend
+        self._controller = backend.controller
+        self._auth = backend.auth
+        self._alter_loggers = alter_loggers
+
+    @handles(ApiKey.ALTER_CONFIGS)
+    def replace(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, alter_configs.AlterConfigsRequest)
+        refused = self._refused(request, body.resources)
+        effective = alter_configs.AlterConfigsRequest(
+            resources=[resource for resource in body.resources if _key(resource) not in refused],
+            validate_only=body.validate_only,
+        )
+
+        def complete(response: alter_configs.AlterConfigsResponse) -> alter_configs.AlterConfigsResponse:
+            done = {_key(result): result for result in response.responses}
+            for key, error in refused.items():
+                code, message = _fields(error)
+                done[key] = alter_configs.AlterConfigsResourceResponse(
+                    error_code=code, error_message=message, resource_type=key.type, resource_name=key.name
+                )
+            response.responses = [done[key] for key in dict.fromkeys(map(_key, body.resources))]
+            return response
+
+        future = self._controller.legacy_alter_configs(self._backend.context(request), effective)
+        self._backend.answer(request, mapped(future, complete))
+
+    @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+    def change(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, incremental_alter_configs.IncrementalAlterConfigsRequest)
+        decided: dict[ConfigResource, ApiError | None] = {}
+        others = []
+        for resource in body.resources:
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER and self._alter_loggers is not None:
+                decided[_key(resource)] = self._changed_loggers(request, resource, body.validate_only)
+            else:
+                others.append(resource)
+        decided |= self._refused(request, others)
+        effective = incremental_alter_configs.IncrementalAlterConfigsRequest(
+            resources=[resource for resource in others if _key(resource) not in decided],
+            validate_only=body.validate_only,
+        )
+
+        def complete(
+            response: incremental_alter_configs.IncrementalAlterConfigsResponse,
+        ) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
+            done = {_key(result): result for result in response.responses}
+            for key, error in decided.items():
+                code, message = _fields(error)
+                done[key] = incremental_alter_configs.AlterConfigsResourceResponse(
+                    error_code=code, error_message=message, resource_type=key.type, resource_name=key.name
+                )
+            response.responses = [done[key] for key in dict.fromkeys(map(_key, body.resources))]
+            return response
+
+        future = self._controller.incremental_alter_configs(self._backend.context(request), effective)
+        self._backend.answer(request, mapped(future, complete))
+
+    @handles(ApiKey.ALTER_CLIENT_QUOTAS)
+    def alter_client_quotas(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, AlterClientQuotasRequest)
+        self._backend.authorize_cluster(request, AclOperation.ALTER_CONFIGS)
+        self._backend.answer(request, self._controller.alter_client_quotas(self._backend.context(request), body))
+
+    def _refused(self, request: Request, resources: Iterable[_Resource]) -> dict[ConfigResource, ApiError | None]:
+        """What the controller need not be asked about, and why."""
+        refused: dict[ConfigResource, ApiError | None] = {}
+        for key, count in Counter(map(_key, resources)).items():
+            error = self._objection(request, key, count)
+            if error is not None:
+                refused[key] = error
+        return refused
+
+    def _objection(self, request: Request, resource: ConfigResource, mentions: int) -> ApiError | None:
+        if resource.type not in _KNOWN:
+            return UnsupportedVersionError(f"There is no resource type {resource.type}.")
+        if mentions > 1:
+            return InvalidRequestError("The resource is in the request more than once.")
+        right = _RIGHTS.get(resource.type)
+        if right is None:
+            return InvalidRequestError(f"{ConfigResourceType(resource.type).name} is not a resource to alter here.")
+        resource_type, denial = right
+        name = CLUSTER_NAME if resource_type is ResourceType.CLUSTER else resource.name
+        if self._auth.authorize(request.request_context, AclOperation.ALTER_CONFIGS, resource_type, name):
+            return None
+        return denial()
+
+    def _changed_loggers(
+        self, request: Request, resource: incremental_alter_configs.AlterConfigsResource, validate_only: bool
+    ) -> ApiError | None:
+        assert self._alter_loggers is not None
+        authorized = self._auth.authorize(
+            request.request_context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+        )
+        try:
+            self._alter_loggers(resource, authorized=authorized, validate_only=validate_only)
+        except ApiError as error:
+            return error
+        return None
+
+
+def _key(resource: _Resource) -> ConfigResource:
+    return ConfigResource(resource.resource_type, resource.resource_name)
+
+
+def _fields(error: ApiError | None) -> tuple[int, str | None]:
+    """Code and message; a denial has no more to say than its code."""
+    code = Errors.NONE if error is None else Errors.for_exception(error)
+    return code, None if error is None or str(error) == code.message else str(error)

@@ -1,0 +1,74 @@
+"""Futures one after the other, for what takes several steps in the controller.
+
+A step runs on the thread that completes the future before it, which for a future of the controller is its event thread:
+it must be short. An error of any step, the first included, is the error of the whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def then(future: Future[A], step: Callable[[A], Future[B]]) -> Future[B]:
+    """What `step` comes to, which is begun with the result of `future`."""
+    whole: Future[B] = Future()
+
+    def finish(last: Future[B]) -> None:
+        error = last.exception()
+        if error is None:
+            whole.set_result(last.result())
+        else:
+            whole.set_exception(error)
+
+    def begin(first: Future[A]) -> None:
+        try:
+            step(first.result()).add_done_callback(finish)
+        except Exception as error:  # noqa: BLE001 - the future's
+            whole.set_exception(error)
+
+    future.add_done_callback(begin)
+    return whole
+
+
+def mapped(future: Future[A], function: Callable[[A], B]) -> Future[B]:
+    """`future` with its result made into something else."""
+    whole: Future[B] = Future()
+
+    def finish(first: Future[A]) -> None:
+        try:
+            whole.set_result(function(first.result()))
+        except Exception as error:  # noqa: BLE001 - the future's
+            whole.set_exception(error)
+
+    future.add_done_callback(finish)
+    return whole
+
+
+def all_of(futures: Sequence[Future[A]]) -> Future[list[A]]:
+    """All results in their order, once the last one is there; an error waits for the others, too."""
+    whole: Future[list[A]] = Future()
+    left = len(futures)
+    lock = threading.Lock()  # guards `left`: futures may be completed by several threads
+
+    def done(_: Future[A]) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            if left:
+                return
+        try:
+            whole.set_result([future.result() for future in futures])
+        except Exception as error:  # noqa: BLE001 - the future's
+            whole.set_exception(error)
+
+    if not futures:
+        whole.set_result([])
+    for future in futures:
+        future.add_done_callback(done)
+    return whole

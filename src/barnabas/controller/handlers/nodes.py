@@ -1,0 +1,67 @@
+"""BrokerRegistration (v0-4), BrokerHeartbeat (v0-2), UnregisterBroker (v0), ControllerRegistration (v0) and
+AllocateProducerIds (v0).
+
+A broker registers when it starts, and from then on says every ``broker.heartbeat.interval.ms`` that it lives; a
+heartbeat that the controller cannot get to within half of that is of no use any more and is given up. Producer ids
+are given out in blocks, so that a broker asks for them rarely. All of that needs ClusterAction; to take a broker off
+the list for good is the operator's decision, and needs Alter on the cluster.
+"""
+
+from __future__ import annotations
+
+from barnabas.controller.handlers.backend import Backend
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
+from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
+from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from barnabas.security.acl import AclOperation
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_local import RequestLocal
+
+
+class NodesHandler:
+    """The nodes of the cluster, and what each of them needs from the controller."""
+
+    def __init__(self, backend: Backend, *, broker_heartbeat_interval_ms: int) -> None:
+        self._backend = backend
+        self._controller = backend.controller
+        self._heartbeat_timeout_ms = broker_heartbeat_interval_ms // 2
+
+    @handles(ApiKey.BROKER_REGISTRATION)
+    def register_broker(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, BrokerRegistrationRequest)
+        self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)
+        self._backend.answer(request, self._controller.register_broker(self._backend.context(request), body))
+
+    @handles(ApiKey.BROKER_HEARTBEAT)
+    def broker_heartbeat(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, BrokerHeartbeatRequest)
+        self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)
+        context = self._backend.context(request, self._heartbeat_timeout_ms)
+        self._backend.answer(request, self._controller.process_broker_heartbeat(context, body))
+
+    @handles(ApiKey.UNREGISTER_BROKER)
+    def unregister_broker(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, UnregisterBrokerRequest)
+        self._backend.authorize_cluster(request, AclOperation.ALTER)
+        self._backend.answer(request, self._controller.unregister_broker(self._backend.context(request), body))
+
+    @handles(ApiKey.CONTROLLER_REGISTRATION)
+    def register_controller(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, ControllerRegistrationRequest)
+        self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)
+        self._backend.answer(request, self._controller.register_controller(self._backend.context(request), body))
+
+    @handles(ApiKey.ALLOCATE_PRODUCER_IDS)
+    def allocate_producer_ids(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, AllocateProducerIdsRequest)
+        self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)
+        self._backend.answer(request, self._controller.allocate_producer_ids(self._backend.context(request), body))

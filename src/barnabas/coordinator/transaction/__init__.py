@@ -1,0 +1,1 @@
+"""Transactions: producer ids, and what is written under them."""

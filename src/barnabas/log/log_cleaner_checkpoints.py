@@ -1,0 +1,97 @@
+"""Up to which offsets logs are clean, written down in each log directory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from barnabas.common.errors import KafkaStorageError
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.checkpoint_file import CorruptCheckpointError
+from barnabas.log.log_dir_failure import LogDirFailureChannel, LogDirGuard
+from barnabas.log.offset_checkpoint import CLEANER_OFFSET_CHECKPOINT_FILE, OffsetCheckpointFile
+
+logger = logging.getLogger(__name__)
+
+
+class LogCleanerCheckpoints:
+    """The file ``cleaner-offset-checkpoint`` of each log directory, with what is in it.
+
+    Nobody else writes these files, so each is read once. A broken one is as good as none: to clean a log again from
+    its start takes time, and does no harm. When one cannot be written, the directory goes offline.
+
+    It has no lock; the cleaner's manager has one.
+    """
+
+    def __init__(self, log_dirs: Iterable[Path], channel: LogDirFailureChannel) -> None:
+        self._channel = channel
+        self._files = {path: OffsetCheckpointFile(path / CLEANER_OFFSET_CHECKPOINT_FILE) for path in log_dirs}
+        self._offsets: dict[Path, dict[TopicPartition, int]] = {}
+
+    @property
+    def log_dirs(self) -> tuple[Path, ...]:
+        return tuple(self._files)
+
+    def all_offsets(self) -> dict[TopicPartition, int]:
+        """Those of all directories that are not offline."""
+        found: dict[TopicPartition, int] = {}
+        for log_dir in self._files:
+            found.update(self._read(log_dir))
+        return found
+
+    def get(self, log_dir: Path, partition: TopicPartition) -> int | None:
+        return self._read(log_dir).get(partition)
+
+    def update(
+        self,
+        log_dir: Path,
+        changes: Mapping[TopicPartition, int] | None = None,
+        *,
+        remove: TopicPartition | None = None,
+        is_known: Callable[[TopicPartition], bool] = lambda _: True,
+    ) -> None:
+        """Writes a directory's file anew: with changes, without one partition, and without those nobody knows."""
+        if log_dir not in self._files:
+            return
+        before = self._read(log_dir)
+        after = {partition: offset for partition, offset in before.items() if is_known(partition)}
+        if remove is not None:
+            after.pop(remove, None)
+        after.update(changes or {})
+        if after == before:
+            return
+        try:
+            with LogDirGuard(self._channel, log_dir).watch(f"writing {CLEANER_OFFSET_CHECKPOINT_FILE}"):
+                self._files[log_dir].write(after)
+        except KafkaStorageError as error:
+            logger.error("%s is not written: %s", self._files[log_dir].path, error)
+        else:
+            self._offsets[log_dir] = after
+
+    def drop(self, log_dir: Path) -> None:
+        """The directory is offline."""
+        self._files.pop(log_dir, None)
+        self._offsets.pop(log_dir, None)
+
+    def _read(self, log_dir: Path) -> dict[TopicPartition, int]:
+        file = self._files.get(log_dir)
+        if file is None:
+            return {}
+        offsets = self._offsets.get(log_dir)
+        if offsets is None:
+            try:
+                with LogDirGuard(self._channel, log_dir).watch(f"reading {CLEANER_OFFSET_CHECKPOINT_FILE}"):
+                    offsets = self._parse(file)
+            except KafkaStorageError as error:
+                logger.error("%s cannot be read: %s", file.path, error)
+                return {}
+            self._offsets[log_dir] = offsets
+        return offsets
+
+    def _parse(self, file: OffsetCheckpointFile) -> dict[TopicPartition, int]:
+        try:
+            return file.read()
+        except CorruptCheckpointError as error:
+            logger.warning("%s; the logs in this directory are cleaned from their start", error)
+            return {}

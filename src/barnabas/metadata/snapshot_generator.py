@@ -1,0 +1,140 @@
+"""Snapshots of the metadata, made when it is time for one."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.metadata.batch_loader import FaultHandler
+from barnabas.metadata.delta import MetadataDelta
+from barnabas.metadata.event_executor import EventExecutor
+from barnabas.metadata.image import MetadataImage
+from barnabas.metadata.publisher import LoaderManifest, LogDeltaManifest, MetadataPublisher
+from barnabas.metadata.writer import BatchWriter
+from barnabas.protocol.internal.framing import MetadataRecord
+from barnabas.raft.client import ApiMessageAndVersion, RaftClient, SnapshotWriter
+
+log = logging.getLogger(__name__)
+
+
+class Emitter(Protocol):
+    """Makes a snapshot of an image."""
+
+    def maybe_emit(self, image: MetadataImage) -> bool:
+        """Whether there was none yet."""
+        ...
+
+
+class SnapshotEmitter:
+    """Writes an image as records into a snapshot of the replicated log.
+
+    The image never changes, so this can take its time on a thread of its own while the log grows on.
+    """
+
+    def __init__(self, raft: RaftClient[ApiMessageAndVersion], clock: Clock = SYSTEM_CLOCK) -> None:
+        self._raft = raft
+        self._clock = clock
+        self.latest_snapshot_generated_ms: int | None = None
+        """When the last one was finished."""
+
+    def maybe_emit(self, image: MetadataImage) -> bool:
+        provenance = image.provenance
+        writer = self._raft.create_snapshot(provenance.snapshot_id, provenance.log_append_time_ms)
+        if writer is None:
+            log.info("there is a snapshot %s already", provenance.snapshot_name)
+            return False
+        try:
+            image.write(_into(writer))
+        finally:
+            writer.close()
+        self.latest_snapshot_generated_ms = self._clock.milliseconds()
+        log.info("wrote snapshot %s", provenance.snapshot_name)
+        return True
+
+
+def _into(writer: SnapshotWriter[ApiMessageAndVersion]) -> BatchWriter:
+    def append(records: list[tuple[MetadataRecord, int]]) -> None:
+        writer.append([ApiMessageAndVersion(message, version) for message, version in records])
+
+    def end(complete: bool) -> None:
+        if complete:
+            writer.freeze()
+
+    return BatchWriter(append, end)
+
+
+class SnapshotGenerator(MetadataPublisher):
+    """Has a snapshot made after so many bytes of log, or after so much time in which anything was written.
+
+    Without snapshots the log would grow for ever, and so would the time to start. ``max_bytes`` is
+    ``metadata.log.max.record.bytes.between.snapshots``, ``max_interval_ms`` ``metadata.log.max.snapshot.interval.ms``;
+    0 switches the second off.
+
+    It counts on the loader's thread, with every update, and has the work done by an executor: one snapshot at a time,
+    and when one takes longer than the next is due, that one waits until it is noticed again.
+
+    A snapshot ends where a batch ends, since the log goes on behind it. So there is none in the middle of a metadata
+    transaction: the next update after it is soon enough.
+    """
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        executor: EventExecutor,
+        on_fault: FaultHandler,
+        *,
+        max_bytes: int = 20 * 1024 * 1024,
+        max_interval_ms: int = 60 * 60 * 1000,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._emitter = emitter
+        self._executor = executor
+        self._on_fault = on_fault
+        self._max_bytes = max_bytes
+        self._max_interval_ns = max_interval_ms * 1_000_000
+        self._clock = clock
+        self._bytes = 0
+        self._since_ns = clock.nanoseconds()
+        self._is_busy = False
+        """Whether a snapshot is being made. Set by the loader's thread, and taken back by the executor's."""
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        return "SnapshotGenerator"
+
+    def on_metadata_update(self, delta: MetadataDelta, new_image: MetadataImage, manifest: LoaderManifest) -> None:  # noqa: ARG002 - interface
+        if not isinstance(manifest, LogDeltaManifest):
+            self._reset()  # just loaded from one, or begun
+            return
+        self._bytes += manifest.num_bytes
+        if self._bytes >= self._max_bytes:
+            reason = f"{self._bytes} bytes were written since the last one"
+        elif self._max_interval_ns and self._clock.nanoseconds() - self._since_ns >= self._max_interval_ns:
+            reason = f"the last one is {self._max_interval_ns // 1_000_000} ms old"
+        else:
+            return
+        if self._is_busy or self._closed or not manifest.provenance.is_batch_aligned:
+            return
+        self._reset()
+        self._is_busy = True
+        self._executor.execute(lambda: self._emit(new_image, reason))
+
+    def _emit(self, image: MetadataImage, reason: str) -> None:
+        try:
+            if not self._closed:
+                log.info("making snapshot %s: %s", image.provenance.snapshot_name, reason)
+                self._emitter.maybe_emit(image)
+        except Exception as error:  # noqa: BLE001 - the log is whole without it; the fault handler decides
+            self._on_fault(f"cannot make snapshot {image.provenance.snapshot_name}", error)
+        finally:
+            self._is_busy = False
+
+    def _reset(self) -> None:
+        self._bytes = 0
+        self._since_ns = self._clock.nanoseconds()
+
+    def close(self) -> None:
+        """None is begun any more; one that is being written is finished."""
+        self._closed = True

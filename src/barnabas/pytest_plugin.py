@@ -1,0 +1,45 @@
+"""A pytest plug-in: brokers as fixtures. It is there as soon as the package is installed.
+
+    def test_orders(barnabas_broker):
+        producer = confluent_kafka.Producer({"bootstrap.servers": barnabas_broker.bootstrap_servers})
+
+=========================== ===============================================================================
+``barnabas_broker``         a broker for one test, with nothing in it
+``barnabas_session_broker`` one for all tests of a run, which have to keep out of each other's way
+``barnabas_overrides``      the settings of both; redefine it, with any scope up to session, to change them
+=========================== ===============================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from barnabas.embedded import EmbeddedBroker
+
+
+@pytest.fixture(scope="session")
+def barnabas_overrides() -> Mapping[str, object]:
+    """Settings under Kafka's keys."""
+    return {}
+
+
+@pytest.fixture
+def barnabas_broker(barnabas_overrides: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+    """A running broker with nothing in it."""
+    from barnabas.embedded import EmbeddedBroker  # noqa: PLC0415 - pytest loads plug-ins that nobody uses
+
+    with EmbeddedBroker(overrides=barnabas_overrides) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def barnabas_session_broker(barnabas_overrides: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+    """A running broker that all tests share."""
+    from barnabas.embedded import EmbeddedBroker  # noqa: PLC0415 - see above
+
+    with EmbeddedBroker(overrides=barnabas_overrides) as broker:
+        yield broker

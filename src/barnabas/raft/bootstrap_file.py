@@ -1,0 +1,72 @@
+"""What formatting a directory leaves for the first start: the first records of the log, and the first voters.
+
+``bootstrap.checkpoint``, in each log directory, has the records that the first controller begins the log with, the
+level of ``metadata.version`` above all. It has the form of a snapshot, of offset and epoch 0, and is never deleted.
+
+If the voters are to be in the log and not in the configuration (``kafka-storage format --standalone``), the directory
+of the metadata log besides has a snapshot ``00000000000000000000-0000000000.checkpoint``, which stands for no records
+at all but says who the voters are: without that there could be no election, and so no log for it to be in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.protocol.internal.topics import CLUSTER_METADATA
+from barnabas.raft.client import ApiMessageAndVersion
+from barnabas.raft.records_snapshot import RecordsSnapshotReader, RecordsSnapshotWriter
+from barnabas.raft.snapshot_files import BOOTSTRAP_SNAPSHOT_ID, FileRawSnapshotReader, FileRawSnapshotWriter
+from barnabas.raft.voter_set import KRAFT_VERSION_1, VoterSet
+
+BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
+METADATA_LOG_DIR_NAME: Final = "__cluster_metadata-0"
+
+
+def read_bootstrap_file(path: Path) -> list[ApiMessageAndVersion]:
+    """The records in the file. `KafkaStorageError` if it cannot be read, `CorruptRecordError` if it is damaged."""
+    reader = RecordsSnapshotReader(FileRawSnapshotReader(path, BOOTSTRAP_SNAPSHOT_ID), CLUSTER_METADATA)
+    try:
+        return [record for batch in reader for record in batch.records]
+    finally:
+        reader.close()
+
+
+def write_bootstrap_file(path: Path, records: Sequence[ApiMessageAndVersion], clock: Clock = SYSTEM_CLOCK) -> None:
+    """Puts a file with these records in the place of `path`, for good. The directory must be there or is made."""
+    _write(FileRawSnapshotWriter(path, BOOTSTRAP_SNAPSHOT_ID, mode=0o644), 0, records, clock)
+
+
+def write_initial_voters(log_dir: Path, voters: VoterSet, clock: Clock = SYSTEM_CLOCK) -> None:
+    """Makes the snapshot that a log directory begins with if its voters are to be in the log."""
+    if not voters:
+        raise ValueError("a quorum needs a voter")
+    if any(node.key.directory_id is None for node in voters):
+        raise ValueError(f"voters in the log need the ids of their directories: {voters}")
+    raw = FileRawSnapshotWriter.create(log_dir / METADATA_LOG_DIR_NAME, BOOTSTRAP_SNAPSHOT_ID)
+    _write(raw, clock.milliseconds(), (), clock, KRAFT_VERSION_1, voters)
+
+
+def _write(
+    raw: FileRawSnapshotWriter,
+    timestamp: int,
+    records: Sequence[ApiMessageAndVersion],
+    clock: Clock,
+    kraft_version: int = 0,
+    voters: VoterSet | None = None,
+) -> None:
+    try:
+        writer = RecordsSnapshotWriter(
+            raw,
+            timestamp,
+            clock=clock,
+            types=CLUSTER_METADATA,
+            kraft_version=kraft_version,
+            voters=VoterSet() if voters is None else voters,
+        )
+        writer.append(records)
+        writer.freeze()
+    finally:
+        raw.close()

@@ -1,0 +1,518 @@
+"""The replicated log, as the state machines on top of it use it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
+
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.errors import (
+    BarnabasError,
+    InvalidUpdateVersionError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+)
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.common.shutdownable_thread import FatalExitError
+from barnabas.protocol.internal.framing import MetadataRecordTypes
+from barnabas.protocol.internal.topics import CLUSTER_METADATA
+from barnabas.raft.batch_accumulator import BatchAccumulator, CompletedBatch
+from barnabas.raft.client import (
+    ApiMessageAndVersion,
+    LeaderAndEpoch,
+    NotLeaderError,
+    OffsetAndEpoch,
+    RaftListener,
+)
+from barnabas.raft.config import RaftConfig
+from barnabas.raft.control_state import KRaftControlRecordStateMachine
+from barnabas.raft.kraft_log import Isolation, KafkaMetadataLog
+from barnabas.raft.leader_state import LeaderState
+from barnabas.raft.listener_context import STARTING_NEXT_OFFSET, ListenerContext
+from barnabas.raft.quorum_info import QuorumInfo
+from barnabas.raft.quorum_state import QuorumState, QuorumStateName
+from barnabas.raft.quorum_state_file import FileQuorumStateStore
+from barnabas.raft.records_iterator import control_records
+from barnabas.raft.records_snapshot import RecordsSnapshotReader, RecordsSnapshotWriter
+from barnabas.raft.voter_set import (
+    KRAFT_VERSION_0,
+    NO_VOTERS,
+    ReplicaKey,
+    VoterEndpoint,
+    VoterNode,
+    VoterSet,
+)
+from barnabas.records.batch import RecordBatch
+
+logger = logging.getLogger(__name__)
+
+FaultHandler = Callable[[str, BaseException], None]
+"""Told of an error that this node cannot survive. It is expected to end the process, or to raise."""
+
+CLEANING_INTERVAL_MS: Final = 60_000
+
+DEFAULT_LISTENER_NAME: Final = "CONTROLLER"
+
+
+def raise_fatal_exit(what: str, error: BaseException) -> None:
+    """The fault handler of a node by itself: has the thread end the process."""
+    raise FatalExitError(1, f"{what}: {error}") from error
+
+
+class KRaftClient:
+    """A voter of the metadata quorum, over a log in files; for now the only voter.
+
+    **The way of a record** ::
+
+        prepare_append     encoded, in a batch of the accumulator       the controller's thread
+        schedule           may be written
+        drain              one write for each batch                     Raft's thread, :meth:`poll_once`
+        flush              one wait for the disk, for all of them
+        high watermark     a majority has it: committed
+        handle_commit      the listeners hear of it
+
+    The order is the point. A record is committed when it is on the disk of a majority, this node's included, and nobody
+    hears of it before. (Kafka's leader lets a quorum of one commit what is only on its way to the disk.) While
+    the disk is busy, further appends gather, and share the next wait: the slower the disk, the larger the groups.
+
+    **A failed write is the end.** After an error from the disk nobody knows what is on it, and a second ``fsync`` may
+    report success for what the first has lost. So there is no second: the fault handler is called, which ends the
+    process, and a new one reads what is really there.
+
+    **Elections.** On every start this node elects itself, in an epoch of its own; so every record tells which run of
+    the process wrote it. The epoch is on the disk before anything is written in it. To resign means to be elected anew.
+
+    **Threads.** Everything happens in :meth:`poll_once`, which never waits for time to pass: a test calls it by hand. A
+    :class:`~barnabas.raft.kraft_driver.KafkaRaftClientDriver` calls :meth:`poll` on a thread of its own. The methods of
+    `RaftClient` may be called by any thread.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        directory_id: Uuid,
+        log: KafkaMetadataLog,
+        config: RaftConfig,
+        *,
+        local_endpoints: Sequence[VoterEndpoint] = (),
+        controller_listener_name: str = DEFAULT_LISTENER_NAME,
+        store: FileQuorumStateStore | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        types: MetadataRecordTypes = CLUSTER_METADATA,
+        fault_handler: FaultHandler = raise_fatal_exit,
+    ) -> None:
+        """`directory_id` is that of the log directory, from its ``meta.properties``.
+
+        `local_endpoints` are the controller listeners of this node, for the voters in the log.
+        """
+        if directory_id == ZERO_UUID:
+            raise ValueError("the directory of a voter needs an id")
+        self._node_id = node_id
+        self._config = config
+        self._clock = clock
+        self._types = types
+        self._fault_handler = fault_handler
+        self._local = VoterNode(ReplicaKey(node_id, directory_id), tuple(local_endpoints))
+        self.log = log
+        static_voters = VoterSet.of(
+            VoterNode(ReplicaKey(voter.id), (VoterEndpoint(controller_listener_name, voter.host, voter.port),))
+            for voter in config.voters
+        )
+        self._partition_state = KRaftControlRecordStateMachine(static_voters, log, types)
+        self._quorum = QuorumState(
+            self._local.key, self._partition_state, store or FileQuorumStateStore.in_directory(log.directory)
+        )
+        # Changed by Raft's thread only.
+        self._initialized = False
+        self._high_watermark: int | None = None
+        self._contexts: dict[RaftListener[ApiMessageAndVersion], ListenerContext] = {}
+        self._clean_due_ms = clock.hi_res_milliseconds() + CLEANING_INTERVAL_MS
+        self._failure: BaseException | None = None
+        self._closed = False
+        self._registrations: deque[tuple[RaftListener[ApiMessageAndVersion], bool]] = deque()
+        """Listeners that come (True) or go. Anybody appends; Raft's thread takes them out."""
+        self._wakeup = threading.Condition()
+        """Guards `_woken`. Nothing but the clock is called while it is held."""
+        self._woken = False
+
+    # What state machines use
+
+    @property
+    def node_id(self) -> int:
+        return self._node_id
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        return self._quorum.leader_and_epoch
+
+    @property
+    def high_watermark(self) -> int | None:
+        return self._high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.end_offset.message_offset
+
+    @property
+    def latest_snapshot_id(self) -> OffsetAndEpoch | None:
+        return self.log.latest_snapshot_id
+
+    @property
+    def kraft_version(self) -> int:
+        return self._partition_state.last_kraft_version
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._partition_state.last_voters
+
+    @property
+    def state(self) -> QuorumStateName:
+        return self._quorum.name
+
+    def register(self, listener: RaftListener[ApiMessageAndVersion]) -> None:
+        if self._closed:
+            raise ValueError("the Raft client is closed")
+        self._registrations.append((listener, True))
+        self.wakeup()
+
+    def unregister(self, listener: RaftListener[ApiMessageAndVersion]) -> None:
+        """Takes effect with the next turn of Raft's thread; until then the listener may still be called."""
+        self._registrations.append((listener, False))
+        self.wakeup()
+
+    def prepare_append(self, epoch: int, records: Sequence[ApiMessageAndVersion]) -> int:
+        return self._leading().accumulator.append(epoch, records, delay_drain=True)
+
+    def schedule_prepared_append(self) -> None:
+        self._leading().accumulator.allow_drain()
+        self.wakeup()
+
+    def resign(self, epoch: int) -> None:
+        current = self._quorum.leader_and_epoch
+        if epoch < 0 or epoch > current.epoch:
+            raise ValueError(f"cannot resign from epoch {epoch}: the current one is {current.epoch}")
+        if epoch < current.epoch:
+            return
+        if not current.is_leader(self._node_id):
+            raise ValueError(f"cannot resign: node {current.leader_id} leads in epoch {epoch}")
+        state = self._quorum.leader_state
+        if state is not None and state.epoch == epoch:
+            logger.info("Node %d is asked to resign from epoch %d", self._node_id, epoch)
+            state.is_resign_requested = True
+            self.wakeup()
+
+    def upgrade_kraft_version(self, epoch: int, version: int, validate_only: bool) -> None:
+        state = self._leading()
+        if epoch < state.epoch:
+            raise NotLeaderError(f"epoch {epoch} is over: the current one is {state.epoch}")
+        if epoch > state.epoch:
+            raise ValueError(f"epoch {epoch} has not come yet: the current one is {state.epoch}")
+        current = max(self.kraft_version, state.requested_kraft_version or KRAFT_VERSION_0)
+        if version == current:
+            return
+        if version < current:
+            raise InvalidUpdateVersionError(
+                f"Invalid update of kraft.version from {current} to {version}: it cannot be downgraded."
+            )
+        voters = self._partition_state.last_voters.with_voter(self._local)
+        unable = [str(node.key) for node in voters if version not in node.supported_kraft_versions]
+        if unable:
+            raise InvalidUpdateVersionError(
+                f"Invalid update of kraft.version from {current} to {version}: voters {', '.join(unable)} do not "
+                "support it."
+            )
+        if not validate_only:
+            state.append_kraft_version(version, voters)
+            self.wakeup()
+
+    def create_snapshot(
+        self, snapshot_id: OffsetAndEpoch, last_contained_log_timestamp: int
+    ) -> RecordsSnapshotWriter | None:
+        last_offset = snapshot_id.offset - 1
+        raw = self.log.create_new_snapshot(snapshot_id)
+        if raw is None:
+            return None
+        try:
+            return RecordsSnapshotWriter(
+                raw,
+                last_contained_log_timestamp,
+                clock=self._clock,
+                types=self._types,
+                kraft_version=self._partition_state.kraft_version_at(last_offset),
+                voters=self._partition_state.voters_at(last_offset) or NO_VOTERS,
+                max_batch_size=self._config.max_batch_size_bytes,
+                on_frozen=self._snapshot_frozen,
+            )
+        except BaseException:
+            raw.close()
+            raise
+
+    def describe_quorum(self) -> QuorumInfo:
+        """What DescribeQuorum asks for; `NotLeaderOrFollowerError` on a node that does not lead."""
+        state = self._quorum.leader_state
+        if state is None or self._failure is not None or self._closed:
+            raise NotLeaderOrFollowerError(f"Node {self._node_id} does not lead the metadata quorum.")
+        return QuorumInfo.of(state, self._clock.milliseconds())
+
+    def _leading(self) -> LeaderState:
+        state = self._quorum.leader_state
+        if state is None or self._failure is not None or self._closed:
+            raise NotLeaderError(f"node {self._node_id} does not lead: {self._quorum.leader_and_epoch}")
+        return state
+
+    def _snapshot_frozen(self, snapshot_id: OffsetAndEpoch) -> None:
+        self.log.on_snapshot_frozen(snapshot_id)
+        self._partition_state.truncate_old_entries(snapshot_id.offset)
+
+    # Life
+
+    def set_local_endpoints(self, endpoints: Sequence[VoterEndpoint]) -> None:
+        """Where the controller listeners of this node really are; before :meth:`initialize`."""
+        self._local = VoterNode(self._local.key, tuple(endpoints))
+
+    def initialize(self) -> None:
+        """Finds out what this node was doing when it stopped, and stands for election.
+
+        The epoch is on the disk when this returns; its first record is not, before the next :meth:`poll_once`.
+        Raises what is wrong with the files, or `UnsupportedQuorumError` if others have to vote, too.
+        """
+        if self._initialized:
+            raise BarnabasError("the Raft client is initialized already")
+        self._partition_state.update_state()
+        end = OffsetAndEpoch(self.log_end_offset, self.log.last_fetched_epoch)
+        self._quorum.initialize(end)
+        logger.info("The voters are %s; the log ends at %d, in epoch %d", self.voters, end.offset, end.epoch)
+        self._elect()
+        self._initialized = True
+
+    def poll(self) -> None:
+        """Waits until there is something to do, and does it."""
+        timeout_ms = self.poll_once()
+        with self._wakeup:
+            if not self._woken:
+                self._clock.wait(self._wakeup, timeout_ms)
+            self._woken = False
+
+    def wakeup(self) -> None:
+        """Has :meth:`poll` look again."""
+        with self._wakeup:
+            self._woken = True
+            self._wakeup.notify_all()
+
+    def poll_once(self) -> int:
+        """Does what can be done now, without waiting; returns after how many milliseconds there is more to do.
+
+        An error on the way goes to the fault handler, and nothing happens after that any more.
+        """
+        if self._failure is not None:
+            raise BarnabasError(f"the Raft client has failed before: {self._failure}") from self._failure
+        if not self._initialized or self._closed:
+            raise BarnabasError("the Raft client is not initialized, or is closed")
+        try:
+            return self._poll()
+        except FatalExitError as error:
+            self._failure = error
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the log is in doubt
+            self._fail(error)
+
+    def close(self) -> None:
+        """Writes what was scheduled, lets the listeners know, and closes the log. Not while a thread polls.
+
+        After a failure nothing is written: the files stay as they are for the next start.
+        """
+        if self._closed:
+            return
+        try:
+            if self._failure is None and self._initialized:
+                state = self._quorum.leader_state
+                if state is not None:
+                    self._write(state, state.accumulator.drain())
+                    self._update_listeners()
+        except Exception as error:  # noqa: BLE001 - as in poll_once
+            self._fail(error)
+        finally:
+            self._closed = True
+            state = self._quorum.leader_state
+            if state is not None:
+                state.accumulator.close()
+            for context in self._contexts.values():
+                context.listener.begin_shutdown()
+            self._contexts.clear()
+            self._close_log()
+
+    def _close_log(self) -> None:
+        if self._failure is None:
+            self.log.flush(force_flush_active_segment=True)
+            self.log.close()
+        else:
+            self.log.close_handlers()
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        self._failure = error
+        state = self._quorum.leader_state
+        if state is not None:
+            state.accumulator.close()
+        what = f"node {self._node_id} cannot go on with the metadata log in {self.log.directory}"
+        logger.critical("%s", what, exc_info=error)
+        self._fault_handler(what, error)
+        raise FatalExitError(1, f"{what}: {error}") from error
+
+    # One turn
+
+    def _poll(self) -> int:
+        self._process_registrations()
+        state = self._quorum.leader_state
+        if state is not None and state.is_resign_requested:
+            self._resign(state)
+            state = None
+        if state is None:
+            self._elect()
+            state = self._quorum.leader_state
+        until_drain = None if state is None else self._maybe_append_batches(state)
+        self._update_listeners()
+        until_cleaning = self._maybe_clean()
+        return until_cleaning if until_drain is None else min(until_drain, until_cleaning)
+
+    def _process_registrations(self) -> None:
+        while self._registrations:
+            listener, comes = self._registrations.popleft()
+            if not comes:
+                self._contexts.pop(listener, None)
+            elif listener not in self._contexts:
+                self._contexts[listener] = ListenerContext(listener, self._types, self._listener_is_done)
+
+    def _maybe_clean(self) -> int:
+        now = self._clock.hi_res_milliseconds()
+        if now >= self._clean_due_ms:
+            self._clean_due_ms = now + CLEANING_INTERVAL_MS
+            try:
+                self.log.maybe_clean()
+            except KafkaStorageError as error:
+                logger.error("Old snapshots could not be deleted: %s", error)
+        return self._clean_due_ms - now
+
+    # Elections
+
+    def _elect(self) -> None:
+        quorum = self._quorum
+        quorum.transition_to_prospective()
+        if not quorum.has_majority:
+            return
+        quorum.transition_to_candidate()
+        self._fire_leader_changes()
+        if quorum.has_majority:
+            self._become_leader()
+
+    def _become_leader(self) -> None:
+        epoch, end = self._quorum.epoch, self.log_end_offset
+        partition = self._partition_state
+        accumulator = BatchAccumulator(
+            epoch,
+            end,
+            linger_ms=self._config.append_linger_ms,
+            clock=self._clock,
+            types=self._types,
+            # A batch that no segment can take has to be refused while there is somebody to refuse it to.
+            max_batch_size=min(self._config.max_batch_size_bytes, self._config.log_segment_bytes),
+        )
+        voters = partition.last_voters
+        state = LeaderState(self._local, epoch, end, voters, self._quorum.granting_voters, accumulator)
+        # Before anybody can get at the accumulator: the first record of an epoch says whose epoch it is.
+        state.append_start_of_epoch_records(voters, partition.last_voters_offset, partition.last_kraft_version)
+        self._quorum.transition_to_leader(state)
+        self.log.initialize_leader_epoch(epoch)
+        logger.info("Node %d leads in epoch %d, from offset %d on", self._node_id, epoch, end)
+
+    def _resign(self, state: LeaderState) -> None:
+        logger.info("Node %d resigns from epoch %d", self._node_id, state.epoch)
+        self._quorum.transition_to_resigned()
+        # What was not written yet never will be. Nobody was told that it is safe.
+        state.accumulator.close()
+        self._quorum.transition_to_unattached()
+
+    # Writing
+
+    def _maybe_append_batches(self, state: LeaderState) -> int | None:
+        """Writes what is due; returns in how many milliseconds the next is, None if there is nothing."""
+        until = state.accumulator.time_until_drain()
+        if until == 0:
+            self._write(state, state.accumulator.drain())
+            until = state.accumulator.time_until_drain()
+        return until
+
+    def _write(self, state: LeaderState, batches: Sequence[CompletedBatch]) -> None:
+        if not batches:
+            return
+        for batch in batches:
+            appended = self.log.append_as_leader(batch.data, state.epoch)
+            if appended.last_offset != batch.last_offset:
+                raise BarnabasError(f"a batch up to {batch.last_offset} was written up to {appended.last_offset}")
+            own = () if batch.records else control_records(RecordBatch(batch.data))
+            self._partition_state.appended(own, batch.last_offset + 1)
+        self.log.flush()
+        # Only now does this node count as having them.
+        if state.update_local_state(self.log.end_offset, self._partition_state.last_voters):
+            high_watermark = state.high_watermark
+            assert high_watermark is not None
+            self.log.update_high_watermark(high_watermark)
+            self._high_watermark = high_watermark.message_offset
+            self._fire_from_memory(batches)
+
+    # Listeners
+
+    def _fire_from_memory(self, batches: Sequence[CompletedBatch]) -> None:
+        """Gives what was just committed to the listeners that are waiting for exactly that."""
+        assert self._high_watermark is not None
+        if batches[-1].last_offset >= self._high_watermark:
+            return
+        decoded = [batch.to_batch() for batch in batches]
+        for context in list(self._contexts.values()):
+            if context.next_expected_offset == decoded[0].base_offset:
+                context.fire_handle_commit_from_memory(decoded)
+
+    def _update_listeners(self) -> None:
+        for context in list(self._contexts.values()):
+            self._advance(context)
+        self._fire_leader_changes()
+
+    def _advance(self, context: ListenerContext) -> None:
+        """Gives a listener what is committed and new to it, as long as it takes that at once."""
+        high_watermark = self._high_watermark
+        if high_watermark is None:
+            return
+        while (offset := context.next_expected_offset) is not None and offset < high_watermark:
+            if offset == STARTING_NEXT_OFFSET or offset < self.log.start_offset:
+                raw = self.log.latest_snapshot()
+                if raw is not None:
+                    context.fire_handle_load_snapshot(RecordsSnapshotReader(raw, self._types))
+                elif offset == STARTING_NEXT_OFFSET and self.log.start_offset == 0:
+                    context.start_at(0)
+                else:
+                    raise BarnabasError(
+                        f"{context.listener} needs offset {offset}; the log begins at {self.log.start_offset}, and "
+                        "there is no snapshot"
+                    )
+            else:
+                context.fire_handle_commit(offset, self.log.read(offset, Isolation.COMMITTED).records)
+
+    def _fire_leader_changes(self) -> None:
+        quorum = self._quorum
+        state = quorum.leader_state
+        for context in list(self._contexts.values()):
+            if state is not None:
+                context.maybe_fire_own_leadership(quorum.leader_and_epoch, state.epoch_start_offset)
+            else:
+                context.maybe_fire_leader_change(quorum.leader_and_epoch)
+
+    def _listener_is_done(self, context: ListenerContext) -> None:
+        """A listener has closed a reader, on whatever thread."""
+        is_behind = context.next_offset < (self._high_watermark or 0)
+        if is_behind or context.last_fired_leader_change != self._quorum.leader_and_epoch:
+            self.wakeup()
+
+    def __repr__(self) -> str:
+        return f"KRaftClient(node_id={self._node_id}, {self._quorum!r}, high_watermark={self._high_watermark})"

@@ -1,0 +1,459 @@
+"""The metadata log on disk: ``__cluster_metadata-0``, and the snapshots beside it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from enum import Enum, auto
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import BarnabasError
+from barnabas.common.identifiers import METADATA_TOPIC_ID
+from barnabas.common.scheduler import Scheduler
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.fetch_data_info import FetchDataInfo
+from barnabas.log.fetch_isolation import FetchIsolation
+from barnabas.log.file_handle import Buffer
+from barnabas.log.log_append_info import LogAppendInfo
+from barnabas.log.log_config import LogConfig
+from barnabas.log.log_context import LogContext
+from barnabas.log.log_dir_failure import LogDirFailureChannel
+from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.storage_errors import disk_access
+from barnabas.log.unified_log import LogStartOffsetIncrementReason, UnifiedLog
+from barnabas.protocol.internal.topics import CLUSTER_METADATA
+from barnabas.raft.bootstrap_file import METADATA_LOG_DIR_NAME
+from barnabas.raft.client import OffsetAndEpoch
+from barnabas.raft.config import RaftConfig
+from barnabas.raft.records_snapshot import RecordsSnapshotReader
+from barnabas.raft.snapshot_files import (
+    FileRawSnapshotReader,
+    FileRawSnapshotWriter,
+    SnapshotPath,
+    deleted_snapshot_path,
+    parse_snapshot_path,
+    snapshot_name,
+    snapshot_path,
+)
+
+logger = logging.getLogger(__name__)
+
+METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
+
+MAX_READ_SIZE_BYTES: Final = 8 * 1024 * 1024
+"""How much of the log is handed out at once; a listener that is far behind comes back for more."""
+
+
+class Isolation(Enum):
+    """How far a reader may look."""
+
+    COMMITTED = auto()
+    """What a majority has: for state machines."""
+    UNCOMMITTED = auto()
+    """All there is: for followers, and for Raft itself."""
+
+
+class Validity(Enum):
+    """What there is to say about a place in the log that another replica has got to."""
+
+    VALID = auto()
+    DIVERGING = auto()
+    """That replica has something else there; the place given with this is the last that both may have."""
+    SNAPSHOT = auto()
+    """The log does not reach back so far; the snapshot given with this is to be fetched instead."""
+
+
+class ValidOffsetAndEpoch(NamedTuple):
+    kind: Validity
+    offset_and_epoch: OffsetAndEpoch
+
+
+class MetadataLogError(BarnabasError):
+    """The files of the metadata log do not fit together."""
+
+
+class KafkaMetadataLog:
+    """A `UnifiedLog` with snapshots.
+
+    Its segments are those of any partition. Three things are different:
+
+    - **Offsets and epochs come with the batches**; the log takes them as they are.
+    - **Nothing is deleted for its age.** A segment goes when a snapshot stands for all that is in it, and snapshots go,
+      from the oldest on, when log and snapshots have become too large or too old: :meth:`maybe_clean`. One snapshot
+      always stays, or else the log reaches back to its beginning.
+    - **It is flushed before it counts.** Other partitions rely on replicas in memory; here a vote is a promise that
+      holds after a power cut, so Raft calls :meth:`flush` before it takes a record for written.
+
+    At the start, the whole log is read and checked (as in Kafka), and a torn tail is cut off. Damage of another kind is
+    a `CorruptLogError`: nothing is served that is not what was committed.
+
+    Any thread may read, and make snapshots. Appends, truncation and flushes are for Raft's thread.
+    """
+
+    def __init__(self, log: UnifiedLog, config: RaftConfig, clock: Clock, scheduler: Scheduler) -> None:
+        """Over a log that is open: see `open`."""
+        self._log = log
+        self._config = config
+        self._clock = clock
+        self._scheduler = scheduler
+        self._snapshots_lock = threading.RLock()
+        """Guards `_snapshots`. The log's own lock is taken inside it."""
+        self._snapshots: list[OffsetAndEpoch] = self._recover_snapshots()
+        """The ids of the snapshots that are there, ascending."""
+
+    @classmethod
+    def open(cls, metadata_log_dir: Path, config: RaftConfig, clock: Clock, scheduler: Scheduler) -> KafkaMetadataLog:
+        """Opens the metadata log in a log directory, where it is made if it is not there."""
+        log_config = LogConfig(
+            max_message_bytes=config.max_batch_size_bytes,
+            segment_bytes=config.log_segment_bytes,
+            segment_ms=config.log_segment_ms,
+            file_delete_delay_ms=config.delete_delay_ms,
+            retention_ms=-1,
+            retention_bytes=-1,
+        )
+        # A disk that fails under this log is not one of many: it ends the node, and there is nobody else to tell.
+        context = LogContext(clock, scheduler, LogDirFailureChannel(clock))
+        log = UnifiedLog.open(
+            metadata_log_dir / METADATA_LOG_DIR_NAME,
+            log_config,
+            context,
+            topic_id=METADATA_TOPIC_ID,
+            recovery_point=0,
+            had_clean_shutdown=False,
+        )
+        try:
+            metadata_log = cls(log, config, clock, scheduler)
+            metadata_log.truncate_to_latest_snapshot()
+        except BaseException:
+            log.close_handlers()
+            raise
+        return metadata_log
+
+    @property
+    def directory(self) -> Path:
+        return self._log.directory
+
+    # Offsets
+
+    @property
+    def start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    @property
+    def end_offset(self) -> LogOffsetMetadata:
+        return self._log.log_end_offset_metadata
+
+    @property
+    def high_watermark(self) -> int:
+        return self._log.high_watermark
+
+    def update_high_watermark(self, offset: LogOffsetMetadata) -> None:
+        reached = self._log.update_high_watermark(offset)
+        if reached != offset.message_offset:
+            logger.warning(
+                "%s: the high watermark is %d and not %d", METADATA_PARTITION, reached, offset.message_offset
+            )
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self._log.size
+
+    # Appending
+
+    def append_as_leader(self, records: Buffer, epoch: int) -> LogAppendInfo:
+        """Appends batches that this node has given their offsets in its own epoch. One write, and no wait for it."""
+        if not len(records):
+            raise ValueError("an append needs at least one batch")
+        return self._log.append_as_leader(records, epoch, AppendOrigin.RAFT_LEADER)
+
+    def append_as_follower(self, records: Buffer, epoch: int) -> LogAppendInfo:
+        """Appends batches as the leader of `epoch` has them."""
+        if not len(records):
+            raise ValueError("an append needs at least one batch")
+        return self._log.append_as_follower(records, epoch)
+
+    def flush(self, *, force_flush_active_segment: bool = False) -> None:
+        """Returns when all that was appended is on the disk."""
+        self._log.flush(force_flush_active_segment=force_flush_active_segment)
+
+    # Reading
+
+    def read(self, start_offset: int, isolation: Isolation, max_length: int = MAX_READ_SIZE_BYTES) -> FetchDataInfo:
+        """Batches from an offset on, as a part of a file; at least a whole one if there is any."""
+        within = FetchIsolation.HIGH_WATERMARK if isolation is Isolation.COMMITTED else FetchIsolation.LOG_END
+        return self._log.read(start_offset, max_length, within, min_one_message=True)
+
+    # Epochs
+
+    def initialize_leader_epoch(self, epoch: int) -> None:
+        """This node leads from the end of the log on."""
+        self._log.maybe_assign_epoch_start_offset(epoch, self._log.log_end_offset)
+
+    @property
+    def last_fetched_epoch(self) -> int:
+        """The epoch of the last record, or of the snapshot that the log begins with; 0 if there is nothing."""
+        epoch = self._log.latest_epoch
+        if epoch is not None:
+            return epoch
+        snapshot_id = self.latest_snapshot_id
+        if snapshot_id is None:
+            return 0
+        if snapshot_id.offset == self.start_offset == self._log.log_end_offset:
+            return snapshot_id.epoch
+        raise MetadataLogError(
+            f"{self.directory}: the epoch of the last record is not known: the latest snapshot is "
+            f"{snapshot_name(snapshot_id)}, while the log begins at {self.start_offset} and ends at "
+            f"{self._log.log_end_offset}"
+        )
+
+    def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
+        """The last epoch up to this one, and where it ends."""
+        found = self._log.end_offset_for_epoch(epoch)
+        if found is None:
+            return OffsetAndEpoch(self._log.log_end_offset, self.last_fetched_epoch)
+        earliest = self.earliest_snapshot_id
+        if earliest is not None and found.end_offset == earliest.offset and found.leader_epoch == epoch:
+            # Before all epochs that the log has: what precedes is in the snapshot at its start, of that one's epoch.
+            return earliest
+        return OffsetAndEpoch(found.end_offset, found.leader_epoch)
+
+    def validate_offset_and_epoch(self, offset: int, epoch: int) -> ValidOffsetAndEpoch:
+        """Whether a replica whose last record is of `epoch` and that goes on at `offset` has what this log has."""
+        if offset == 0 and epoch == 0 and self.start_offset == 0:
+            return ValidOffsetAndEpoch(Validity.VALID, OffsetAndEpoch(0, 0))
+        earliest = self.earliest_snapshot_id
+        start = self.start_offset
+        if earliest is not None and (
+            offset < start or (offset == start and epoch != earliest.epoch) or epoch < earliest.epoch
+        ):
+            latest = self.latest_snapshot_id
+            assert latest is not None
+            return ValidOffsetAndEpoch(Validity.SNAPSHOT, latest)
+        end = self.end_offset_for_epoch(epoch)
+        if end.epoch != epoch or end.offset < offset:
+            return ValidOffsetAndEpoch(Validity.DIVERGING, end)
+        return ValidOffsetAndEpoch(Validity.VALID, OffsetAndEpoch(offset, epoch))
+
+    # Truncation
+
+    def truncate_to(self, offset: int) -> None:
+        """Removes this offset and all behind it; ValueError for what is committed."""
+        if offset < self.high_watermark:
+            raise ValueError(
+                f"the metadata log cannot be truncated to {offset}: it is committed up to {self.high_watermark}"
+            )
+        self._log.truncate_to(offset)
+
+    def truncate_to_latest_snapshot(self) -> bool:
+        """Removes the whole log if the latest snapshot is beyond it; whether it was.
+
+        A follower that was far behind has fetched a snapshot then; it may have ended before it got to this.
+        """
+        latest = self.latest_snapshot_id
+        epoch = self._log.latest_epoch or 0
+        if latest is None or (latest.epoch, latest.offset) <= (epoch, self._log.log_end_offset):
+            return False
+        self._log.truncate_fully_and_start_at(latest.offset)
+        with self._snapshots_lock:
+            forgotten = self._forget_snapshots_before(latest)
+        self._remove_snapshots(forgotten, "the log begins anew behind them")
+        return True
+
+    # Snapshots
+
+    @property
+    def latest_snapshot_id(self) -> OffsetAndEpoch | None:
+        with self._snapshots_lock:
+            return self._snapshots[-1] if self._snapshots else None
+
+    @property
+    def earliest_snapshot_id(self) -> OffsetAndEpoch | None:
+        with self._snapshots_lock:
+            return self._snapshots[0] if self._snapshots else None
+
+    @property
+    def snapshot_ids(self) -> tuple[OffsetAndEpoch, ...]:
+        with self._snapshots_lock:
+            return tuple(self._snapshots)
+
+    def create_new_snapshot(self, snapshot_id: OffsetAndEpoch) -> FileRawSnapshotWriter | None:
+        """A file for a snapshot up to a committed offset; None if there is one, or the log begins later already."""
+        if snapshot_id.offset < self.start_offset:
+            logger.info(
+                "Not making snapshot %s: the log begins at %d already", snapshot_name(snapshot_id), self.start_offset
+            )
+            return None
+        if snapshot_id.offset > self.high_watermark:
+            raise ValueError(
+                f"a snapshot at {snapshot_id.offset} reaches beyond the high watermark, {self.high_watermark}"
+            )
+        validity = self.validate_offset_and_epoch(*snapshot_id)
+        if validity.kind is not Validity.VALID:
+            raise ValueError(f"{snapshot_id} is not a place in the log: {validity}")
+        return self.create_new_snapshot_unchecked(snapshot_id)
+
+    def create_new_snapshot_unchecked(self, snapshot_id: OffsetAndEpoch) -> FileRawSnapshotWriter | None:
+        """The same for a snapshot that comes from the leader, and may be beyond the end of the log."""
+        with self._snapshots_lock:
+            if snapshot_id in self._snapshots:
+                return None
+        return FileRawSnapshotWriter.create(self.directory, snapshot_id)
+
+    def on_snapshot_frozen(self, snapshot_id: OffsetAndEpoch) -> None:
+        """The file is complete, and has its name."""
+        with self._snapshots_lock:
+            if snapshot_id not in self._snapshots:
+                self._snapshots.append(snapshot_id)
+                self._snapshots.sort()
+
+    def read_snapshot(self, snapshot_id: OffsetAndEpoch) -> FileRawSnapshotReader | None:
+        """A snapshot's file; None if there is no such snapshot."""
+        with self._snapshots_lock:
+            if snapshot_id not in self._snapshots:
+                return None
+            path = snapshot_path(self.directory, snapshot_id)
+            if not path.exists():
+                logger.warning("Snapshot %s is gone from %s", snapshot_name(snapshot_id), self.directory)
+                self._snapshots.remove(snapshot_id)
+                return None
+            return FileRawSnapshotReader.open(self.directory, snapshot_id)
+
+    def latest_snapshot(self) -> FileRawSnapshotReader | None:
+        with self._snapshots_lock:
+            while self._snapshots:
+                reader = self.read_snapshot(self._snapshots[-1])
+                if reader is not None:
+                    return reader
+        return None
+
+    def delete_before_snapshot(self, snapshot_id: OffsetAndEpoch, reason: str = "asked for") -> bool:
+        """Has the log begin at a snapshot, and deletes segments and snapshots before it; whether there were any."""
+        with self._snapshots_lock:
+            if (
+                snapshot_id not in self._snapshots
+                or snapshot_id.offset <= self.start_offset
+                or not self._log.maybe_increment_log_start_offset(
+                    snapshot_id.offset, LogStartOffsetIncrementReason.SNAPSHOT_GENERATED
+                )
+            ):
+                return False
+            segments = self._log.delete_old_segments()
+            forgotten = self._forget_snapshots_before(snapshot_id)
+        self._remove_snapshots(forgotten, reason)
+        return bool(segments or forgotten)
+
+    def maybe_clean(self) -> bool:
+        """Deletes what ``metadata.max.retention.bytes`` and ``metadata.max.retention.ms`` do not allow any more."""
+        with self._snapshots_lock:
+            by_size = self._clean_by_size()
+            return self._clean_by_age() or by_size
+
+    def _clean_by_size(self) -> bool:
+        limit = self._config.max_retention_bytes
+        if limit < 0:
+            return False
+        sizes = {}
+        for snapshot_id in self.snapshot_ids:
+            reader = self.read_snapshot(snapshot_id)
+            if reader is not None:
+                sizes[snapshot_id] = reader.size_in_bytes
+        total = sum(sizes.values())
+
+        def breach(snapshot_id: OffsetAndEpoch) -> str | None:
+            nonlocal total
+            if self._log.size + total <= limit:
+                return None
+            reason = f"the log has {self._log.size} bytes and the snapshots {total}; the limit is {limit}"
+            total -= sizes.get(snapshot_id, 0)
+            return reason
+
+        return self._clean_while(breach)
+
+    def _clean_by_age(self) -> bool:
+        limit = self._config.max_retention_ms
+        if limit < 0:
+            return False
+        now = self._clock.milliseconds()
+
+        def breach(snapshot_id: OffsetAndEpoch) -> str | None:
+            raw = self.read_snapshot(snapshot_id)
+            if raw is None:
+                return None
+            timestamp = RecordsSnapshotReader(raw, CLUSTER_METADATA).last_contained_log_timestamp
+            return f"it is {now - timestamp} ms old; the limit is {limit}" if now - timestamp > limit else None
+
+        return self._clean_while(breach)
+
+    def _clean_while(self, breach: Callable[[OffsetAndEpoch], str | None]) -> bool:
+        """Deletes the oldest snapshot, and what only it makes necessary, as long as there is a reason and a second."""
+        cleaned = False
+        snapshots = self.snapshot_ids
+        for oldest, following in pairwise(snapshots):
+            reason = breach(oldest)
+            if reason is None or not self.delete_before_snapshot(following, reason):
+                break
+            cleaned = True
+        return cleaned
+
+    def _forget_snapshots_before(self, snapshot_id: OffsetAndEpoch) -> list[OffsetAndEpoch]:
+        forgotten = [known for known in self._snapshots if known < snapshot_id]
+        del self._snapshots[: len(forgotten)]
+        return forgotten
+
+    def _remove_snapshots(self, forgotten: list[OffsetAndEpoch], reason: str) -> None:
+        if not forgotten:
+            return
+        doomed = []
+        for snapshot_id in forgotten:
+            logger.info("Deleting snapshot %s: %s", snapshot_name(snapshot_id), reason)
+            renamed = deleted_snapshot_path(self.directory, snapshot_id)
+            path = snapshot_path(self.directory, snapshot_id)
+            with disk_access("rename", path):
+                path.replace(renamed)
+            doomed.append(renamed)
+
+        def delete() -> None:
+            for path in doomed:
+                with disk_access("delete", path):
+                    path.unlink(missing_ok=True)
+
+        self._scheduler.schedule("delete-snapshot-files", delete, self._config.delete_delay_ms)
+
+    def _recover_snapshots(self) -> list[OffsetAndEpoch]:
+        """Finds the snapshots, and removes what an earlier process has left of others."""
+        directory, start = self.directory, self.start_offset
+        with disk_access("list", directory):
+            found = [parsed for parsed in map(parse_snapshot_path, directory.iterdir()) if parsed is not None]
+
+        def is_whole(snapshot: SnapshotPath) -> bool:
+            return not (snapshot.is_partial or snapshot.is_deleted or snapshot.snapshot_id.offset < start)
+
+        kept = sorted(snapshot.snapshot_id for snapshot in found if is_whole(snapshot))
+        if start > 0 and not kept:
+            raise MetadataLogError(
+                f"the metadata log in {directory} begins at offset {start}, but there is no snapshot of what was before"
+            )
+        for snapshot in found:
+            if not is_whole(snapshot):
+                logger.info("Deleting %s: it is of no use any more", snapshot.path)
+                with disk_access("delete", snapshot.path):
+                    snapshot.path.unlink(missing_ok=True)
+        return kept
+
+    # The end
+
+    def close(self) -> None:
+        self._log.close()
+
+    def close_handlers(self) -> None:
+        """Lets go of all files without writing anything, as when the disk has failed."""
+        self._log.close_handlers()
+
+    def __repr__(self) -> str:
+        return f"KafkaMetadataLog({self._log!r}, snapshots={[snapshot_name(one) for one in self.snapshot_ids]})"

@@ -1,0 +1,131 @@
+"""What a leader knows of the replicas: how far each has got, and so what is committed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.protocol.internal.raft import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeVoter
+from barnabas.raft.batch_accumulator import BatchAccumulator
+from barnabas.raft.voter_set import VOTERS_RECORD_VERSION, ReplicaKey, VoterEndpoint, VoterNode, VoterSet
+from barnabas.records.control import ControlRecordType
+
+logger = logging.getLogger(__name__)
+
+LEADER_CHANGE_VERSION: Final = 0
+KRAFT_VERSION_RECORD_VERSION: Final = 0
+UNKNOWN: Final = -1
+
+
+class ReplicaState(NamedTuple):
+    """How far a replica has got. Each news of it makes another one."""
+
+    key: ReplicaKey
+    endpoints: tuple[VoterEndpoint, ...] = ()
+    end_offset: LogOffsetMetadata | None = None
+    last_fetch_timestamp: int = UNKNOWN
+    last_caught_up_timestamp: int = UNKNOWN
+
+
+class LeaderState:
+    """The leader's books for one epoch.
+
+    **The high watermark** is the offset that a majority of the voters has got to: sort them by how far they are, and
+    take the one in the middle. But it moves only past the first offset of this epoch. What earlier leaders left may be
+    on a majority and still be replaced, if a voter without it is elected; once a majority also has a record of this
+    epoch, it cannot. That is why a new leader writes one at once.
+
+    The leader itself is as far as its log is *on the disk*.
+    """
+
+    def __init__(
+        self,
+        local: VoterNode,
+        epoch: int,
+        epoch_start_offset: int,
+        voters: VoterSet,
+        granting_voters: Iterable[int],
+        accumulator: BatchAccumulator,
+    ) -> None:
+        self.local = local
+        self.epoch = epoch
+        self.epoch_start_offset = epoch_start_offset
+        self.accumulator = accumulator
+        self._granting_voters = sorted(granting_voters)
+        self.voter_states = {node.key.id: ReplicaState(node.key, node.endpoints) for node in voters}
+        """By voter id; replaced as a whole, for others to look at."""
+        self.observer_states: dict[ReplicaKey, ReplicaState] = {}
+        """Those who fetch and do not vote: brokers, mostly."""
+        self.high_watermark: LogOffsetMetadata | None = None
+        self.requested_kraft_version: int | None = None
+        """A level that has been appended and is not in the log yet. Changed by whoever asks for an upgrade."""
+        self.is_resign_requested = False
+        """May be set by any thread."""
+
+    def append_start_of_epoch_records(self, voters: VoterSet, voters_offset: int | None, kraft_version: int) -> None:
+        """Announces the leader; and, where voters are in the log, writes them if they are not there or have changed.
+
+        `voters_offset` is where they are, -1 if only in the snapshot that formatting made.
+        """
+        change = LeaderChangeMessage(
+            version=LEADER_CHANGE_VERSION,
+            leader_id=self.local.key.id,
+            voters=[LeaderChangeVoter(voter_id=voter) for voter in sorted(self.voter_states)],
+            granting_voters=[LeaderChangeVoter(voter_id=voter) for voter in self._granting_voters],
+        )
+        records = [(ControlRecordType.LEADER_CHANGE, change.encode(LEADER_CHANGE_VERSION))]
+        if kraft_version > 0 and (voters_offset == -1 or voters.needs_update(self.local)):
+            records += _membership_records(kraft_version, voters.with_voter(self.local))
+        self.accumulator.append_control_records(records)
+
+    def append_kraft_version(self, kraft_version: int, voters: VoterSet) -> None:
+        """Raises ``kraft.version``, and from here on the voters are in the log."""
+        self.requested_kraft_version = kraft_version
+        self.accumulator.append_control_records(_membership_records(kraft_version, voters.with_voter(self.local)))
+
+    def update_local_state(self, end_offset: LogOffsetMetadata, voters: VoterSet) -> bool:
+        """The leader's log is on the disk up to here. Whether the high watermark has moved."""
+        states = {
+            node.key.id: self.voter_states.get(node.key.id, ReplicaState(node.key))._replace(
+                key=node.key, endpoints=node.endpoints
+            )
+            for node in voters
+        }
+        local = self.local
+        if local.key.id in states:
+            own = states[local.key.id]
+            # A static voter may be written down with port 0; where it really listens, it knows best itself.
+            endpoints = local.endpoints or own.endpoints
+            states[local.key.id] = own._replace(end_offset=end_offset, endpoints=endpoints)
+        self.voter_states = states
+        return self._maybe_update_high_watermark()
+
+    def _maybe_update_high_watermark(self) -> bool:
+        reached = sorted(
+            (state.end_offset for state in self.voter_states.values() if state.end_offset is not None),
+            key=lambda offset: offset.message_offset,
+            reverse=True,
+        )
+        majority = len(self.voter_states) // 2 + 1
+        if len(reached) < majority:
+            return False
+        candidate = reached[majority - 1]
+        current = self.high_watermark
+        if candidate.message_offset <= self.epoch_start_offset:
+            return False
+        if current is None:
+            logger.info("The high watermark of epoch %d is %d at first", self.epoch, candidate.message_offset)
+        elif candidate.message_offset <= current.message_offset:
+            return False
+        self.high_watermark = candidate
+        return True
+
+
+def _membership_records(kraft_version: int, voters: VoterSet) -> list[tuple[ControlRecordType, bytes]]:
+    level = KRaftVersionRecord(version=KRAFT_VERSION_RECORD_VERSION, k_raft_version=kraft_version)
+    return [
+        (ControlRecordType.KRAFT_VERSION, level.encode(KRAFT_VERSION_RECORD_VERSION)),
+        (ControlRecordType.KRAFT_VOTERS, voters.to_record().encode(VOTERS_RECORD_VERSION)),
+    ]

@@ -1,0 +1,156 @@
+"""The file ``quorum-state``: what a voter must not forget.
+
+A voter that voted for one candidate, was restarted, and then voted for another in the same epoch could help two leaders
+into office at once. So its vote is on the disk before anybody hears of it, and so is every epoch that it has seen: the
+file is written first, and what it says is done after.
+
+It is one line of JSON, in a form that follows the level of ``kraft.version``. With static voters it looks like the
+first, with voters in the log like the second of these (the first has been broken into two lines here):
+
+.. code-block:: json
+
+    {"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,
+     "currentVoters":[{"voterId":1}],"data_version":0}
+
+    {"leaderId":-1,"leaderEpoch":2,"votedId":1,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ","data_version":1}
+
+``leaderId`` is -1 while no leader is known, ``votedId`` while there was no vote, or once its winner is known.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from barnabas.common.errors import BarnabasError, KafkaStorageError
+from barnabas.common.exceptions import ProtocolError
+from barnabas.common.identifiers import ZERO_UUID
+from barnabas.common.numerals import shortened
+from barnabas.log.durable_file import replace_file, sync_directory
+from barnabas.log.storage_errors import disk_access
+from barnabas.protocol.internal.raft import QuorumStateData, QuorumStateVoter
+from barnabas.protocol.json_form import from_json, to_json
+from barnabas.raft.voter_set import ReplicaKey
+
+QUORUM_STATE_FILE: Final = "quorum-state"
+
+_DATA_VERSION: Final = "data_version"
+_NOBODY: Final = -1
+
+
+class QuorumStateFileError(KafkaStorageError):
+    """A ``quorum-state`` that does not say what was promised. Nothing is made up in its place: a vote could be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionState:
+    """An epoch, and what is known of its election: who leads, or else whom this node voted for, or neither."""
+
+    epoch: int
+    leader_id: int | None = None
+    voted_key: ReplicaKey | None = None
+    voters: frozenset[int] = frozenset()
+    """Only kept with static voters, and not used for anything."""
+
+    def to_data(self, version: int) -> QuorumStateData:
+        data = QuorumStateData(
+            leader_id=_NOBODY if self.leader_id is None else self.leader_id,
+            leader_epoch=self.epoch,
+            voted_id=_NOBODY if self.voted_key is None else self.voted_key.id,
+        )
+        if version == 0:
+            data.current_voters = [QuorumStateVoter(voter_id=voter) for voter in sorted(self.voters)]
+        elif self.voted_key is not None and self.voted_key.directory_id is not None:
+            data.voted_directory_id = self.voted_key.directory_id
+        return data
+
+    @classmethod
+    def from_data(cls, data: QuorumStateData) -> ElectionState:
+        voted_key = None
+        if data.voted_id != _NOBODY:
+            directory_id = data.voted_directory_id
+            voted_key = ReplicaKey(data.voted_id, None if directory_id == ZERO_UUID else directory_id)
+        return cls(
+            data.leader_epoch,
+            None if data.leader_id == _NOBODY else data.leader_id,
+            voted_key,
+            frozenset(voter.voter_id for voter in data.current_voters or ()),
+        )
+
+
+def quorum_state_version(kraft_version: int) -> int:
+    """The form of the file that goes with a level of ``kraft.version``."""
+    if kraft_version not in QuorumStateData.versions:
+        raise BarnabasError(f"kraft.version {kraft_version} is not known; {QuorumStateData.versions} are")
+    return kraft_version
+
+
+class FileQuorumStateStore:
+    """Reads and replaces the file. One thread at a time: Raft's own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def in_directory(cls, log_dir: Path) -> FileQuorumStateStore:
+        """The file in the directory of the metadata log."""
+        return cls(log_dir / QUORUM_STATE_FILE)
+
+    def read(self) -> ElectionState | None:
+        """What it says; None if there is no file, on a node that never took part in an election.
+
+        `QuorumStateFileError` if it is damaged.
+        """
+        with disk_access("read", self.path):
+            try:
+                data = self.path.read_bytes()
+            except FileNotFoundError:
+                return None
+        return ElectionState.from_data(self._decode(data))
+
+    def write(self, state: ElectionState, kraft_version: int) -> None:
+        """Returns when the state is on the disk for good; until then the file is the old one."""
+        version = quorum_state_version(kraft_version)
+        contents = {**to_json(state.to_data(version), version), _DATA_VERSION: version}
+        with disk_access("write", self.path):
+            replace_file(self.path, json.dumps(contents, separators=(",", ":")).encode())
+
+    def clear(self) -> None:
+        """Removes the file: for a directory that is given to another cluster."""
+        with disk_access("delete", self.path):
+            self.path.unlink(missing_ok=True)
+            sync_directory(self.path.parent)
+
+    def _decode(self, data: bytes) -> QuorumStateData:
+        try:
+            line = data.decode().partition("\n")[0]
+        except UnicodeDecodeError as error:
+            raise self._damaged(f"it is not text: {error}") from None
+        if not line.strip():
+            raise self._damaged("it is empty")
+        try:
+            contents = json.loads(line)
+        except ValueError as error:
+            raise self._damaged(f"{shortened(line)!r} is not JSON: {error}") from None
+        if not isinstance(contents, dict):
+            raise self._damaged(f"it holds {shortened(line)!r} instead of an object")
+        version = contents.pop(_DATA_VERSION, None)
+        if version is None:
+            raise self._damaged(f"it has no {_DATA_VERSION}")
+        if type(version) is not int or version not in QuorumStateData.versions:
+            raise self._damaged(f"its {_DATA_VERSION} is {version!r}; {QuorumStateData.versions} are known")
+        try:
+            state = from_json(QuorumStateData, contents, version)
+        except ProtocolError as error:
+            raise self._damaged(str(error)) from None
+        if state.leader_epoch < 0:
+            raise self._damaged(f"there is no epoch {state.leader_epoch}")
+        return state
+
+    def _damaged(self, reason: str) -> QuorumStateFileError:
+        return QuorumStateFileError(f"{self.path} is damaged: {reason}")
+
+    def __repr__(self) -> str:
+        return f"FileQuorumStateStore({str(self.path)!r})"

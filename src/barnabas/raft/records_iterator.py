@@ -1,0 +1,103 @@
+"""From bytes of the log, or of a snapshot, to batches of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from barnabas.common.errors import CorruptRecordError
+from barnabas.log.file_handle import read_fully
+from barnabas.network.send import FileRegion
+from barnabas.protocol.internal.framing import MetadataRecordTypes
+from barnabas.protocol.internal.raft import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+from barnabas.protocol.message import Message
+from barnabas.raft.client import ApiMessageAndVersion, Batch
+from barnabas.records.batch import HEADER_SIZE, LENGTH_OFFSET, LOG_OVERHEAD, RecordBatch, iter_batches
+from barnabas.records.control import ControlRecordType, parse_control_type
+from barnabas.records.reader import read_records
+
+READ_SIZE: Final = 1024 * 1024
+"""How much of a file is in memory at once, unless a single batch is larger."""
+
+_MESSAGES: Final[dict[ControlRecordType, type[Message]]] = {
+    ControlRecordType.LEADER_CHANGE: LeaderChangeMessage,
+    ControlRecordType.SNAPSHOT_HEADER: SnapshotHeaderRecord,
+    ControlRecordType.SNAPSHOT_FOOTER: SnapshotFooterRecord,
+    ControlRecordType.KRAFT_VERSION: KRaftVersionRecord,
+    ControlRecordType.KRAFT_VOTERS: VotersRecord,
+}
+
+
+class ControlRecord(NamedTuple):
+    """A record of Raft's own, with its offset."""
+
+    offset: int
+    type: ControlRecordType
+    message: Message
+
+
+def raw_batches(records: FileRegion | bytes, read_size: int = READ_SIZE) -> Iterator[RecordBatch]:
+    """The whole batches in a part of a file, read piece by piece. What is left of a batch at the end is ignored."""
+    if isinstance(records, bytes):
+        yield from iter_batches(records, allow_partial=True)
+        return
+    position, end = records.position, records.position + records.count
+    wanted = read_size
+    while end - position >= HEADER_SIZE:
+        data = read_fully(records.fd, min(wanted, end - position), position)
+        taken = 0
+        for batch in iter_batches(data, allow_partial=True):
+            yield batch
+            taken += batch.size_in_bytes
+        position += taken
+        if taken:
+            wanted = read_size
+            continue
+        if len(data) < HEADER_SIZE:
+            return
+        size = int.from_bytes(data[LENGTH_OFFSET:LOG_OVERHEAD], signed=True) + LOG_OVERHEAD
+        if size > end - position or len(data) >= size:
+            return
+        wanted = size
+
+
+def decode_batch(batch: RecordBatch, types: MetadataRecordTypes) -> Batch[ApiMessageAndVersion]:
+    """A batch with its records decoded; none of a batch of control records. `CorruptRecordError` if it is damaged."""
+    batch.ensure_valid()
+    records: list[ApiMessageAndVersion] = []
+    if not batch.is_control_batch:
+        for record in read_records(batch):
+            if record.key is not None or not record.value:
+                raise CorruptRecordError(
+                    f"the record at offset {record.offset} of the metadata log has a key or no value; it should have a "
+                    "value only"
+                )
+            records.append(ApiMessageAndVersion(*types.decode(record.value)))
+    return Batch(
+        batch.base_offset,
+        batch.last_offset,
+        batch.partition_leader_epoch,
+        batch.max_timestamp,
+        batch.size_in_bytes,
+        records,
+    )
+
+
+def control_records(batch: RecordBatch) -> Iterator[ControlRecord]:
+    """The records of a control batch that Raft knows; later versions may have others, which are for them."""
+    for record in read_records(batch):
+        kind = parse_control_type(record.key)
+        cls = _MESSAGES.get(kind)
+        if cls is None:
+            continue
+        if not record.value:
+            raise CorruptRecordError(f"the {kind.name} record at offset {record.offset} has no value")
+        # Each of them begins with its own version, which is the one that the whole is written in.
+        version = min(int.from_bytes(record.value[:2], signed=True), cls.versions.highest)
+        yield ControlRecord(record.offset, kind, cls.decode_from(record.value, version, 0)[0])

@@ -1,0 +1,180 @@
+"""Snapshots as records: writing one and reading one.
+
+::
+
+    [header, kraft.version, voters]  [topics ...]  [partitions ...]  ...  [footer]
+     control batch                    batches of metadata records          control batch
+
+The header says when the last record was appended that the snapshot stands for. ``kraft.version`` and the voters are
+there if the log has them (KIP-853). A file without its footer was cut off. Offsets count from 0 and mean nothing; the
+epoch of all batches is that of the snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import BarnabasError, CorruptRecordError
+from barnabas.protocol.internal.framing import MetadataRecordTypes
+from barnabas.protocol.internal.raft import KRaftVersionRecord, SnapshotFooterRecord, SnapshotHeaderRecord
+from barnabas.raft.batch_accumulator import BatchAccumulator
+from barnabas.raft.client import ApiMessageAndVersion, Batch, OffsetAndEpoch
+from barnabas.raft.config import MAX_BATCH_SIZE_BYTES
+from barnabas.raft.records_iterator import ControlRecord, control_records, decode_batch, raw_batches
+from barnabas.raft.snapshot_files import FileRawSnapshotReader, FileRawSnapshotWriter, snapshot_name
+from barnabas.raft.voter_set import KRAFT_VERSION_0, NO_VOTERS, VOTERS_RECORD_VERSION, VoterSet
+from barnabas.records.control import ControlRecordType
+
+_VERSION: Final = 0
+"""Of header, footer and ``kraft.version`` record."""
+
+
+class RecordsSnapshotWriter:
+    """Writes a snapshot, a batch at a time; see `SnapshotWriter`."""
+
+    def __init__(
+        self,
+        raw: FileRawSnapshotWriter,
+        last_contained_log_timestamp: int,
+        *,
+        clock: Clock,
+        types: MetadataRecordTypes,
+        kraft_version: int = KRAFT_VERSION_0,
+        voters: VoterSet = NO_VOTERS,
+        max_batch_size: int = MAX_BATCH_SIZE_BYTES,
+        on_frozen: Callable[[OffsetAndEpoch], None] = lambda _: None,
+    ) -> None:
+        if kraft_version == KRAFT_VERSION_0 and voters:
+            raise ValueError(f"with kraft.version 0 the voters are not in the log, and not in a snapshot: {voters}")
+        self._raw = raw
+        self._on_frozen = on_frozen
+        self._accumulator = BatchAccumulator(
+            raw.snapshot_id.epoch, 0, linger_ms=None, clock=clock, types=types, max_batch_size=max_batch_size
+        )
+        header = SnapshotHeaderRecord(version=_VERSION, last_contained_log_timestamp=last_contained_log_timestamp)
+        opening = [(ControlRecordType.SNAPSHOT_HEADER, header.encode(_VERSION))]
+        if kraft_version > KRAFT_VERSION_0:
+            level = KRaftVersionRecord(version=_VERSION, k_raft_version=kraft_version)
+            opening.append((ControlRecordType.KRAFT_VERSION, level.encode(_VERSION)))
+            if voters:
+                opening.append((ControlRecordType.KRAFT_VOTERS, voters.to_record().encode(VOTERS_RECORD_VERSION)))
+        self._accumulator.append_control_records(opening)
+
+    @property
+    def snapshot_id(self) -> OffsetAndEpoch:
+        return self._raw.snapshot_id
+
+    @property
+    def is_frozen(self) -> bool:
+        return self._raw.is_frozen
+
+    @property
+    def size_in_bytes(self) -> int:
+        """What has been written; of a frozen snapshot, the size of its file."""
+        return self._raw.size_in_bytes
+
+    def append(self, records: Sequence[ApiMessageAndVersion]) -> None:
+        self._check_open()
+        if records:
+            self._accumulator.append(self.snapshot_id.epoch, records)
+            self._write(complete=False)
+
+    def freeze(self) -> None:
+        self._check_open()
+        footer = SnapshotFooterRecord(version=_VERSION)
+        self._accumulator.append_control_records([(ControlRecordType.SNAPSHOT_FOOTER, footer.encode(_VERSION))])
+        self._write(complete=True)
+        self._raw.freeze()
+        self._accumulator.close()
+        self._on_frozen(self.snapshot_id)
+
+    def close(self) -> None:
+        self._accumulator.close()
+        self._raw.close()
+
+    def _write(self, *, complete: bool) -> None:
+        for batch in self._accumulator.drain(complete=complete):
+            self._raw.append(batch.data)
+
+    def _check_open(self) -> None:
+        if self._raw.is_frozen:
+            raise BarnabasError(f"snapshot {snapshot_name(self.snapshot_id)} is frozen already")
+
+
+class RecordsSnapshotReader:
+    """Reads a snapshot, a batch at a time; see `SnapshotReader`. Only batches of metadata records are handed out."""
+
+    def __init__(self, raw: FileRawSnapshotReader, types: MetadataRecordTypes) -> None:
+        self._raw: FileRawSnapshotReader | None = raw
+        self._types = types
+        self._name = raw.path
+        self.snapshot_id = raw.snapshot_id
+        self.size_in_bytes = raw.size_in_bytes
+        self._timestamp: int | None = None
+
+    @property
+    def last_contained_log_offset(self) -> int:
+        return self.snapshot_id.offset - 1
+
+    @property
+    def last_contained_log_timestamp(self) -> int:
+        if self._timestamp is None:
+            for batch in raw_batches(self._open().records, 4096):
+                batch.ensure_valid()
+                self._timestamp = self._header(list(control_records(batch)) if batch.is_control_batch else [])
+                break
+            else:
+                raise CorruptRecordError(f"{self._name} has no batch at all")
+        return self._timestamp
+
+    def __iter__(self) -> Iterator[Batch[ApiMessageAndVersion]]:
+        for batch in self._batches():
+            if batch.records:
+                yield batch
+
+    def control_records(self) -> Iterator[ControlRecord]:
+        """Raft's own records, header and footer included."""
+        for raw in raw_batches(self._open().records):
+            if raw.is_control_batch:
+                raw.ensure_valid()
+                yield from control_records(raw)
+
+    def _batches(self) -> Iterator[Batch[ApiMessageAndVersion]]:
+        """All batches, and an error where the end of the file is not the end of the snapshot."""
+        is_first, is_complete = True, False
+        for raw in raw_batches(self._open().records):
+            if self._raw is None:
+                return
+            batch = decode_batch(raw, self._types)
+            if raw.is_control_batch:
+                found = list(control_records(raw))
+                if is_first:
+                    self._timestamp = self._header(found)
+                is_complete = any(record.type is ControlRecordType.SNAPSHOT_FOOTER for record in found)
+            elif is_first:
+                self._header([])
+            else:
+                is_complete = False
+            is_first = False
+            yield batch
+        if not is_complete:
+            raise CorruptRecordError(f"{self._name} ends without a footer: it was cut off")
+
+    def _header(self, found: Sequence[ControlRecord]) -> int:
+        """The timestamp in the header, which is the first of these records."""
+        if found and isinstance(found[0].message, SnapshotHeaderRecord):
+            return found[0].message.last_contained_log_timestamp
+        raise CorruptRecordError(f"{self._name} does not begin with a snapshot header")
+
+    def _open(self) -> FileRawSnapshotReader:
+        if self._raw is None:
+            raise BarnabasError(f"{self._name} is closed")
+        return self._raw
+
+    def close(self) -> None:
+        self._raw = None
+
+    def __repr__(self) -> str:
+        return f"RecordsSnapshotReader({snapshot_name(self.snapshot_id)})"

@@ -1,0 +1,147 @@
+"""The files of snapshots: their names, and how they come and go.
+
+==================================================  ==============================================================
+``00000000000000000100-0000000003.checkpoint``      everything before offset 100, whose last record is of epoch 3
+``00000000000000000100-0000000003-x.checkpoint.part``  is being written; nobody looks at it
+``00000000000000000100-0000000003.checkpoint.deleted``  goes soon; somebody may still be reading it
+==================================================  ==============================================================
+
+A snapshot gets its name when all of it is on the disk, so a file with the right name is always whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from barnabas.common.errors import BarnabasError
+from barnabas.log.durable_file import sync_directory
+from barnabas.log.file_handle import Buffer, FileHandle, sync_data, write_fully
+from barnabas.log.storage_errors import disk_access
+from barnabas.network.send import FileRegion
+from barnabas.raft.client import OffsetAndEpoch
+
+SNAPSHOT_SUFFIX: Final = ".checkpoint"
+PARTIAL_SUFFIX: Final = ".checkpoint.part"
+DELETED_SUFFIX: Final = ".checkpoint.deleted"
+
+BOOTSTRAP_SNAPSHOT_ID: Final = OffsetAndEpoch(0, 0)
+"""The one that formatting leaves where the voters are in the log: it has the first voters and nothing else."""
+
+_NAME: Final = re.compile(r"([0-9]{20})-([0-9]{10})(-[^.]*)?(\.checkpoint(?:\.part|\.deleted)?)")
+
+
+class SnapshotPath(NamedTuple):
+    """A file that is, is to become, or was a snapshot."""
+
+    path: Path
+    snapshot_id: OffsetAndEpoch
+    is_partial: bool
+    is_deleted: bool
+
+
+def snapshot_name(snapshot_id: OffsetAndEpoch) -> str:
+    """The name without its suffix.
+
+    >>> snapshot_name(OffsetAndEpoch(100, 3))
+    '00000000000000000100-0000000003'
+    """
+    return f"{snapshot_id.offset:020d}-{snapshot_id.epoch:010d}"
+
+
+def snapshot_path(log_dir: Path, snapshot_id: OffsetAndEpoch) -> Path:
+    return log_dir / f"{snapshot_name(snapshot_id)}{SNAPSHOT_SUFFIX}"
+
+
+def deleted_snapshot_path(log_dir: Path, snapshot_id: OffsetAndEpoch) -> Path:
+    return log_dir / f"{snapshot_name(snapshot_id)}{DELETED_SUFFIX}"
+
+
+def parse_snapshot_path(path: Path) -> SnapshotPath | None:
+    """What a file's name says; None if it is no snapshot's."""
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        return None
+    offset, epoch, _, suffix = match.groups()
+    return SnapshotPath(
+        path, OffsetAndEpoch(int(offset), int(epoch)), suffix == PARTIAL_SUFFIX, suffix == DELETED_SUFFIX
+    )
+
+
+class FileRawSnapshotWriter:
+    """The bytes of a snapshot on their way into a file."""
+
+    def __init__(self, path: Path, snapshot_id: OffsetAndEpoch, mode: int = 0o400) -> None:
+        """`path` is what the file is called in the end, and `mode` its permissions then."""
+        self.snapshot_id = snapshot_id
+        self._path = path
+        self._mode = mode
+        self.size_in_bytes = 0
+        self.is_frozen = False
+        with disk_access("create", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Two may be at work on the same snapshot; each has a file of its own, and the last to freeze wins.
+            fd, name = tempfile.mkstemp(PARTIAL_SUFFIX, f"{path.stem}-", path.parent)
+        self._fd: int | None = fd
+        self._partial = Path(name)
+
+    @classmethod
+    def create(cls, log_dir: Path, snapshot_id: OffsetAndEpoch) -> FileRawSnapshotWriter:
+        return cls(snapshot_path(log_dir, snapshot_id), snapshot_id)
+
+    def append(self, data: Buffer) -> None:
+        with disk_access("write", self._partial):
+            self.size_in_bytes += write_fully(self._open_fd(), [data], self.size_in_bytes)
+
+    def freeze(self) -> None:
+        """Gives the snapshot its name; it is on the disk for good when this returns, and never changes again."""
+        fd = self._open_fd()
+        with disk_access("complete", self._partial):
+            sync_data(fd)
+            os.fchmod(fd, self._mode)
+            self._close_fd()
+            self._partial.replace(self._path)
+            sync_directory(self._path.parent)
+        self.is_frozen = True
+
+    def close(self) -> None:
+        """Throws away what was written, unless it is frozen."""
+        if self._fd is not None:
+            self._close_fd()
+        if not self.is_frozen:
+            with suppress(OSError):  # the next start removes it
+                self._partial.unlink(missing_ok=True)
+
+    def _open_fd(self) -> int:
+        if self._fd is None:
+            raise BarnabasError(f"snapshot {snapshot_name(self.snapshot_id)} is frozen or closed already")
+        return self._fd
+
+    def _close_fd(self) -> None:
+        fd, self._fd = self._fd, None
+        assert fd is not None
+        os.close(fd)
+
+
+class FileRawSnapshotReader:
+    """A finished snapshot. Its file may be deleted meanwhile: what is open stays readable."""
+
+    def __init__(self, path: Path, snapshot_id: OffsetAndEpoch) -> None:
+        self.path = path
+        self.snapshot_id = snapshot_id
+        with disk_access("open", path):
+            handle = FileHandle.open(path, os.O_RDONLY)
+            self.size_in_bytes = os.fstat(handle).st_size
+        self._handle = handle
+
+    @classmethod
+    def open(cls, log_dir: Path, snapshot_id: OffsetAndEpoch) -> FileRawSnapshotReader:
+        return cls(snapshot_path(log_dir, snapshot_id), snapshot_id)
+
+    @property
+    def records(self) -> FileRegion:
+        return FileRegion(self._handle, 0, self.size_in_bytes)

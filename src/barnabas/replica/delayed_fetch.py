@@ -1,0 +1,168 @@
+"""Fetch requests that wait for records (R07)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from barnabas.common.errors import (
+    FencedLeaderEpochError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    ReplicaNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
+from barnabas.log.fetch_isolation import FetchIsolation
+from barnabas.log.log_offset_metadata import UNKNOWN_OFFSET_METADATA, LogOffsetMetadata
+from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
+from barnabas.protocol.messages.fetch import FetchPartition
+from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.hosted_partitions import HostedPartitions
+from barnabas.replica.partition import Partition
+from barnabas.replica.replica_quota import ReplicaQuota
+from barnabas.replica.results import FetchCallback, FetchParams, LogReadResult
+from barnabas.server.purgatory import DelayedOperation
+
+
+class DelayedFetchMetrics:
+    """How many fetches were answered because their time was over."""
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        group = KafkaMetricsGroup(registry, "kafka.server", "DelayedFetchMetrics")
+        self.follower_expired = group.new_meter("ExpiresPerSec", "requests", tags={"fetcherType": "follower"})
+        self.consumer_expired = group.new_meter("ExpiresPerSec", "requests", tags={"fetcherType": "consumer"})
+
+
+class FetchPartitionStatus(NamedTuple):
+    """A partition of a fetch that waits: what was asked, and where in the log that is."""
+
+    partition: TopicIdPartition
+    request: FetchPartition
+    start: LogOffsetMetadata
+
+
+class Reads(Protocol):
+    """Who reads from the logs, for all partitions of a fetch."""
+
+    def read_from_log(
+        self,
+        params: FetchParams,
+        fetch_infos: Sequence[tuple[TopicIdPartition, FetchPartition]],
+        quota: ReplicaQuota,
+        from_purgatory: bool,
+    ) -> list[tuple[TopicIdPartition, LogReadResult]]: ...
+
+    def is_reassignment_fetch(self, partition: TopicIdPartition, params: FetchParams) -> bool: ...
+
+
+_ANSWER_WITH_ERROR = (
+    NotLeaderOrFollowerError,  # A
+    ReplicaNotAvailableError,  # B
+    UnknownTopicOrPartitionError,  # C
+    KafkaStorageError,  # D
+    FencedLeaderEpochError,  # E
+)
+
+
+class DelayedFetch(DelayedOperation):
+    """A fetch for which there was not enough to read.
+
+    It can be answered when one of these holds:
+
+    A. this broker does not lead one of the partitions any more
+    B. the replica is not available on this broker
+    C. this broker does not know one of the partitions
+    D. a partition is in a log directory that is offline
+    E. the leader epoch of the request is fenced: there was an election
+    F. the offset is not in the last segment any more, so that nobody knows how many bytes lie behind it; or it is
+       behind the end, because the log was truncated
+    G. all partitions together have as many bytes as the reader wants
+    H. the reader's log parts from this one, and it has to cut off something
+
+    All this is found out from offsets and their places in files, without touching a file. The answer is then read anew,
+    from all partitions: more may be there than woke it up, and errors get into the answer on the way.
+    """
+
+    __slots__ = ("_callback", "_metrics", "_params", "_partitions", "_quota", "_reads", "_statuses")
+
+    def __init__(
+        self,
+        params: FetchParams,
+        statuses: list[FetchPartitionStatus],
+        partitions: HostedPartitions,
+        reads: Reads,
+        quota: ReplicaQuota,
+        callback: FetchCallback,
+        metrics: DelayedFetchMetrics,
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self._params = params
+        self._statuses = statuses
+        self._partitions = partitions
+        self._reads = reads
+        self._quota = quota
+        self._callback = callback
+        self._metrics = metrics
+
+    def try_complete(self) -> bool:
+        params = self._params
+        isolation = params.isolation
+        available = 0
+        try:
+            for (_, topic, number), request, start in self._statuses:
+                if start is UNKNOWN_OFFSET_METADATA:
+                    continue
+                partition = self._partitions.get_partition_or_exception((topic or "", number))
+                offsets = partition.fetch_offset_snapshot(request.current_leader_epoch, params.fetch_only_leader)
+                if isolation is FetchIsolation.HIGH_WATERMARK:
+                    end = offsets.high_watermark
+                elif isolation is FetchIsolation.TXN_COMMITTED:
+                    end = offsets.last_stable_offset
+                else:
+                    end = offsets.log_end_offset
+                # The same offset can be in two places, the end of one segment and the beginning of the next.
+                if start.message_offset > end.message_offset:
+                    return self.force_complete()  # F
+                if start.message_offset < end.message_offset and not self._is_throttled(partition):
+                    if start.on_older_segment(end):
+                        return self.force_complete()  # F
+                    if start.on_same_segment(end):
+                        available += min(end.position_diff(start), request.partition_max_bytes)
+                if request.last_fetched_epoch >= 0 and partition.diverges(request):
+                    return self.force_complete()  # H
+        except _ANSWER_WITH_ERROR:
+            return self.force_complete()
+        return available >= params.min_bytes and self.force_complete()  # G
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        """Whether what this partition has does not count, because the follower may not have it now."""
+        params = self._params
+        return params.is_from_follower and should_leader_throttle(self._quota, partition, params.replica_id)
+
+    def on_complete(self) -> None:
+        params, reads = self._params, self._reads
+        results = reads.read_from_log(
+            params, [(partition, request) for partition, request, _ in self._statuses], self._quota, True
+        )
+        self._callback(
+            [
+                (partition, result.to_fetch_partition_data(reads.is_reassignment_fetch(partition, params)))
+                for partition, result in results
+            ]
+        )
+
+    def on_expiration(self) -> None:
+        metrics = self._metrics
+        (metrics.follower_expired if self._params.is_from_follower else metrics.consumer_expired).mark()
+
+
+def should_leader_throttle(quota: ReplicaQuota, partition: Partition, replica_id: int) -> bool:
+    """Whether a follower has to do without records for now.
+
+    One that is in sync never has to: it would fall out, catch up in a burst, and so on.
+    """
+    return (
+        replica_id not in partition.in_sync_replica_ids
+        and quota.is_throttled(partition.topic_partition)
+        and quota.is_quota_exceeded
+    )

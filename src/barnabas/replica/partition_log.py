@@ -1,0 +1,320 @@
+"""A partition's log from the point of view of requests: who may append or read, and how far."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.common.errors import (
+    ApiError,
+    Errors,
+    FencedLeaderEpochError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
+    UnknownLeaderEpochError,
+)
+from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.fetch_data_info import FetchDataInfo
+from barnabas.log.file_handle import Buffer
+from barnabas.log.leader_epoch_cache import EpochEndOffset
+from barnabas.log.log_append_info import LeaderHwChange, LogAppendInfo
+from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.log_producers import ActiveProducer
+from barnabas.log.log_watermarks import LogOffsetSnapshot
+from barnabas.log.offset_lookup import SpecialTimestamp
+from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
+from barnabas.log.unified_log import DELETE_UP_TO_HIGH_WATERMARK, UnifiedLog
+from barnabas.log.verification_state import SENTINEL, VerificationGuard
+from barnabas.protocol.messages.fetch import FetchPartition
+from barnabas.records.batch import NO_TIMESTAMP
+from barnabas.replica.partition_isr import PartitionIsr, PartitionRole
+from barnabas.replica.results import (
+    EpochEndOffsetResult,
+    FetchParams,
+    IsolationLevel,
+    LogReadResult,
+    OffsetResult,
+)
+
+ACKS_ALL = -1
+
+
+class DeletedRecords(NamedTuple):
+    """What a deletion on the leader came to: up to where it was to go, and how far it has come on all replicas."""
+
+    requested_offset: int
+    low_watermark: int
+
+
+class PartitionLog(PartitionIsr):
+    """Appends to a partition and reads from it, as far as this broker's role allows.
+
+    A request may carry the leader epoch that its sender knows. A newer one here means that the sender has missed an
+    election (FENCED_LEADER_EPOCH), an older one that this broker has (UNKNOWN_LEADER_EPOCH). Either way somebody must
+    wait for metadata, and nothing is read from a log that may be on the wrong side of the election.
+    """
+
+    __slots__ = ()
+
+    # Appending
+
+    def append_records_to_leader(
+        self,
+        records: Buffer,
+        origin: AppendOrigin,
+        required_acks: int,
+        verification_guard: VerificationGuard = SENTINEL,
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+    ) -> LogAppendInfo:
+        """Appends a batch, and moves the high watermark if there is nobody to wait for.
+
+        Raises `NotLeaderOrFollowerError`; `NotEnoughReplicasError`, before anything is written, if all replicas in sync
+        are wanted and there are too few; and what is wrong with the batch.
+        """
+        with self._lock:
+            role = self.role
+            log = role.log
+            if log is None or not role.is_leader:
+                raise self._not_leader()
+            if required_acks == ACKS_ALL and self._remote:
+                self._check_enough_in_sync(log)
+            info = log.append_as_leader(
+                records,
+                role.leader_epoch,
+                origin,
+                verification_guard=verification_guard,
+                transaction_version=transaction_version,
+            )
+            info.leader_hw_change = (
+                LeaderHwChange.INCREASED if self._maybe_increment_leader_hw(log) else LeaderHwChange.SAME
+            )
+            return info
+
+    def _check_enough_in_sync(self, log: UnifiedLog) -> None:
+        isr, min_isr = self.state.isr, self.effective_min_isr(log)
+        if len(isr) < min_isr:
+            raise NotEnoughReplicasError(
+                f"{self.topic_partition} has {len(isr)} replicas in sync, {sorted(isr)}; the topic wants {min_isr}"
+            )
+
+    # Whose log it is
+
+    def local_log_with_epoch_or_raise(self, current_leader_epoch: int, require_leader: bool) -> UnifiedLog:
+        """The log, for somebody who knows this leader epoch, -1 for none."""
+        return self._log_of(self.role, current_leader_epoch, require_leader)
+
+    def _log_of(self, role: PartitionRole, current_leader_epoch: int, require_leader: bool) -> UnifiedLog:
+        if current_leader_epoch >= 0 and current_leader_epoch != role.leader_epoch:
+            kind = FencedLeaderEpochError if current_leader_epoch < role.leader_epoch else UnknownLeaderEpochError
+            raise kind(
+                f"{self.topic_partition} is in leader epoch {role.leader_epoch} here, not in {current_leader_epoch}"
+            )
+        log = role.log
+        if log is None or (require_leader and not role.is_leader):
+            raise self._not_leader()
+        return log
+
+    # Reading
+
+    def fetch_records(
+        self,
+        params: FetchParams,
+        request: FetchPartition,
+        now_ms: int,
+        max_bytes: int,
+        min_one_message: bool,
+        update_fetch_state: bool,
+    ) -> LogReadResult:
+        """Reads what a fetch asks for; the offsets in the result are those from before the read.
+
+        (From before, so that appends which come meanwhile do not keep a follower from having caught up.)
+
+        Raises `OffsetOutOfRangeError`, and what goes with the leader epoch. For a follower, this is also the news of
+        how far it is.
+        """
+        while True:
+            role = self.role
+            log = self._log_of(role, request.current_leader_epoch, params.fetch_only_leader)
+            replica = (
+                self.follower_replica_or_raise(params.replica_id, request.current_leader_epoch)
+                if params.is_from_follower
+                else None
+            )
+            high_watermark, last_stable_offset = log.high_watermark, log.last_stable_offset
+            log_start_offset, log_end_offset = log.log_start_offset, log.log_end_offset
+            diverging = None
+            if request.last_fetched_epoch >= 0:
+                diverging = self._diverging_epoch(log, request, log_start_offset)
+            if diverging is None:
+                info = log.read(request.fetch_offset, max_bytes, params.isolation, min_one_message)
+            else:
+                info = FetchDataInfo(LogOffsetMetadata(request.fetch_offset), b"")
+            if self.role is role:
+                break
+            # There was an election, or the log has moved, while we read: what we have may be from either side of it.
+        if replica is not None and update_fetch_state and diverging is None:
+            self.update_follower_fetch_state(
+                replica,
+                info.fetch_offset_metadata,
+                request.log_start_offset,
+                now_ms,
+                log_end_offset,
+                params.replica_epoch,
+            )
+        return LogReadResult(
+            Errors.NONE,
+            info,
+            high_watermark,
+            log_start_offset,
+            log_end_offset,
+            last_stable_offset,
+            diverging,
+        )
+
+    def _diverging_epoch(
+        self, log: UnifiedLog, request: FetchPartition, log_start_offset: int
+    ) -> EpochEndOffset | None:
+        """Where the reader's log parts from this one, if it does: its last record is of an epoch that ends earlier
+        here."""
+        end = log.end_offset_for_epoch(request.last_fetched_epoch)
+        if end is None:
+            raise OffsetOutOfRangeError(
+                f"Nothing is known of leader epoch {request.last_fetched_epoch} of {self.topic_partition}"
+            )
+        if request.fetch_offset < log_start_offset:
+            raise OffsetOutOfRangeError(
+                f"Offset {request.fetch_offset} of {self.topic_partition} is not there any more: the log starts at "
+                f"{log_start_offset}"
+            )
+        if end.leader_epoch < request.last_fetched_epoch or end.end_offset < request.fetch_offset:
+            return end
+        return None
+
+    def diverges(self, request: FetchPartition) -> bool:
+        """Whether a reader that waits has something to cut off: its log parts from this one, or nobody can tell."""
+        try:
+            log = self._log_of(self.role, request.current_leader_epoch, require_leader=False)
+        except ApiError:
+            return True
+        end = log.end_offset_for_epoch(request.last_fetched_epoch)
+        return end is None or end.leader_epoch < request.last_fetched_epoch or end.end_offset < request.fetch_offset
+
+    def fetch_offset_snapshot(self, current_leader_epoch: int, fetch_only_from_leader: bool) -> LogOffsetSnapshot:
+        """All offsets, with their places."""
+        return self._log_of(self.role, current_leader_epoch, fetch_only_from_leader).fetch_offset_snapshot()
+
+    # Looking for offsets
+
+    def fetch_offset_for_timestamp(
+        self,
+        timestamp: int,
+        isolation: IsolationLevel | None,
+        current_leader_epoch: int | None,
+        fetch_only_from_leader: bool,
+    ) -> OffsetResult:
+        """The offset for a time, or for one of the names of `SpecialTimestamp`, as far as this reader may see.
+
+        Without `isolation` it is a replica that asks, and sees everything.
+
+        `OffsetNotAvailableError` from a leader that was elected a moment ago: as long as its high watermark has not
+        come to where its epoch began, clients may have seen offsets beyond it, and these would seem to go backwards.
+        """
+        role = self.role
+        log = self._log_of(role, -1 if current_leader_epoch is None else current_leader_epoch, fetch_only_from_leader)
+        if timestamp in {SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL}:
+            return _offset_result(log, timestamp)
+        if isolation is None:
+            last_fetchable = log.log_end_offset
+        elif isolation is IsolationLevel.READ_COMMITTED:
+            last_fetchable = log.last_stable_offset
+        else:
+            last_fetchable = log.high_watermark
+        start = role.leader_epoch_start_offset
+        lags = isolation is not None and start is not None and start > log.high_watermark
+        if timestamp == SpecialTimestamp.LATEST:
+            if lags:
+                raise self._offset_not_available(log, start)
+            return OffsetResult(NO_TIMESTAMP, last_fetchable, role.leader_epoch)
+        result = _offset_result(log, timestamp)
+        if result is not _NO_OFFSET and result.offset < last_fetchable:
+            return result
+        if lags:
+            raise self._offset_not_available(log, start)
+        return _NO_OFFSET
+
+    def _offset_not_available(self, log: UnifiedLog, start: int | None) -> OffsetNotAvailableError:
+        return OffsetNotAvailableError(
+            f"The high watermark of {self.topic_partition} is {log.high_watermark} and has not come to {start}, where "
+            f"leader epoch {self.role.leader_epoch} began"
+        )
+
+    def last_offset_for_leader_epoch(
+        self, current_leader_epoch: int | None, leader_epoch: int, fetch_only_from_leader: bool
+    ) -> EpochEndOffsetResult:
+        """The last epoch up to `leader_epoch` that the log has, and where it ends."""
+        try:
+            log = self._log_of(
+                self.role, -1 if current_leader_epoch is None else current_leader_epoch, fetch_only_from_leader
+            )
+        except (FencedLeaderEpochError, UnknownLeaderEpochError, NotLeaderOrFollowerError) as error:
+            return EpochEndOffsetResult(Errors.for_exception(error))
+        end = log.end_offset_for_epoch(leader_epoch)
+        if end is None:
+            return EpochEndOffsetResult(Errors.NONE)
+        return EpochEndOffsetResult(Errors.NONE, end.leader_epoch, end.end_offset)
+
+    # The rest
+
+    def delete_records_on_leader(self, offset: int) -> DeletedRecords:
+        """Has the log start at an offset, -1 for the high watermark. Followers do the same when they hear of it."""
+        with self._lock:
+            log = self.leader_log_if_local
+            if log is None:
+                raise self._not_leader()
+            start = log.delete_records(offset)
+            return DeletedRecords(
+                start if offset == DELETE_UP_TO_HIGH_WATERMARK else offset, self.low_watermark_if_leader()
+            )
+
+    @property
+    def log_start_offset(self) -> int:
+        """-1 if this is not the leader."""
+        log = self.leader_log_if_local
+        return -1 if log is None else log.log_start_offset
+
+    def active_producers(self) -> list[ActiveProducer]:
+        log = self.role.log
+        if log is None:
+            raise self._not_leader()
+        return log.producers.active()
+
+    def has_late_transaction(self, now_ms: int) -> bool:
+        log = self.leader_log_if_local
+        return log is not None and log.producers.has_late_transaction(now_ms)
+
+    @property
+    def producer_id_count(self) -> int:
+        log = self.role.log
+        return 0 if log is None else log.producers.count
+
+    def maybe_start_transaction_verification(
+        self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool
+    ) -> VerificationGuard:
+        """What an append of a transactional batch has to present, once the coordinator has said yes (KIP-890)."""
+        log = self.leader_log_if_local
+        if log is None:
+            raise self._not_leader()
+        return log.producers.maybe_start_transaction_verification(
+            producer_id, sequence, epoch, supports_epoch_bump=supports_epoch_bump
+        )
+
+
+_NO_OFFSET = OffsetResult()
+
+
+def _offset_result(log: UnifiedLog, timestamp: int) -> OffsetResult:
+    found = log.fetch_offset_by_timestamp(timestamp)
+    if found is None:
+        return _NO_OFFSET
+    return OffsetResult(found.timestamp, found.offset, -1 if found.leader_epoch is None else found.leader_epoch)

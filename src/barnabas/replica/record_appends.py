@@ -1,0 +1,198 @@
+"""The append path: from a produce request's batches to the answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import (
+    ApiError,
+    CorruptRecordError,
+    Errors,
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTopicError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from barnabas.common.identifiers import ZERO_UUID
+from barnabas.common.topic_names import INTERNAL_TOPICS
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.file_handle import Buffer
+from barnabas.log.log_append_info import LeaderHwChange
+from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
+from barnabas.log.verification_state import SENTINEL, VerificationGuard
+from barnabas.metrics.yammer.registry import MetricsRegistry
+from barnabas.replica.broker_topic_stats import BYTES_REJECTED, FAILED_PRODUCE_REQUESTS, BrokerTopicStats
+from barnabas.replica.delayed_operations import DelayedOperations
+from barnabas.replica.delayed_produce import DelayedProduce, DelayedProduceMetrics, PendingAppend
+from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.hosted_partitions import HostedPartitions
+from barnabas.replica.partition import Partition
+from barnabas.replica.partition_log import ACKS_ALL
+from barnabas.replica.results import ProduceCallback, ProduceResult
+from barnabas.server.action_queue import ActionQueue
+
+logger = logging.getLogger(__name__)
+
+VALID_ACKS: Final = frozenset({-1, 0, 1})
+
+_EXPECTED: Final = (
+    UnknownTopicOrPartitionError,
+    UnknownTopicIdError,
+    NotLeaderOrFollowerError,
+    RecordTooLargeError,
+    RecordBatchTooLargeError,
+    CorruptRecordError,
+    KafkaStorageError,
+)
+"""What can happen to any request, and does not count as a failure of the broker."""
+
+
+class RecordAppends:
+    """Appends the batches of produce requests, and answers: at once, or when all replicas have them.
+
+    ``acks=all`` means to wait for the high watermark. It may have come far enough by the time the append returns, as it
+    always has when there are no followers; then the request is answered at once, and nothing is made that would have to
+    wait. Only otherwise is there a `DelayedProduce`.
+
+    Those who wait for records are woken up at the end of the request, by way of the action queue.
+    """
+
+    def __init__(
+        self,
+        partitions: HostedPartitions,
+        delayed: DelayedOperations,
+        stats: BrokerTopicStats,
+        action_queue: ActionQueue,
+        clock: Clock,
+        registry: MetricsRegistry,
+    ) -> None:
+        self._partitions = partitions
+        self._delayed = delayed
+        self._stats = stats
+        self._action_queue = action_queue
+        self._now_ns = clock.nanoseconds
+        self._metrics = DelayedProduceMetrics(registry)
+
+    def append_records(
+        self,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicIdPartition, Buffer],
+        callback: ProduceCallback,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        internal_topics_allowed: bool = False,
+        verification_guards: Mapping[TopicPartition, VerificationGuard] | None = None,
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+    ) -> None:
+        """See `ReplicaManager.append_records`."""
+        results: dict[TopicIdPartition, ProduceResult] = {}
+        if required_acks not in VALID_ACKS:
+            callback(dict.fromkeys(entries, ProduceResult(Errors.INVALID_REQUIRED_ACKS)))
+            return
+        online = self._partitions.online
+        now_ns = self._now_ns()
+        pending: list[PendingAppend] | None = None
+        for topic_id_partition, records in entries.items():
+            topic_id, topic, number = topic_id_partition
+            key = (topic or "", number)
+            partition = online.get(key)
+            try:
+                if partition is None or topic in INTERNAL_TOPICS:
+                    partition = self._look_closer(key, internal_topics_allowed)
+                if topic_id not in (partition.topic_id, ZERO_UUID):
+                    raise UnknownTopicIdError(f"The topic {topic} has another id on this broker")
+                guard = SENTINEL
+                if verification_guards is not None:
+                    guard = verification_guards.get(partition.topic_partition, SENTINEL)
+                info = partition.append_records_to_leader(records, origin, required_acks, guard, transaction_version)
+            except Exception as error:  # noqa: BLE001 - it is for this partition alone, and goes into its answer
+                results[topic_id_partition] = self._failed(key, partition, len(records), error, now_ns)
+                continue
+            first_offset, last_offset = info.first_offset, info.last_offset
+            self._stats.topic_stats(key[0]).record_append(len(records), last_offset - first_offset + 1, now_ns)
+            result = ProduceResult(
+                Errors.NONE,
+                first_offset,
+                info.log_append_time,
+                info.log_start_offset,
+                (),
+                None,
+                last_offset,
+            )
+            if required_acks == ACKS_ALL:
+                enough, wrong = partition.check_enough_replicas_reach_offset(last_offset + 1)
+                if wrong:
+                    result = result._replace(error=wrong)
+                elif not enough:
+                    if pending is None:
+                        pending = []
+                    pending.append(PendingAppend(topic_id_partition, last_offset + 1, result))
+            results[topic_id_partition] = result
+            self._wake_up_later(partition, info.leader_hw_change)
+        if pending is None:
+            callback(results)
+            return
+        delayed_produce = DelayedProduce(timeout_ms, pending, results, self._partitions, callback, self._metrics)
+        self._delayed.produce.try_complete_else_watch(
+            delayed_produce, [(append.partition[1], append.partition[2]) for append in pending]
+        )
+
+    def _wake_up_later(self, partition: Partition, change: LeaderHwChange) -> None:
+        """Has those look again who wait for this partition, when the request is done and holds no lock."""
+        key = partition.topic_partition
+        if not partition.has_followers:
+            # Nobody replicates, so nobody waits for replication: it is consumers who want to know.
+            self._action_queue.add(partial(self._delayed.fetch.check_and_complete, key))
+        elif change is LeaderHwChange.INCREASED:
+            self._action_queue.add(partial(self._delayed.check_and_complete_all, key))
+        else:
+            # The records are not committed, but followers may have them.
+            self._action_queue.add(partial(self._delayed.fetch.check_and_complete, key))
+
+    def _look_closer(self, key: tuple[str, int], internal_topics_allowed: bool) -> Partition:
+        """The partition, for an append that is not to an ordinary one."""
+        if key[0] in INTERNAL_TOPICS and not internal_topics_allowed:
+            raise InvalidTopicError(f"{key[0]} is an internal topic, which clients cannot append to")
+        return self._partitions.get_partition_or_exception(key)
+
+    def _failed(
+        self, key: tuple[str, int], partition: Partition | None, size: int, error: Exception, now_ns: int
+    ) -> ProduceResult:
+        """The answer for a partition whose append failed."""
+        stats = self._stats.topic_stats(key[0])
+        stats.record_produce_request(now_ns)
+        code = Errors.for_exception(error)
+        if isinstance(error, InvalidTopicError):
+            return ProduceResult(code)
+        if isinstance(error, _EXPECTED):
+            if isinstance(error, RecordTooLargeError | RecordBatchTooLargeError):
+                stats.mark(BYTES_REJECTED, size)
+            return ProduceResult(code)
+        stats.mark(FAILED_PRODUCE_REQUESTS)
+        name = TopicPartition(*key)
+        if isinstance(error, InvalidProducerEpochError):
+            logger.info("An append to %s was refused: %s", name, error)
+        elif isinstance(error, ApiError):
+            logger.warning("An append to %s was refused: %s", name, error)
+        else:
+            logger.error("An append to %s failed", name, exc_info=error)
+        log_start_offset = -1 if partition is None else partition.log_start_offset
+        if isinstance(error, InvalidRecordError | InvalidTimestampError):
+            return ProduceResult(
+                code,
+                log_start_offset=log_start_offset,
+                record_errors=getattr(error, "record_errors", ()),
+                error_message=str(error),
+            )
+        return ProduceResult(code, log_start_offset=log_start_offset)

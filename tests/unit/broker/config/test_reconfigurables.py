@@ -1,0 +1,146 @@
+"""The parts of a broker that change with its settings, each with the real thing behind it where that is cheap."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
+from barnabas.broker.config.reconfigurables import (
+    DynamicConnectionLimits,
+    DynamicListenerConfig,
+    DynamicLogCleaner,
+    DynamicLogConfig,
+    DynamicNetworkThreads,
+    DynamicProducerStates,
+    DynamicThreadPool,
+)
+from barnabas.common.clock import MockClock
+from barnabas.common.config_def import ConfigError
+from barnabas.log.cleaner_config import CleanerConfig
+from barnabas.log.producer_states import ProducerStateManagerConfig
+from barnabas.metrics.registry import Metrics
+from barnabas.network.connection_quotas import ConnectionQuotas
+from unit.broker.config.configs import node
+
+
+def test_thread_pools(caplog: pytest.LogCaptureFixture) -> None:
+    sizes: list[int] = []
+    dynamic = DynamicBrokerConfig(node(num_io_threads="4"))
+    dynamic.add_reconfigurable(DynamicThreadPool({"num.io.threads": sizes.append}))
+    for size in ("2", "8"):
+        dynamic.validate({"num.io.threads": size}, per_broker=True)
+    for size in ("1", "9"):
+        with pytest.raises(ConfigError, match=rf"num.io.threads={size} is refused: .* there are 4"):
+            dynamic.validate({"num.io.threads": size}, per_broker=True)
+    dynamic.update_broker_config({"num.io.threads": "6"})
+    dynamic.update_broker_config({"num.io.threads": "100"})
+    assert sizes == [6], "a step that is too large is not taken, however it got into the metadata"
+    caplog.clear()
+    dynamic.update_broker_config({"num.io.threads": "6", "background.threads": "11"})
+    assert sizes == [6]
+    assert "background.threads will be 11 after the next start" in caplog.text
+
+
+def test_network_threads() -> None:
+    resized: list[tuple[str, int]] = []
+    dynamic = DynamicBrokerConfig(node(num_network_threads="2"))
+    dynamic.add_reconfigurable(
+        DynamicNetworkThreads(lambda listener, count: resized.append((listener, count)), lambda: ["A", "B"])
+    )
+    dynamic.update_default_config({"num.network.threads": "3", "listener.name.a.num.network.threads": "4"})
+    assert resized == [("A", 4), ("B", 3)]
+    dynamic.update_default_config({"num.network.threads": "3"})
+    assert resized[2:] == [("A", 3)]
+    for count in (1, 7):
+        with pytest.raises(ConfigError, match=rf"num\.network\.threads={count} is refused"):
+            dynamic.validate({"listener.name.b.num.network.threads": str(count)}, per_broker=False)
+
+
+def test_connection_limits() -> None:
+    config = node()
+    clock = MockClock()
+    quotas = ConnectionQuotas(config.socket_server().limits, clock, Metrics(clock=clock))
+    quotas.add_listener("PLAINTEXT")
+    quotas.add_listener("CONTROLLER")
+    dynamic = DynamicBrokerConfig(config)
+    dynamic.add_reconfigurable(DynamicConnectionLimits(quotas))
+    quotas.inc("PLAINTEXT", "10.0.0.1")
+    dynamic.update_default_config({"max.connections.per.ip": "1", "max.connections.per.ip.overrides": "10.0.0.2:2"})
+    with pytest.raises(Exception, match=r"10\.0\.0\.1"):
+        quotas.inc("PLAINTEXT", "10.0.0.1")
+    quotas.inc("PLAINTEXT", "10.0.0.2")
+    quotas.inc("PLAINTEXT", "10.0.0.2")
+    assert not quotas.max_connections_exceeded("CONTROLLER")
+    dynamic.update_default_config({"max.connections": "2"})
+    assert quotas.max_connections_exceeded("CONTROLLER"), "three connections, and two may be"
+    dynamic.update_default_config({"listener.name.controller.max.connections": "0"})
+    assert not quotas.max_connections_exceeded("CONTROLLER")
+    dynamic.update_default_config({})
+    for _ in range(5):
+        quotas.inc("PLAINTEXT", "10.0.0.1")
+
+
+class Logs:
+    def __init__(self) -> None:
+        self.defaults: list[dict[str, object]] = []
+
+    def topic_defaults_changed(self, topic_defaults: object) -> None:
+        assert hasattr(topic_defaults, "items")
+        self.defaults.append(dict(topic_defaults.items()))
+
+    def topic_config_changed(self, topic: str) -> None: ...
+
+
+def test_topic_defaults() -> None:
+    logs = Logs()
+    dynamic = DynamicBrokerConfig(node())
+    dynamic.add_reconfigurable(DynamicLogConfig(logs))
+    dynamic.update_default_config({"message.max.bytes": "99", "log.retention.ms": "5"})
+    (defaults,) = logs.defaults
+    assert (defaults["max.message.bytes"], defaults["retention.ms"]) == (99, 5)
+    dynamic.update_default_config({})
+    assert logs.defaults[1]["max.message.bytes"] == 1048588
+    with pytest.raises(Exception, match="compaction"):
+        dynamic.validate(
+            {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"}, per_broker=False
+        )
+
+
+class Cleaner:
+    def __init__(self) -> None:
+        self.configs: list[CleanerConfig] = []
+
+    def validate_reconfiguration(self, new: CleanerConfig) -> None:
+        if new.num_threads > 2:
+            raise ConfigError("too many")
+
+    def reconfigure(self, new: CleanerConfig) -> None:
+        self.configs.append(new)
+
+
+def test_cleaner() -> None:
+    cleaner = Cleaner()
+    dynamic = DynamicBrokerConfig(node())
+    dynamic.add_reconfigurable(DynamicLogCleaner(cleaner))  # type: ignore[arg-type]
+    dynamic.update_default_config({"log.cleaner.threads": "2"})
+    assert [config.num_threads for config in cleaner.configs] == [2]
+    with pytest.raises(ConfigError, match="too many"):
+        dynamic.validate({"log.cleaner.threads": "3"}, per_broker=False)
+
+
+def test_producer_states() -> None:
+    shared = ProducerStateManagerConfig()
+    dynamic = DynamicBrokerConfig(node())
+    dynamic.add_reconfigurable(DynamicProducerStates(shared))
+    dynamic.update_default_config(
+        {"producer.id.expiration.ms": "5", "transaction.partition.verification.enable": "false"}
+    )
+    assert (shared.producer_id_expiration_ms, shared.transaction_verification_enabled) == (5, False)
+
+
+def test_listeners_stay() -> None:
+    dynamic = DynamicBrokerConfig(node())
+    dynamic.add_reconfigurable(DynamicListenerConfig())
+    with pytest.raises(ConfigError, match="listeners cannot be altered"):
+        dynamic.validate({"listeners": "PLAINTEXT://:9999,CONTROLLER://127.0.0.1:9093"}, per_broker=True)
+    dynamic.validate({"listeners": "PLAINTEXT://:9092,CONTROLLER://127.0.0.1:9093"}, per_broker=True)

@@ -1,0 +1,430 @@
+"""Produce: which partitions get as far as the log, what is kept meanwhile, and what becomes of the answer."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from typing import Any
+
+import pytest
+
+from barnabas.broker.handlers.produce import ADMIN_CLIENT_ID, ProduceHandler
+from barnabas.broker.handlers.produce_answer import one_partition_answer
+from barnabas.common.errors import Errors
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.log.log_append_info import RecordError
+from barnabas.network.memory_pool import SimpleMemoryPool
+from barnabas.network.response import NO_OP, SEND, START_THROTTLING
+from barnabas.protocol.framing import response_parts
+from barnabas.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.results import ProduceResult
+from barnabas.security.acl import AclOperation, ResourceType
+from barnabas.server.request import Request
+from log_fixtures import client_batch
+from network_fixtures import request_from
+from unit.broker.handlers.data_bench import ALICE, NOBODY, DataBench, Quotas, T, acls, questions
+
+WRITE_T = (AclOperation.WRITE, ResourceType.TOPIC, "t")
+WRITE_COMPACT = (AclOperation.WRITE, ResourceType.TOPIC, "compact")
+WRITE_TXN = (AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "payments")
+BATCH = bytes(client_batch([b"value"]))
+TRANSACTIONAL = bytes(client_batch([b"value"], producer_id=7, epoch=0, sequence=0, transactional=True))
+
+
+def handler_of(bench: DataBench) -> ProduceHandler:
+    return ProduceHandler(bench.helper, bench.auth, bench.cache, bench.replicas, bench.clock)
+
+
+def to(
+    *partitions: tuple[str | Uuid, int] | tuple[str | Uuid, int, bytes],
+    acks: int = -1,
+    transactional_id: str | None = None,
+) -> ProduceRequest:
+    """A request for these partitions, each its own topic entry; a topic is a name or, for v13, an id."""
+    topics = []
+    for topic, index, *records in partitions:
+        entry = TopicProduceData(
+            partition_data=[PartitionProduceData(index=index, records=records[0] if records else BATCH)]
+        )
+        if isinstance(topic, str):
+            entry.name = topic
+        else:
+            entry.topic_id = topic
+        topics.append(entry)
+    return ProduceRequest(acks=acks, timeout_ms=1500, topic_data=topics, transactional_id=transactional_id)
+
+
+def codes(response: Any) -> dict[str, Errors]:
+    return {
+        f"{topic.name or topic.topic_id.hex()[-2:]}-{partition.index}": Errors(partition.error_code)
+        for topic in response.responses
+        for partition in topic.partition_responses
+    }
+
+
+# ---------------------------------------------------------------------------------------------------- buckets
+
+
+@pytest.mark.mechanism("R05")
+@pytest.mark.parametrize("version", range(3, 13))
+def test_what_is_good_is_appended_and_answered(version: int) -> None:
+    bench = DataBench()
+    bench.replicas.produce_results["t-1"] = ProduceResult(Errors.NONE, 42, 1700, 5)
+    response = bench.answered(handler_of(bench), to(("t", 1), acks=1), version)
+    assert bench.replicas.appended == {TopicIdPartition(T, "t", 1): BATCH}
+    assert bench.replicas.append_calls == [{"timeout_ms": 1500, "acks": 1, "internal": False}]
+    (topic,) = response.responses
+    (answer,) = topic.partition_responses
+    assert (topic.name, answer.index, answer.error_code, answer.base_offset) == ("t", 1, 0, 42)
+    assert answer.log_append_time_ms == 1700
+    assert answer.log_start_offset == (5 if version >= 5 else -1)
+    assert response.throttle_time_ms == 0
+
+
+@pytest.mark.mechanism("R05")
+def test_topics_by_id() -> None:
+    bench = DataBench()
+    response = bench.answered(handler_of(bench), to((T, 1), (NOBODY, 0), (ZERO_UUID, 0), (T, 9)), 13)
+    assert list(bench.replicas.appended) == [TopicIdPartition(T, "t", 1)]
+    assert [(topic.topic_id, topic.name) for topic in response.responses] == [(T, ""), (NOBODY, ""), (ZERO_UUID, "")]
+    assert codes(response) == {
+        "01-1": Errors.NONE,
+        "63-0": Errors.UNKNOWN_TOPIC_ID,
+        "00-0": Errors.UNKNOWN_TOPIC_ID,
+        "01-9": Errors.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+@pytest.mark.mechanism("R05")
+def test_the_buckets() -> None:
+    bench = DataBench(auth=acls(WRITE_T))
+    body = to(("t", 0), ("t", 9), ("nope", 0), ("", 0), ("compact", 0), ("t", 1, b""))
+    response = bench.answered(handler_of(bench), body, 12, principal=ALICE)
+    assert codes(response) == {
+        "t-0": Errors.NONE,
+        "t-9": Errors.UNKNOWN_TOPIC_OR_PARTITION,
+        "nope-0": Errors.TOPIC_AUTHORIZATION_FAILED,  # it must not learn which topics exist
+        "00-0": Errors.TOPIC_AUTHORIZATION_FAILED,
+        "compact-0": Errors.TOPIC_AUTHORIZATION_FAILED,
+        "t-1": Errors.INVALID_RECORD,
+    }
+    assert [str(partition) for partition in bench.replicas.appended] == ["t-0"]
+    refused = [
+        partition for topic in response.responses for partition in topic.partition_responses if partition.error_code
+    ]
+    assert all((answer.base_offset, answer.log_start_offset) == (-1, -1) for answer in refused)
+    assert all(answer.log_append_time_ms == -1 and answer.error_message is None for answer in refused)
+    assert bench.errors_counted("Produce")["TOPIC_AUTHORIZATION_FAILED"] == 3
+
+
+@pytest.mark.mechanism("R05")
+def test_all_topics_are_one_question_to_the_authorizer() -> None:
+    auth = acls(WRITE_T, WRITE_COMPACT)
+    bench = DataBench(auth=auth)
+    bench.answered(handler_of(bench), to(("t", 0), ("t", 1), ("compact", 0)), 12, principal=ALICE)
+    (actions,) = questions(auth)
+    assert {action.resource_pattern.name: action.resource_reference_count for action in actions} == {
+        "t": 2,
+        "compact": 1,
+    }
+    bench.answered(handler_of(bench), to((T, 0), (NOBODY, 0)), 13, principal=ALICE)
+    assert [action.resource_pattern.name for action in questions(auth)[1]] == ["t"]
+
+
+@pytest.mark.mechanism("R05")
+def test_without_an_authorizer_no_context_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(request: Request) -> None:
+        raise AssertionError("somebody made a context for nobody")
+
+    monkeypatch.setattr(Request, "request_context", property(fail))
+    bench = DataBench()
+    body = to(("t", 0, TRANSACTIONAL), transactional_id="payments")
+    assert codes(bench.answered(handler_of(bench), body, 12)) == {"t-0": Errors.NONE}
+
+
+@pytest.mark.mechanism("R05")
+def test_nothing_to_append_is_answered_without_the_replica_manager() -> None:
+    bench = DataBench()
+    for body in (to(), to(("nope", 0)), to(("t", 0, b""))):
+        bench.answered(handler_of(bench), body, 12)
+    assert bench.replicas.append_calls == []
+
+
+@pytest.mark.mechanism("R05")
+def test_a_partition_twice_gets_the_second_batch() -> None:
+    bench = DataBench()
+    first, second = bytes(client_batch([b"first"])), bytes(client_batch([b"second"]))
+    response = bench.answered(handler_of(bench), to(("t", 0, first), ("t", 0, second)), 12)
+    assert codes(response) == {"t-0": Errors.NONE}
+    assert bench.replicas.appended == {TopicIdPartition(T, "t", 0): second}
+
+
+@pytest.mark.mechanism("R05")
+def test_what_is_cut_off_behind_a_batch_is_left_out() -> None:
+    bench = DataBench()
+    bench.answered(handler_of(bench), to(("t", 0, BATCH + BATCH[:40])), 12)
+    assert bench.replicas.appended == {TopicIdPartition(T, "t", 0): BATCH}
+
+
+@pytest.mark.mechanism("R05")
+def test_damage_at_the_very_beginning_fails_the_request_as_a_whole() -> None:
+    """As in Kafka, which looks at all partitions for transactional records first."""
+    bench = DataBench()
+    response = bench.answered(handler_of(bench), to(("t", 0), ("t", 1, bytes(40)), ("nope", 0)), 12)
+    assert set(codes(response).values()) == {Errors.CORRUPT_MESSAGE}
+    assert bench.replicas.appended == {}
+    assert all("0 bytes" in topic.partition_responses[0].error_message for topic in response.responses)
+
+
+@pytest.mark.mechanism("R05")
+def test_who_may_write_to_internal_topics() -> None:
+    bench = DataBench()
+    bench.dispatch(handler_of(bench), to(("t", 0)), 12, client_id=ADMIN_CLIENT_ID)
+    bench.dispatch(handler_of(bench), to(("t", 0)), 12, client_id=None)
+    assert [call["internal"] for call in bench.replicas.append_calls] == [True, False]
+
+
+# ---------------------------------------------------------------------------------------------------- transactions
+
+
+@pytest.mark.mechanism("R05")
+@pytest.mark.parametrize(
+    ("transactional_id", "rules", "allowed"),
+    [
+        ("payments", (WRITE_T, WRITE_TXN), True),
+        ("payments", (WRITE_T,), False),
+        ("other", (WRITE_T, WRITE_TXN), False),
+        (None, (WRITE_T, WRITE_TXN), False),
+    ],
+)
+def test_transactional_records_need_the_transactional_id(
+    transactional_id: str | None, rules: tuple[Any, ...], allowed: bool
+) -> None:
+    bench = DataBench(auth=acls(*rules))
+    body = to(("t", 0), ("t", 1, TRANSACTIONAL), transactional_id=transactional_id)
+    response = bench.answered(handler_of(bench), body, 12, principal=ALICE)
+    expected = Errors.NONE if allowed else Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert codes(response) == {"t-0": expected, "t-1": expected}
+    assert bool(bench.replicas.appended) == allowed
+
+
+@pytest.mark.mechanism("R05")
+def test_records_without_a_transaction_need_no_transactional_id() -> None:
+    bench = DataBench(auth=acls(WRITE_T))
+    body = to(("t", 0), transactional_id="not mine")
+    assert codes(bench.answered(handler_of(bench), body, 12, principal=ALICE)) == {"t-0": Errors.NONE}
+
+
+@pytest.mark.mechanism("R05")
+def test_without_an_authorizer_transactional_records_need_an_id_all_the_same() -> None:
+    bench = DataBench()
+    response = bench.answered(handler_of(bench), to(("t", 0, TRANSACTIONAL)), 12)
+    assert codes(response) == {"t-0": Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+
+
+# ---------------------------------------------------------------------------------------------------- answers
+
+
+@pytest.mark.mechanism("R05")
+@pytest.mark.parametrize(("version", "told"), [(9, False), (10, True), (12, True)])
+def test_who_leads_now(version: int, told: bool) -> None:
+    bench = DataBench()
+    bench.replicas.produce_results["elsewhere-0"] = ProduceResult(Errors.NOT_LEADER_OR_FOLLOWER)
+    response = bench.answered(handler_of(bench), to(("elsewhere", 0), ("t", 0)), version)
+    (elsewhere, t) = response.responses
+    (answer,) = elsewhere.partition_responses
+    assert answer.current_leader == (LeaderIdAndEpoch(leader_id=2, leader_epoch=5) if told else None)
+    assert response.node_endpoints == (
+        [NodeEndpoint(node_id=2, host="plaintext-2", port=9092, rack="east")] if told else []
+    )
+    assert t.partition_responses[0].current_leader is None
+
+
+@pytest.mark.mechanism("R05")
+def test_a_leader_is_only_told_to_who_came_to_the_wrong_broker() -> None:
+    bench = DataBench()
+    bench.replicas.produce_results["elsewhere-0"] = ProduceResult(Errors.KAFKA_STORAGE_ERROR)
+    response = bench.answered(handler_of(bench), to(("elsewhere", 0)), 12)
+    assert response.responses[0].partition_responses[0].current_leader is None
+    assert response.node_endpoints == []
+
+
+@pytest.mark.mechanism("R05")
+@pytest.mark.parametrize("version", [7, 8])
+def test_what_is_wrong_with_records(version: int) -> None:
+    bench = DataBench()
+    bench.replicas.produce_results["t-0"] = ProduceResult(
+        Errors.INVALID_RECORD, record_errors=(RecordError(3, "no key"),), error_message="keys are needed"
+    )
+    (topic,) = bench.answered(handler_of(bench), to(("t", 0)), version).responses
+    (answer,) = topic.partition_responses
+    assert answer.error_code == Errors.INVALID_RECORD
+    if version >= 8:
+        assert answer.error_message == "keys are needed"
+        assert answer.record_errors == [BatchIndexAndErrorMessage(batch_index=3, batch_index_error_message="no key")]
+
+
+@pytest.mark.mechanism("R06")
+def test_with_all_acks_the_answer_comes_when_it_is_called_for() -> None:
+    bench = DataBench()
+    bench.replicas.parks = True
+    request = bench.dispatch(handler_of(bench), to(("t", 0), ("nope", 0), acks=-1), 12)
+    assert bench.responses(request) == []
+    bench.replicas.complete()
+    assert codes(bench.answer(request)) == {"t-0": Errors.NONE, "nope-0": Errors.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+@pytest.mark.mechanism("R13")
+def test_an_answer_that_cannot_be_made_is_an_error_and_no_silence(caplog: pytest.LogCaptureFixture) -> None:
+    """After a wait it is the thread of somebody else, who would not answer for us."""
+    bench = DataBench()
+    bench.replicas.parks = True
+    bench.replicas.produce_results["t-0"] = ProduceResult(Errors.NONE, 2**99)
+    request = bench.dispatch(handler_of(bench), to(("t", 0)), 12)
+    bench.replicas.complete()
+    assert codes(bench.answer(request)) == {"t-0": Errors.UNKNOWN_SERVER_ERROR}
+    assert caplog.records
+
+
+class Frame(bytearray):
+    """The memory of a request, of which it can be seen whether somebody still has it."""
+
+    __slots__ = ("__weakref__",)
+
+
+@pytest.mark.mechanism("R14")
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_a_request_that_waits_keeps_no_records(acks: int) -> None:
+    bench = DataBench()
+    bench.replicas.parks = True
+    frame = Frame(bench.request(to(("t", 0), ("compact", 1), acks=acks), 12).buffer or b"")
+    frame[:0] = len(frame).to_bytes(4, "big")
+    alive = weakref.ref(frame)
+    pool = SimpleMemoryPool(1 << 20, len(frame))
+    assert pool.try_reserve(len(frame) - 4)
+    request = request_from(memoryview(frame), bench.times, pool=pool)  # type: ignore[arg-type]
+    seen = []
+
+    def watch(*args: Any, **kwargs: Any) -> None:
+        seen.append((request.buffer is not None, pool.available < 1 << 20))
+        original(*args, **kwargs)
+
+    original = bench.replicas.append_records
+    bench.replicas.append_records = watch  # type: ignore[method-assign]
+    bench.handle(handler_of(bench), request)
+    assert seen == [(True, True)]  # the buffer belongs to the request while it is handled
+    assert pool.available == 1 << 20
+    del frame
+    gc.collect()
+    assert alive() is None, "something that waits still refers to the records"
+    bench.replicas.complete()
+    assert codes(bench.answer(request)) == {"t-0": Errors.NONE, "compact-1": Errors.NONE}
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+@pytest.mark.parametrize("name", ["t", "", "n" * 126, "n" * 127, "n" * 249])
+def test_the_short_way_to_an_answer_leads_to_the_same_bytes(version: int, name: str) -> None:
+    bench = DataBench()
+    handler = handler_of(bench)
+    partition = TopicIdPartition(T, name, 2**31 - 1)
+    for result in (ProduceResult(Errors.NONE, 2**62, 1700, 5), ProduceResult(Errors.NONE, 0, -1, 0)):
+        short = one_partition_answer(version, 7, partition, result)
+        request = bench.request(to(), version, correlation_id=7)
+        response = handler._response(request, {partition: result}, 0)
+        assert short is None or short == b"".join(response_parts(response, version, 7))
+        assert (short is None) == (version < 13 and len(name) > 126)
+
+
+@pytest.mark.parametrize("version", [9, 12])
+@pytest.mark.parametrize("quotas", [Quotas(), Quotas(produce=5), None])
+def test_the_short_way_is_for_who_is_not_throttled(version: int, quotas: Quotas | None) -> None:
+    bench = DataBench(quotas)
+    response = bench.answered(handler_of(bench), to(("t", 1)), version)
+    assert response.throttle_time_ms == (quotas.produce.throttle_time_ms if quotas else 0)
+    assert codes(response) == {"t-1": Errors.NONE}
+
+
+# ---------------------------------------------------------------------------------------------------- acks=0
+
+
+@pytest.mark.mechanism("R06")
+def test_without_acks_nothing_is_sent_and_the_connection_reads_on() -> None:
+    bench = DataBench(Quotas())
+    assert bench.quotas is not None
+    request = bench.dispatch(handler_of(bench), to(("t", 0), acks=0), 12)
+    assert [response.kind for response in bench.responses(request)] == [NO_OP]
+    assert bench.quotas.request.exempt == [request]
+    assert list(bench.replicas.appended) == [TopicIdPartition(T, "t", 0)]
+
+
+@pytest.mark.mechanism("R06")
+@pytest.mark.parametrize(
+    "body", [to(("t", 0), ("nope", 0), acks=0), to(("t", 1), acks=0), to(("t", 0), ("t", 1, bytes(40)), acks=0)]
+)
+def test_without_acks_an_error_ends_the_connection(body: ProduceRequest, caplog: pytest.LogCaptureFixture) -> None:
+    bench = DataBench()
+    bench.replicas.produce_results["t-1"] = ProduceResult(Errors.NOT_LEADER_OR_FOLLOWER)
+    with caplog.at_level(logging.INFO):
+        request = bench.dispatch(handler_of(bench), body, 12)
+    assert not bench.is_answered(request)
+    assert bench.was_closed(request)
+    assert sum(bench.errors_counted("Produce").values()) == 1
+    assert [record for record in caplog.records if record.levelno == logging.INFO]
+
+
+@pytest.mark.mechanism("R06")
+def test_it_is_said_why_a_connection_was_ended(caplog: pytest.LogCaptureFixture) -> None:
+    bench = DataBench()
+    with caplog.at_level(logging.INFO):
+        bench.dispatch(handler_of(bench), to(("t", 0), ("nope", 3), acks=0), 12)
+    assert "nope-3: UNKNOWN_TOPIC_OR_PARTITION" in caplog.text
+    assert "t-0" not in caplog.text
+
+
+@pytest.mark.mechanism("R06")
+def test_without_acks_the_request_quota_is_not_enforced_but_bandwidth_is() -> None:
+    bench = DataBench(Quotas(request=1000))
+    assert bench.quotas is not None
+    bench.dispatch(handler_of(bench), to(("t", 0), acks=0), 12)
+    assert bench.quotas.request.throttled == []
+    bench = DataBench(Quotas(request=1000, produce=300))
+    assert bench.quotas is not None
+    request = bench.dispatch(handler_of(bench), to(("t", 0), acks=0), 12)
+    assert bench.quotas.produce.throttled == [300]
+    assert {response.kind for response in bench.responses(request)} == {START_THROTTLING, NO_OP}
+
+
+# ---------------------------------------------------------------------------------------------------- quotas
+
+
+@pytest.mark.mechanism("R11")
+@pytest.mark.parametrize(("bandwidth", "request_ms"), [(300, 100), (100, 300), (300, 300), (300, 0), (0, 300)])
+def test_the_larger_throttle_time_counts(bandwidth: int, request_ms: int) -> None:
+    bench = DataBench(Quotas(produce=bandwidth, request=request_ms))
+    quotas = bench.quotas
+    assert quotas is not None
+    request = bench.dispatch(handler_of(bench), to(("t", 0)), 12)
+    assert bench.answer(request).throttle_time_ms == 300
+    assert request.api_throttle_time_ms == 300
+    by_bandwidth = bandwidth > request_ms
+    assert quotas.produce.throttled == ([300] if by_bandwidth else [])
+    assert quotas.request.throttled == ([] if by_bandwidth else [(request, 300)])
+    assert quotas.produce.recorded == [request.size]
+    assert [response.kind for response in bench.responses(request)] == [START_THROTTLING, SEND]
+
+
+@pytest.mark.mechanism("R11")
+def test_within_the_quotas_nobody_is_held_back() -> None:
+    bench = DataBench(Quotas())
+    request = bench.dispatch(handler_of(bench), to(("t", 0)), 12)
+    assert [response.kind for response in bench.responses(request)] == [SEND]
+    assert bench.answer(request).throttle_time_ms == 0

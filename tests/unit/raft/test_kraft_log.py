@@ -1,0 +1,323 @@
+"""The metadata log: appends with their offsets, epochs, snapshots and what retention makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from barnabas.common.clock import MockClock
+from barnabas.common.errors import OffsetOutOfRangeError
+from barnabas.common.identifiers import METADATA_TOPIC_ID, uuid_to_string
+from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.segment_damage import CorruptLogError
+from barnabas.protocol.internal.topics import CLUSTER_METADATA
+from barnabas.raft.batch_accumulator import BatchAccumulator
+from barnabas.raft.client import OffsetAndEpoch
+from barnabas.raft.config import RaftConfig
+from barnabas.raft.kraft_log import (
+    Isolation,
+    KafkaMetadataLog,
+    MetadataLogError,
+    Validity,
+    ValidOffsetAndEpoch,
+)
+from barnabas.raft.records_iterator import raw_batches
+from barnabas.raft.records_snapshot import RecordsSnapshotWriter
+from barnabas.records.batch import RecordBatch
+from unit.raft.raft_box import NOW, RaftBox, topic_record
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> RaftBox:
+    return RaftBox(tmp_path)
+
+
+def batch(base_offset: int, epoch: int, *topics: str) -> bytearray:
+    accumulator = BatchAccumulator(epoch, base_offset, linger_ms=0, clock=MockClock(NOW), types=CLUSTER_METADATA)
+    accumulator.append(epoch, [topic_record(topic) for topic in topics])
+    return accumulator.drain()[0].data
+
+
+def append(log: KafkaMetadataLog, epoch: int, *topics: str) -> int:
+    """Appends and commits."""
+    info = log.append_as_leader(batch(log.end_offset.message_offset, epoch, *topics), epoch)
+    log.flush()
+    log.update_high_watermark(log.end_offset)
+    return info.last_offset
+
+
+def snapshot(
+    log: KafkaMetadataLog, offset: int, epoch: int, *, timestamp: int = NOW, topics: int = 0
+) -> OffsetAndEpoch:
+    snapshot_id = OffsetAndEpoch(offset, epoch)
+    raw = log.create_new_snapshot(snapshot_id)
+    assert raw is not None
+    writer = RecordsSnapshotWriter(
+        raw, timestamp, clock=MockClock(NOW), types=CLUSTER_METADATA, on_frozen=log.on_snapshot_frozen
+    )
+    writer.append([topic_record(f"topic-{number}") for number in range(topics)])
+    writer.freeze()
+    return snapshot_id
+
+
+def read(log: KafkaMetadataLog, offset: int, isolation: Isolation = Isolation.COMMITTED) -> list[tuple[int, int]]:
+    return [(one.base_offset, one.last_offset) for one in raw_batches(log.read(offset, isolation).records)]
+
+
+def test_a_new_log_says_whose_it_is(box: RaftBox) -> None:
+    log = box.open_log()
+    append(log, 1, "a")
+    assert log.directory.name == "__cluster_metadata-0"
+    metadata = (log.directory / "partition.metadata").read_text()
+    assert metadata == f"version: 0\ntopic_id: {uuid_to_string(METADATA_TOPIC_ID)}"
+    assert uuid_to_string(METADATA_TOPIC_ID) == "AAAAAAAAAAAAAAAAAAAAAQ"
+    assert (log.directory / "leader-epoch-checkpoint").read_text() == "0\n1\n1 0\n"
+
+
+def test_offsets_and_epochs_come_with_the_batches(box: RaftBox) -> None:
+    log = box.open_log()
+    two = batch(0, 3, "a", "b") + batch(2, 3, "c")
+    assert log.append_as_leader(two, 3).last_offset == 2
+    assert log.last_fetched_epoch == 3
+    with pytest.raises(Exception, match="has epoch 3 instead of 4"):
+        log.append_as_leader(batch(3, 3, "d"), 4)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.append_as_leader(batch(1, 3, "d"), 3)
+    with pytest.raises(ValueError, match="at least one batch"):
+        log.append_as_leader(b"", 3)
+    assert log.append_as_follower(batch(3, 4, "d") + batch(4, 5, "e"), 4).last_offset == 3
+    assert log.end_offset.message_offset == 4
+
+
+def test_readers_see_what_is_committed(box: RaftBox) -> None:
+    log = box.open_log()
+    append(log, 1, "a", "b")
+    log.append_as_leader(batch(2, 1, "c"), 1)
+    assert read(log, 0) == [(0, 1)]
+    assert read(log, 0, Isolation.UNCOMMITTED) == [(0, 1), (2, 2)]
+    log.update_high_watermark(log.end_offset)
+    assert read(log, 2) == [(2, 2)]
+    assert [len(one.view) for one in raw_batches(log.read(0, Isolation.COMMITTED, 1).records)] == [
+        RecordBatch(batch(0, 1, "a", "b")).size_in_bytes
+    ]
+
+
+def test_where_epochs_end(box: RaftBox) -> None:
+    log = box.open_log()
+    assert log.last_fetched_epoch == 0
+    assert log.end_offset_for_epoch(4) == OffsetAndEpoch(0, 0)
+    append(log, 1, "a", "b")
+    append(log, 3, "c")
+    log.initialize_leader_epoch(6)
+    append(log, 6, "d")
+    assert log.end_offset_for_epoch(1) == OffsetAndEpoch(2, 1)
+    assert log.end_offset_for_epoch(2) == OffsetAndEpoch(2, 1)
+    assert log.end_offset_for_epoch(3) == OffsetAndEpoch(3, 3)
+    assert log.end_offset_for_epoch(6) == OffsetAndEpoch(4, 6)
+    assert log.end_offset_for_epoch(9) == OffsetAndEpoch(4, 6)
+
+
+def test_what_another_replica_has(box: RaftBox) -> None:
+    log = box.open_log()
+    valid, diverging, fetch = Validity.VALID, Validity.DIVERGING, Validity.SNAPSHOT
+    assert log.validate_offset_and_epoch(0, 0) == ValidOffsetAndEpoch(valid, OffsetAndEpoch(0, 0))
+    append(log, 1, "a", "b")
+    append(log, 3, "c", "d")
+    assert log.validate_offset_and_epoch(4, 3) == (valid, (4, 3))
+    assert log.validate_offset_and_epoch(5, 3) == (diverging, (4, 3))
+    assert log.validate_offset_and_epoch(3, 1) == (diverging, (2, 1))
+    assert log.validate_offset_and_epoch(3, 2) == (diverging, (2, 1))
+    snapshot(log, 2, 1)
+    latest = snapshot(log, 4, 3)
+    log.delete_before_snapshot(OffsetAndEpoch(2, 1))
+    assert log.validate_offset_and_epoch(1, 1) == (fetch, latest)
+    assert log.validate_offset_and_epoch(2, 0) == (fetch, latest)
+    assert log.validate_offset_and_epoch(2, 1) == (valid, (2, 1))
+
+
+def test_what_is_committed_cannot_be_cut_off(box: RaftBox) -> None:
+    log = box.open_log()
+    append(log, 1, "a")
+    log.append_as_leader(batch(1, 1, "b"), 1)
+    with pytest.raises(ValueError, match="committed up to 1"):
+        log.truncate_to(0)
+    log.truncate_to(1)
+    assert log.end_offset.message_offset == 1
+
+
+# -- starts
+
+
+def test_a_torn_tail_is_cut_off(box: RaftBox) -> None:
+    log = box.open_log()
+    append(log, 1, "a")
+    append(log, 1, "b")
+    log.close_handlers()
+    path = box.log_dir / "00000000000000000000.log"
+    path.write_bytes(path.read_bytes() + bytes(batch(2, 1, "c"))[:50])
+    log = box.open_log()
+    assert log.end_offset.message_offset == 2
+    assert read(log, 0, Isolation.UNCOMMITTED) == [(0, 0), (1, 1)]
+    append(log, 2, "d")
+    assert read(log, 0) == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_damage_in_the_middle_is_not_cut_off(box: RaftBox) -> None:
+    log = box.open_log()
+    append(log, 1, "a")
+    append(log, 1, "b")
+    log.close_handlers()
+    path = box.log_dir / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptLogError):
+        box.open_log()
+    assert path.read_bytes() == bytes(data)
+
+
+def test_leftovers_of_snapshots_are_removed(box: RaftBox) -> None:
+    log = box.open_log()
+    append(log, 1, "a", "b")
+    kept = snapshot(log, 2, 1)
+    (box.log_dir / "00000000000000000001-0000000001-9.checkpoint.part").write_bytes(b"half")
+    (box.log_dir / "00000000000000000001-0000000001.checkpoint.deleted").write_bytes(b"old")
+    log.close()
+    log = box.open_log()
+    assert log.snapshot_ids == (kept,)
+    assert [name for name in box.files() if "checkpoint" in name and name != "leader-epoch-checkpoint"] == [
+        "00000000000000000002-0000000001.checkpoint"
+    ]
+
+
+def test_a_log_that_begins_late_needs_a_snapshot(box: RaftBox) -> None:
+    log = box.open_log(box.config(log_segment_bytes=200))
+    for name in "abcdef":
+        append(log, 1, name)
+    snapshot_id = snapshot(log, 4, 1)
+    assert log.delete_before_snapshot(snapshot_id)
+    log.close()
+    (box.log_dir / "00000000000000000004-0000000001.checkpoint").unlink()
+    with pytest.raises(MetadataLogError, match="begins at offset 4, but there is no snapshot"):
+        box.open_log()
+
+
+def test_a_snapshot_beyond_the_log_replaces_it(box: RaftBox) -> None:
+    log = box.open_log()
+    append(log, 1, "a", "b")
+    snapshot(log, 1, 1)
+    raw = log.create_new_snapshot_unchecked(OffsetAndEpoch(50, 4))
+    assert raw is not None
+    RecordsSnapshotWriter(raw, NOW, clock=box.clock, types=CLUSTER_METADATA).freeze()
+    log.close()
+    log = box.open_log()  # as if a follower had ended right after it had fetched the snapshot
+    assert (log.start_offset, log.end_offset.message_offset) == (50, 50)
+    assert list(log.snapshot_ids) == [(50, 4)]
+    assert log.last_fetched_epoch == 4
+    append(log, 5, "c")
+    assert log.end_offset.message_offset == 51
+
+
+# -- snapshots
+
+
+def test_snapshots_are_of_what_is_committed(box: RaftBox) -> None:
+    log = box.open_log()
+    append(log, 1, "a", "b")
+    log.append_as_leader(batch(2, 1, "c"), 1)
+    with pytest.raises(ValueError, match="beyond the high watermark, 2"):
+        log.create_new_snapshot(OffsetAndEpoch(3, 1))
+    with pytest.raises(ValueError, match="is not a place in the log"):
+        log.create_new_snapshot(OffsetAndEpoch(2, 2))
+    snapshot_id = snapshot(log, 2, 1)
+    assert log.create_new_snapshot(snapshot_id) is None
+    assert log.latest_snapshot_id == log.earliest_snapshot_id == snapshot_id
+    assert log.read_snapshot(OffsetAndEpoch(1, 1)) is None
+
+
+def test_a_snapshot_that_somebody_has_deleted_is_forgotten(box: RaftBox) -> None:
+    log = box.open_log()
+    append(log, 1, "a", "b")
+    first = snapshot(log, 1, 1)
+    snapshot(log, 2, 1)
+    (box.log_dir / "00000000000000000002-0000000001.checkpoint").unlink()
+    found = log.latest_snapshot()
+    assert found is not None
+    assert found.snapshot_id == first
+    assert log.snapshot_ids == (first,)
+
+
+def full_log(box: RaftBox, **settings: int) -> tuple[KafkaMetadataLog, RaftConfig]:
+    """Six segments of a record each, with snapshots at 2, 4 and 5, of an age of 300, 200 and 100 ms."""
+    config = box.config(log_segment_bytes=100, **settings)
+    log = box.open_log(config)
+    for name in "abcdef":
+        append(log, 1, name)
+    for offset, age in ((2, 300), (4, 200), (5, 100)):
+        snapshot(log, offset, 1, timestamp=NOW - age)
+    return log, config
+
+
+def test_deleting_before_a_snapshot(box: RaftBox) -> None:
+    log, _ = full_log(box)
+    size = log.size_in_bytes
+    open_reader = log.read_snapshot(OffsetAndEpoch(2, 1))
+    assert open_reader is not None
+    assert log.delete_before_snapshot(OffsetAndEpoch(4, 1))
+    assert log.start_offset == 4
+    assert log.size_in_bytes == size // 6 * 2
+    assert list(log.snapshot_ids) == [(4, 1), (5, 1)]
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(3, Isolation.COMMITTED)
+    assert log.create_new_snapshot(OffsetAndEpoch(3, 1)) is None
+    assert not log.delete_before_snapshot(OffsetAndEpoch(4, 1))
+    assert not log.delete_before_snapshot(OffsetAndEpoch(6, 1))
+    assert "00000000000000000002-0000000001.checkpoint.deleted" in box.files()
+    assert len(list(raw_batches(open_reader.records))) == 2
+    box.scheduler.advance(60_000)
+    assert not [name for name in box.files() if name.endswith(".deleted")]
+    assert len(list(raw_batches(open_reader.records))) == 2, "who has it open can finish"
+
+
+def test_retention_by_size(box: RaftBox) -> None:
+    log, _ = full_log(box, max_retention_bytes=10_000)
+    assert not log.maybe_clean()
+    log.close()
+    # 6 records of 90 bytes and 3 snapshots of 158: 1014 bytes. Without the first snapshot and two segments, 676.
+    log = box.open_log(box.config(max_retention_bytes=1000))
+    log.update_high_watermark(log.end_offset)
+    assert log.maybe_clean()
+    assert list(log.snapshot_ids) == [(4, 1), (5, 1)]
+    assert not log.maybe_clean()
+    log.close()
+    log = box.open_log(box.config(max_retention_bytes=0))
+    log.update_high_watermark(log.end_offset)
+    assert log.maybe_clean()
+    assert list(log.snapshot_ids) == [(5, 1)], "the last one stays"
+    assert not log.maybe_clean()
+
+
+def test_retention_by_age(box: RaftBox) -> None:
+    log, _ = full_log(box, max_retention_ms=250)
+    assert log.maybe_clean()
+    assert list(log.snapshot_ids) == [(4, 1), (5, 1)]
+    assert log.start_offset == 4
+    assert not log.maybe_clean()
+    box.clock.advance(1000)
+    assert log.maybe_clean()
+    assert list(log.snapshot_ids) == [(5, 1)]
+
+
+def test_no_retention(box: RaftBox) -> None:
+    log, _ = full_log(box, max_retention_ms=-1, max_retention_bytes=-1)
+    box.clock.advance(10**9)
+    assert not log.maybe_clean()
+
+
+def test_the_high_watermark_stays_within_the_log(box: RaftBox, caplog: pytest.LogCaptureFixture) -> None:
+    log = box.open_log()
+    append(log, 1, "a")
+    log.update_high_watermark(LogOffsetMetadata(7))
+    assert log.high_watermark == 1
+    assert "the high watermark is 1 and not 7" in caplog.text

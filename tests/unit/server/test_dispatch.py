@@ -1,0 +1,148 @@
+"""From an API key to its handler, and the one funnel for everything that goes wrong."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from barnabas.common.errors import Errors, GroupAuthorizationError, NotCoordinatorError
+from barnabas.common.shutdownable_thread import FatalExitError
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest
+from barnabas.server.dispatch import ApiDispatcher, handlers_of, handles
+from barnabas.server.request import NOT_SET, Request
+from barnabas.server.request_local import RequestLocal
+from handler_fixtures import HandlerBench
+
+
+class Family:
+    """Two handlers: one that answers itself, one that promises to."""
+
+    def __init__(self, bench: HandlerBench) -> None:
+        self.bench = bench
+        self.error: BaseException | None = None
+        self.future: Future[Any] = Future()
+
+    @handles(ApiKey.HEARTBEAT)
+    def heartbeat(self, request: Request, local: RequestLocal) -> None:
+        assert local is self.bench.local
+        if self.error is not None:
+            raise self.error
+        self.bench.channel.send_response(request, HeartbeatResponse())
+
+    @handles(ApiKey.LEAVE_GROUP)
+    def leave_group(self, request: Request, local: RequestLocal) -> Future[Any]:
+        return self.future
+
+
+@pytest.fixture
+def bench() -> HandlerBench:
+    return HandlerBench()
+
+
+@pytest.fixture
+def family(bench: HandlerBench) -> Family:
+    return Family(bench)
+
+
+@pytest.mark.mechanism("R01")
+def test_the_table_is_made_from_the_marks(bench: HandlerBench, family: Family) -> None:
+    table = handlers_of(family)
+    assert table == {ApiKey.HEARTBEAT: family.heartbeat, ApiKey.LEAVE_GROUP: family.leave_group}
+    apis = ApiDispatcher(table, bench.helper, inline_apis=[ApiKey.HEARTBEAT, ApiKey.FETCH])
+    assert apis.apis == {ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP}
+    assert apis.inline_apis == {ApiKey.HEARTBEAT}, "what is not handled at all is not handled inline"
+
+
+@pytest.mark.mechanism("R01")
+def test_one_api_has_one_handler(family: Family) -> None:
+    class Another:
+        @handles(ApiKey.HEARTBEAT)
+        def heartbeat(self, request: Request, local: RequestLocal) -> None: ...
+
+    with pytest.raises(ValueError, match="Heartbeat has two handlers"):
+        handlers_of(family, Another())
+
+
+@pytest.mark.mechanism("R01")
+def test_a_request_goes_to_its_handler(bench: HandlerBench, family: Family) -> None:
+    apis = ApiDispatcher(handlers_of(family), bench.helper)
+    request = bench.request(HeartbeatRequest(), 4)
+    apis.handle(request, bench.local)
+    assert bench.answer(request) == HeartbeatResponse()
+
+
+@pytest.mark.mechanism("R01")
+@pytest.mark.mechanism("R12")
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(NotCoordinatorError("moved"), Errors.NOT_COORDINATOR), (KeyError("bug"), Errors.UNKNOWN_SERVER_ERROR)],
+)
+def test_what_a_handler_raises_is_its_answer(
+    bench: HandlerBench, family: Family, error: Exception, code: Errors, caplog: pytest.LogCaptureFixture
+) -> None:
+    family.error = error
+    apis = ApiDispatcher(handlers_of(family), bench.helper)
+    request = bench.request(HeartbeatRequest(), 4)
+    with caplog.at_level(logging.ERROR):
+        apis.handle(request, bench.local)
+    assert bench.answer(request).error_code == code
+    assert bool(caplog.records) == (code is Errors.UNKNOWN_SERVER_ERROR), "a bug leaves a stack trace, a refusal none"
+
+
+@pytest.mark.mechanism("R01")
+@pytest.mark.mechanism("R12")
+def test_what_a_future_fails_with_is_its_answer(bench: HandlerBench, family: Family) -> None:
+    apis = ApiDispatcher(handlers_of(family), bench.helper)
+    request = bench.request(LeaveGroupRequest(), 2)
+    apis.handle(request, bench.local)
+    assert not bench.is_answered(request)
+    family.future.set_exception(GroupAuthorizationError("no"))
+    assert bench.answer(request).error_code == Errors.GROUP_AUTHORIZATION_FAILED
+
+
+@pytest.mark.mechanism("R12")
+def test_a_failure_after_the_answer_is_only_logged(
+    bench: HandlerBench, family: Family, caplog: pytest.LogCaptureFixture
+) -> None:
+    apis = ApiDispatcher(handlers_of(family), bench.helper)
+    request = bench.request(LeaveGroupRequest(), 2)
+    apis.handle(request, bench.local)
+    bench.channel.send_no_op_response(request)
+    family.future.set_exception(RuntimeError("late"))
+    assert len(bench.responses(request)) == 1
+    assert "failed after it was answered" in caplog.text
+
+
+@pytest.mark.mechanism("R02")
+@pytest.mark.parametrize("error", [None, RuntimeError("bug")], ids=["answered", "failed"])
+def test_deferred_actions_run_after_the_handler_whatever_became_of_it(
+    bench: HandlerBench, family: Family, error: BaseException | None
+) -> None:
+    drained: list[bool] = []
+    request = bench.request(HeartbeatRequest(), 4)
+    family.error = error
+    apis = ApiDispatcher(
+        handlers_of(family), bench.helper, drain_actions=lambda: drained.append(bench.is_answered(request))
+    )
+    apis.handle(request, bench.local)
+    assert drained == [True]
+    apis.try_complete_actions()
+    assert len(drained) == 2
+
+
+@pytest.mark.mechanism("R02")
+def test_the_local_part_ends_when_the_handler_does(bench: HandlerBench, family: Family) -> None:
+    request = bench.request(HeartbeatRequest(), 4)
+    ApiDispatcher(handlers_of(family), bench.helper).handle(request, bench.local)
+    assert request.api_local_complete_time_ns != NOT_SET
+
+
+def test_a_fatal_error_goes_through(bench: HandlerBench, family: Family) -> None:
+    family.error = FatalExitError(3)
+    with pytest.raises(FatalExitError):
+        ApiDispatcher(handlers_of(family), bench.helper).handle(bench.request(HeartbeatRequest(), 4), bench.local)
