@@ -30,8 +30,10 @@ from barnabas.broker.config.listeners import resolved
 from barnabas.broker.config.reconfigurables import (
     DynamicConnectionLimits,
     DynamicListenerConfig,
+    DynamicLogCleaner,
     DynamicLogConfig,
     DynamicNetworkThreads,
+    DynamicProducerStates,
     DynamicThreadPool,
 )
 from barnabas.broker.directory_events import ControllerDirectoryEvents
@@ -52,7 +54,6 @@ from barnabas.broker.shared_server import SharedServer
 from barnabas.common.scheduler import KafkaScheduler
 from barnabas.controller.quorum_features import default_supported_features
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
-from barnabas.log.cleaner_config import CleanerConfig
 from barnabas.log.log_cleaner import LogCleaner
 from barnabas.log.log_dir_failure import LogDirFailureChannel
 from barnabas.log.log_manager import LogManager
@@ -87,15 +88,16 @@ class BrokerServer:
         self.scheduler = KafkaScheduler(config.background_threads, clock=clock, exit_procedure=shared.exit_procedure)
         self._failure_channel = LogDirFailureChannel(clock)
         self.cleaner = LogCleaner(
-            CleanerConfig.from_values(config.values),
+            config.cleaner(),
             config.log_dirs,
             self._failure_channel,
             clock,
             metrics=shared.registry,
         )
+        self._log_manager_config = config.log_manager(shared.cluster_id)
         self.log_manager = LogManager(
             config.log_dirs,
-            config.log_manager(shared.cluster_id),
+            self._log_manager_config,
             clock,
             self.scheduler,
             topic_overrides=self.cache.topic_config,
@@ -248,7 +250,8 @@ class BrokerServer:
         shared.loader.install_publishers(self._publishers).result(deadline_s)
         lifecycle.initial_catch_up_future.result(deadline_s)
         publisher.first_publish_future.result(deadline_s)
-        self.cleaner.startup(self.log_manager)
+        if config.cleaner().enable_cleaner:
+            self.cleaner.startup(self.log_manager)
 
         futures: dict[str, Future[Any]] = {}
         if authorizer is not None:
@@ -294,6 +297,8 @@ class BrokerServer:
         add(DynamicNetworkThreads(socket_server.resize_thread_pool, lambda: socket_server.acceptors))
         add(DynamicConnectionLimits(socket_server.quotas))
         add(DynamicLogConfig(self.log_manager))
+        add(DynamicLogCleaner(self.cleaner))
+        add(DynamicProducerStates(self._log_manager_config.producer_state))
         add(DynamicListenerConfig())
 
     def _add_gauges(self) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 
 from barnabas.broker.authorizers import AclPublisher, make_authorizer
+from barnabas.broker.config.config_helper import ConfigHelper
 from barnabas.broker.config.config_schemas import CONFIG_SCHEMA, configuration_validator
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
 from barnabas.broker.config.dynamic_config_publisher import DynamicConfigPublisher
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.config.listeners import resolved
 from barnabas.broker.config.runtime_loggers import RuntimeLoggerManager
+from barnabas.broker.handlers.configs import describe_authorized
 from barnabas.broker.request_serving import RequestServing, startup_seconds
 from barnabas.broker.shared_server import SharedServer
 from barnabas.controller.acl_mutator import ControllerAclMutator
@@ -66,6 +68,7 @@ class ControllerServer:
             exit_procedure=shared.exit_procedure,
         )
         dynamic = DynamicBrokerConfig(config)
+        describer = ConfigHelper(config.node_id, self.cache, dynamic)
         apis = make_controller_apis(
             controller,
             serving.helper,
@@ -79,6 +82,7 @@ class ControllerServer:
             ),
             ControllerApisPlugins(
                 describe_quorum=raft.client.describe_quorum,
+                describe_configs=lambda request: describe_authorized(request, auth, describer),
                 alter_loggers=RuntimeLoggerManager(config.node_id).apply_changes,
             ),
             clock=clock,

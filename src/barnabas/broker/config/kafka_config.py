@@ -419,7 +419,8 @@ def zero_configuration(
     """The properties of a broker and its controller on a laptop.
 
     The controller only ever listens on this machine. The topics that the system makes for itself have one replica,
-    since there is only one broker, and a new group does not wait for members that nobody announced.
+    since there is only one broker; a new group does not wait for members that nobody announced, nor the metadata log
+    for further writes to share a forced one with.
     """
     if host in {"0.0.0.0", "::"}:  # noqa: S104 - what the caller asks for
         host = ""  # the same, and clients are told the name of the machine
@@ -440,6 +441,7 @@ def zero_configuration(
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
+        "controller.quorum.append.linger.ms": "0",
         **given,
     }
 

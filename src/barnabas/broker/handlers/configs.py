@@ -64,6 +64,37 @@ _RESOURCES: Final[Mapping[int, tuple[ResourceType, Errors]]] = {
 """What one needs a right on for each type of resource, and the error of those who lack it."""
 
 
+def describe_authorized(request: Request, auth: AuthHelper, describer: ConfigHelper) -> list[DescribeConfigsResult]:
+    """The results of a DescribeConfigs request, for those resources that its sender may see; errors for the others."""
+    body = request.body
+    assert isinstance(body, DescribeConfigsRequest)
+    allowed: list[DescribeConfigsResource] = []
+    denied: list[DescribeConfigsResult] = []
+    for resource in body.resources:
+        if resource.resource_type not in _RESOURCES:
+            raise InvalidRequestError(
+                f"The resource {resource.resource_name!r} is of a type that has no configuration: "
+                f"{resource.resource_type}."
+            )
+        resource_type, error = _RESOURCES[resource.resource_type]
+        name = CLUSTER_NAME if resource_type is ResourceType.CLUSTER else resource.resource_name
+        if auth.authorize(request.request_context, AclOperation.DESCRIBE_CONFIGS, resource_type, name):
+            allowed.append(resource)
+        else:
+            denied.append(
+                DescribeConfigsResult(
+                    error_code=error,
+                    error_message=error.message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+    results = describer.describe(
+        allowed, include_synonyms=body.include_synonyms, include_documentation=body.include_documentation
+    )
+    return [*results, *denied]
+
+
 class ConfigsHandler:
     """Describes configurations, and takes changes to them."""
 
@@ -87,36 +118,9 @@ class ConfigsHandler:
 
     @handles(ApiKey.DESCRIBE_CONFIGS)
     def describe_configs(self, request: Request, local: RequestLocal) -> None:  # noqa: ARG002
-        body = request.body
-        assert isinstance(body, DescribeConfigsRequest)
-        allowed: list[DescribeConfigsResource] = []
-        denied: list[DescribeConfigsResult] = []
-        for resource in body.resources:
-            if resource.resource_type not in _RESOURCES:
-                raise InvalidRequestError(
-                    f"The resource {resource.resource_name!r} is of a type that has no configuration: "
-                    f"{resource.resource_type}."
-                )
-            resource_type, error = _RESOURCES[resource.resource_type]
-            name = CLUSTER_NAME if resource_type is ResourceType.CLUSTER else resource.resource_name
-            if self._auth.authorize(request.request_context, AclOperation.DESCRIBE_CONFIGS, resource_type, name):
-                allowed.append(resource)
-            else:
-                denied.append(
-                    DescribeConfigsResult(
-                        error_code=error,
-                        error_message=error.message,
-                        resource_type=resource.resource_type,
-                        resource_name=resource.resource_name,
-                    )
-                )
-        results = self._describer.describe(
-            allowed,
-            include_synonyms=body.include_synonyms,
-            include_documentation=body.include_documentation,
-        )
+        results = describe_authorized(request, self._auth, self._describer)
         self._helper.send_response_maybe_throttle(
-            request, lambda ms: DescribeConfigsResponse(throttle_time_ms=ms, results=[*results, *denied])
+            request, lambda ms: DescribeConfigsResponse(throttle_time_ms=ms, results=results)
         )
 
     # -- altering
