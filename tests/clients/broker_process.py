@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
+from barnabas.records.batch import RecordBatch, iter_batches
+
 _SECONDS: Final = 30.0
 """How long a start or a stop may take; both take well under a second."""
 
@@ -34,6 +36,14 @@ class BrokerProcess:
         self.bootstrap_servers = ""
         self._overrides = dict(overrides or {})
         self._process: subprocess.Popen[str] | None = None
+
+    @classmethod
+    def elsewhere(cls, directory: Path, bootstrap_servers: str) -> Self:
+        """A broker that somebody else has started, and of which nothing but the address is known."""
+        broker = cls(directory)
+        broker.bootstrap_servers = bootstrap_servers
+        broker.log_file.touch()
+        return broker
 
     @property
     def host(self) -> str:
@@ -93,6 +103,11 @@ class BrokerProcess:
     def problems(self) -> list[str]:
         """The lines of the log that a broker in good health does not write."""
         return [line for line in self.log().splitlines() if _PROBLEM.match(line)]
+
+    def batches(self, topic: str) -> list[RecordBatch]:
+        """The batches of partition 0 as they are kept; nothing of a broker whose files are not at hand."""
+        file = self.data_dir / f"{topic}-0" / "00000000000000000000.log"
+        return list(iter_batches(file.read_bytes())) if file.exists() else []
 
     def __enter__(self) -> Self:
         return self.start()

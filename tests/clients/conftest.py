@@ -1,8 +1,14 @@
-"""A broker for the tests of this folder, and its log beside each failure."""
+"""A broker for the tests of this folder, and its log beside each failure.
+
+The tests say how Kafka behaves, so they hold for Apache Kafka as well. With ``KAFKA_BOOTSTRAP_SERVERS`` set, they run
+against the single-node cluster at that address, and a test that fails there is a wrong test.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import uuid
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -15,6 +21,9 @@ _LOG_POSITION = pytest.StashKey[tuple[BrokerProcess, int]]()
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One for all tests of a worker. That it ends well, without an error in its log, is part of what is tested."""
+    if address := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
+        yield BrokerProcess.elsewhere(tmp_path_factory.mktemp("broker"), address)
+        return
     with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
         yield broker
 
@@ -34,7 +43,8 @@ def bootstrap(broker: BrokerProcess) -> str:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     """A name that no other test has; nothing of that name exists."""
-    return re.sub(r"[^a-zA-Z0-9._-]+", "-", f"{request.module.__name__.rpartition('.')[2]}.{request.node.name}")[:200]
+    words = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")
+    return f"{words[:100]}-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.hookimpl(wrapper=True)

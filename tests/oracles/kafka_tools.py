@@ -1,12 +1,12 @@
 """Apache Kafka's command line tools, run by `tests/java/ToolDriver.java`: many runs in one virtual machine.
 
-    with KafkaTools() as tools:
-        tools.run("kafka-topics", "--bootstrap-server", address, "--list")
+with KafkaTools() as tools:
+    tools.run("kafka-topics", "--bootstrap-server", address, "--list")
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from oracles.java import OracleUnavailableError
 from oracles.kafka_server import JARS
@@ -71,7 +71,7 @@ class KafkaTools:
     def close(self) -> None:
         self._program.close()
 
-    def __enter__(self) -> KafkaTools:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,6 +14,7 @@ from barnabas.broker.config.config_helper import ConfigHelper
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.forwarding_manager import ForwardingManager
+from barnabas.broker.handlers.acls import AclsHandler
 from barnabas.broker.handlers.api_versions import ApiVersionsHandler
 from barnabas.broker.handlers.cluster import ClusterHandler
 from barnabas.broker.handlers.configs import ConfigsHandler
@@ -34,6 +35,7 @@ from barnabas.metadata.cache import MetadataCache
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.replica.fetch_session_manager import FetchManager
 from barnabas.replica.replica_manager import ReplicaManager
+from barnabas.replica.replica_quota import ReplicaQuota
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.dispatch import Handler, handlers_of
 from barnabas.server.request_handler_helper import RequestHandlerHelper
@@ -68,6 +70,7 @@ class BrokerParts:
     topic_creation: AutoTopicCreationManager
     producer_ids: ProducerIdManager
     dynamic_config: DynamicBrokerConfig
+    leader_quota: ReplicaQuota
     clock: Clock
 
 
@@ -87,6 +90,7 @@ def make_handlers(parts: BrokerParts) -> tuple[dict[ApiKey, Handler], BrokerApiV
             replicas.stats,
             parts.clock,
             fetch_max_bytes=config.fetch_max_bytes,
+            leader_quota=parts.leader_quota,
         ),
         ListOffsetsHandler(helper, auth, replicas),
         OffsetForLeaderEpochHandler(helper, auth, replicas),
@@ -102,6 +106,7 @@ def make_handlers(parts: BrokerParts) -> tuple[dict[ApiKey, Handler], BrokerApiV
             config.max_request_partition_size_limit,
         ),
         ClusterHandler(helper, auth, cache, parts.cluster_id),
+        AclsHandler(helper, auth),
         ConfigsHandler(
             helper,
             auth,

@@ -23,6 +23,7 @@ from barnabas.broker.broker_lifecycle_manager import (
 )
 from barnabas.broker.broker_metadata_publisher import BrokerMetadataPublisher
 from barnabas.broker.broker_state import BrokerState
+from barnabas.broker.client_quota_metadata_manager import DynamicClientQuotaPublisher
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
 from barnabas.broker.config.dynamic_config_publisher import DynamicConfigPublisher
 from barnabas.broker.config.kafka_config import KafkaConfig
@@ -40,6 +41,7 @@ from barnabas.broker.directory_events import ControllerDirectoryEvents
 from barnabas.broker.forwarding_manager import ForwardingManager
 from barnabas.broker.internal_topics import default_topic_settings, internal_topic_settings
 from barnabas.broker.lifecycle_publisher import LifecyclePublisher
+from barnabas.broker.node_quotas import make_quota_managers
 from barnabas.broker.node_to_controller_channel import (
     ALTER_PARTITION,
     DIRECTORY_ASSIGNMENTS,
@@ -49,6 +51,7 @@ from barnabas.broker.node_to_controller_channel import (
     NodeToControllerChannelManager,
     NodeToControllerConfig,
 )
+from barnabas.broker.replication_throttles import ReplicationThrottles
 from barnabas.broker.request_serving import RequestServing, startup_seconds
 from barnabas.broker.shared_server import SharedServer
 from barnabas.common.scheduler import KafkaScheduler
@@ -58,9 +61,11 @@ from barnabas.log.log_cleaner import LogCleaner
 from barnabas.log.log_dir_failure import LogDirFailureChannel
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.cache import MetadataCache
+from barnabas.metadata.configs import Settings
 from barnabas.metadata.publisher import MetadataPublisher
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup
 from barnabas.network.endpoint import Endpoint
+from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.replica.config import ReplicaManagerConfig
 from barnabas.replica.fetch_session_cache import FetchSessionCache
 from barnabas.replica.fetch_session_manager import FetchManager
@@ -105,6 +110,7 @@ class BrokerServer:
             cleaner=self.cleaner,
         )
         self.dynamic_config = DynamicBrokerConfig(config)
+        self.quotas: QuotaManagers | None = None
         self.lifecycle: BrokerLifecycleManager | None = None
         self.replica_manager: ReplicaManager | None = None
         self.advertised: tuple[Endpoint, ...] = ()
@@ -128,6 +134,7 @@ class BrokerServer:
         clock, registry, node_id = shared.clock, shared.registry, config.node_id
         logger.info("Starting broker %d", node_id)
 
+        quotas = self.quotas = make_quota_managers(config, shared.metrics, clock, "broker")
         lifecycle = self.lifecycle = BrokerLifecycleManager(
             BrokerLifecycleConfig(
                 node_id,
@@ -169,6 +176,7 @@ class BrokerServer:
                 self._assignments, lifecycle, config.value("log.dir.failure.timeout.ms")
             ),
             broker_epoch=lambda: lifecycle.broker_epoch,
+            alter_log_dirs_quota=quotas.alter_log_dirs,
             exit_procedure=shared.exit_procedure,
         )
 
@@ -181,6 +189,7 @@ class BrokerServer:
             shared.metrics,
             shared.exit_procedure,
             role="broker",
+            quotas=quotas,
             short_apis=INLINE_APIS,
         )
         parts = BrokerParts(
@@ -205,6 +214,7 @@ class BrokerServer:
                 node_id, lambda: lifecycle.broker_epoch, forwarding_channel, self.scheduler, clock
             ),
             dynamic_config=self.dynamic_config,
+            leader_quota=quotas.leader,
             clock=clock,
         )
         handlers, versions = make_handlers(parts)
@@ -227,14 +237,25 @@ class BrokerServer:
         self._publishers = [publisher]
         if isinstance(authorizer, StandardAuthorizer):
             self._publishers.append(AclPublisher(node_id, "broker", authorizer))
+        announced = LifecyclePublisher(node_id, lifecycle)
+        throttles = ReplicationThrottles(node_id, quotas, self.dynamic_config)
+
+        def topic_changed(name: str, settings: Settings) -> None:
+            self.log_manager.topic_config_changed(name)
+            throttles.topic_changed(name, settings)
+
         self._publishers += [
             DynamicConfigPublisher(
                 node_id,
                 self.dynamic_config,
                 on_fault=shared.fault,
-                topic=lambda name, _settings: self.log_manager.topic_config_changed(name),
+                topic=topic_changed,
+                after_broker=throttles.broker_changed,
             ),
-            LifecyclePublisher(lifecycle),
+            DynamicClientQuotaPublisher(
+                node_id, "broker", shared.cluster_id, quotas, socket_server.quotas, on_fault=shared.fault
+            ),
+            announced,
         ]
         lifecycle.start(
             lambda: shared.loader.last_applied.last_contained_offset,
@@ -263,8 +284,11 @@ class BrokerServer:
                 config.early_start_listeners,
             )
             futures = dict(authorizer.start(info))
-        serving.enable(futures).result(deadline_s)
         lifecycle.set_ready_to_unfence().result(deadline_s)
+        # Only now: a client that is answered before hears of a cluster without brokers and leaders, and some clients
+        # take seconds until they ask again. Whoever connects meanwhile waits in the backlog.
+        announced.unfenced_future.result(deadline_s)
+        serving.enable(futures).result(deadline_s)
         self.scheduler.schedule(
             "expire-sensors", shared.metrics.expire_inactive_sensors, SENSOR_EXPIRY_CHECK_MS, SENSOR_EXPIRY_CHECK_MS
         )
@@ -334,6 +358,8 @@ class BrokerServer:
         self._publishers = []
         if self.serving is not None:
             self.serving.close()
+        if self.quotas is not None:
+            self.quotas.shutdown()
         if self._authorizer is not None:
             self._authorizer.close()
         self.cleaner.shutdown()

@@ -21,7 +21,8 @@ class ControllerNodeProvider(MetadataPublisher):
       metadata loader last said (:meth:`on_controller_change`). The loader tells a new publisher nothing before it has
       caught up, and a broker must register before that, so the first is what a starting broker needs.
     - *Where*: the voters of ``controller.quorum.voters``, and above these the controllers that have registered
-      (KIP-919), as those know their own ports.
+      (KIP-919), as those know their own ports. Where the controller of this very node is, it knows best: what it has
+      registered may be from before a restart, on another port, and it has to be reached to be told of the new one.
 
     Whoever waits for a controller to be elected can be told (:meth:`add_listener`), so that no time is lost by asking
     again and again.
@@ -40,6 +41,7 @@ class ControllerNodeProvider(MetadataPublisher):
         """The registrations that ``_registered`` was made from; touched by the loader's thread only."""
         self._lock = threading.Lock()
         """Guards the fields below. Listeners are called without it."""
+        self._own: Node | None = None
         self._told_leader_id: int | None = None
         self._registered: dict[int, Node] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -49,12 +51,14 @@ class ControllerNodeProvider(MetadataPublisher):
             leader_id = self._told_leader_id if self._ask_leader_id is None else self._ask_leader_id()
             if leader_id is None:
                 return None
+            if self._own is not None and self._own.id == leader_id:
+                return self._own
             return self._registered.get(leader_id) or self._voters.get(leader_id)
 
-    def set_voter(self, node: Node) -> None:
-        """A voter is at this address: one that listens on port 0 learns its port late."""
+    def set_own(self, node: Node) -> None:
+        """The controller of this node is at this address: one that listens on port 0 learns its port late."""
         with self._lock:
-            self._voters[node.id] = node
+            self._own = node
         self.changed()
 
     def add_listener(self, listener: Callable[[], None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from barnabas.broker.authorizers import AclPublisher, make_authorizer
+from barnabas.broker.client_quota_metadata_manager import DynamicClientQuotaPublisher
 from barnabas.broker.config.config_helper import ConfigHelper
 from barnabas.broker.config.config_schemas import CONFIG_SCHEMA, configuration_validator
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
@@ -12,7 +13,14 @@ from barnabas.broker.config.dynamic_config_publisher import DynamicConfigPublish
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.config.listeners import resolved
 from barnabas.broker.config.runtime_loggers import RuntimeLoggerManager
+from barnabas.broker.controller_registration_manager import ControllerRegistrationManager
 from barnabas.broker.handlers.configs import describe_authorized
+from barnabas.broker.node_quotas import make_quota_managers
+from barnabas.broker.node_to_controller_channel import (
+    REGISTRATION,
+    NodeToControllerChannelManager,
+    NodeToControllerConfig,
+)
 from barnabas.broker.request_serving import RequestServing, startup_seconds
 from barnabas.broker.shared_server import SharedServer
 from barnabas.controller.acl_mutator import ControllerAclMutator
@@ -20,8 +28,10 @@ from barnabas.controller.bootstrap import BootstrapMetadata
 from barnabas.controller.config import ControllerPlugins
 from barnabas.controller.controller_apis import ControllerApisConfig, ControllerApisPlugins, make_controller_apis
 from barnabas.controller.quorum_controller import QuorumController
+from barnabas.controller.quorum_features import default_supported_features
 from barnabas.metadata.cache import MetadataCache, MetadataCachePublisher
 from barnabas.metadata.publisher import MetadataPublisher
+from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, read_bootstrap_file
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.authorizer import AuthorizerServerInfo
@@ -37,6 +47,7 @@ class ControllerServer:
         self._config = config
         self._shared = shared
         self._serving: RequestServing | None = None
+        self._quotas: QuotaManagers | None = None
         self._publishers: list[MetadataPublisher] = []
         self.controller: QuorumController | None = None
         self.cache = MetadataCache()
@@ -48,6 +59,7 @@ class ControllerServer:
         logger.info("Starting controller %d", config.node_id)
         authorizer = make_authorizer(config)
         auth = AuthHelper(authorizer)
+        quotas = self._quotas = make_quota_managers(config, shared.metrics, clock, "controller")
         serving = self._serving = RequestServing(
             config,
             clock,
@@ -56,6 +68,7 @@ class ControllerServer:
             shared.metrics,
             shared.exit_procedure,
             role="controller",
+            quotas=quotas,
         )
 
         raft = shared.open()
@@ -84,6 +97,7 @@ class ControllerServer:
                 describe_quorum=raft.client.describe_quorum,
                 describe_configs=lambda request: describe_authorized(request, auth, describer),
                 alter_loggers=RuntimeLoggerManager(config.node_id).apply_changes,
+                new_mutation_quota=quotas.controller_mutation.new_quota_for,
             ),
             clock=clock,
         )
@@ -97,8 +111,18 @@ class ControllerServer:
         self._publishers.append(
             DynamicConfigPublisher(config.node_id, dynamic, on_fault=shared.fault, node_type="controller")
         )
+        self._publishers.append(
+            DynamicClientQuotaPublisher(
+                config.node_id, "controller", shared.cluster_id, quotas, socket_server.quotas, on_fault=shared.fault
+            )
+        )
+        registration = ControllerRegistrationManager(
+            config.node_id, endpoints, default_supported_features(), self._channel(), clock=clock
+        )
+        self._publishers.append(registration)
         controller.start()
         shared.start(endpoints)
+        registration.start()
         shared.loader.install_publishers(self._publishers)
         futures = {}
         if authorizer is not None:
@@ -110,6 +134,21 @@ class ControllerServer:
             )
             futures = dict(authorizer.start(info))
         serving.enable(futures).result(startup_seconds(config))
+
+    def _channel(self) -> NodeToControllerChannelManager:
+        config = self._config
+        return NodeToControllerChannelManager(
+            NodeToControllerConfig(
+                config.node_id,
+                config.value("controller.socket.timeout.ms"),
+                config.value("socket.connection.setup.timeout.ms"),
+                config.value("socket.connection.setup.timeout.max.ms"),
+                node_kind="controller",
+            ),
+            REGISTRATION,
+            self._shared.controller_nodes,
+            clock=self._shared.clock,
+        )
 
     @property
     def is_active(self) -> bool:
@@ -136,3 +175,5 @@ class ControllerServer:
             self.controller.close()
         if self._serving is not None:
             self._serving.close()
+        if self._quotas is not None:
+            self._quotas.shutdown()

@@ -1,6 +1,6 @@
 """A small HTTP server beside the broker: ``/metrics`` for Prometheus, ``/health`` for whoever restarts things.
 
-``/health`` is 200 while the broker serves and 503 otherwise, with the state as JSON, so that it can be a readiness
+``/quotas`` shows what clients have used of their quotas; see `barnabas.broker.node_quotas`. ``/health`` is 200 while the broker serves and 503 otherwise, with the state as JSON, so that it can be a readiness
 probe as it stands. ``/metrics`` is what the JMX exporter would show of Apache Kafka; see `barnabas.metrics.prometheus`.
 
 It is off unless ``barnabas.http.listener`` says where to listen, and it is started last: nothing waits for it.
@@ -12,6 +12,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
@@ -23,6 +24,9 @@ logger = logging.getLogger(__name__)
 Health = Callable[[], Mapping[str, object]]
 """What ``/health`` shows; healthy if ``status`` is "up"."""
 
+Document = Callable[[], Mapping[str, object]]
+"""Something to be shown as JSON."""
+
 Page = Callable[[], tuple[HTTPStatus, str, str]]
 """Status, content type and text."""
 
@@ -30,15 +34,23 @@ REQUEST_TIMEOUT_S = 10
 
 
 class HttpEndpoint:
-    """Serves two pages until it is closed."""
+    """Serves a few pages until it is closed."""
 
-    def __init__(self, host: str, port: int, metrics: Callable[[], str], health: Health) -> None:
-        """Opens the port; OSError if it is taken."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        metrics: Callable[[], str],
+        health: Health,
+        documents: Mapping[str, Document] | None = None,
+    ) -> None:
+        """Opens the port; OSError if it is taken. ``documents`` are further pages, each of them JSON."""
 
-        pages: Mapping[str, Page] = {
+        pages: dict[str, Page] = {
             "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, metrics()),
             "/health": lambda: _health(health()),
         }
+        pages |= {path: partial(_document, document) for path, document in (documents or {}).items()}
         self._server = ThreadingHTTPServer((host, port), type("Pages", (_Pages,), {"pages": pages}))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="barnabas-http", daemon=True)
@@ -53,6 +65,10 @@ class HttpEndpoint:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def _document(document: Document) -> tuple[HTTPStatus, str, str]:
+    return HTTPStatus.OK, "application/json", json.dumps(document()) + "\n"
 
 
 def _health(state: Mapping[str, object]) -> tuple[HTTPStatus, str, str]:

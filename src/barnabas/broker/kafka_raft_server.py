@@ -86,12 +86,20 @@ class KafkaRaftServer:
         if listener is None:
             return
         from barnabas.broker.http_endpoint import HttpEndpoint  # noqa: PLC0415 - most brokers have none
+        from barnabas.broker.node_quotas import quota_report  # noqa: PLC0415
         from barnabas.metrics.prometheus import render_prometheus  # noqa: PLC0415
 
         shared = self._shared
         assert shared is not None
+        documents = {}
+        if self.broker is not None and self.broker.quotas is not None:
+            documents["/quotas"] = quota_report(self.broker.quotas, shared.metrics, self._clock, self.config.node_id)
         http = HttpEndpoint(
-            listener.host, listener.port, lambda: render_prometheus(shared.registry, shared.metrics), self.health
+            listener.host,
+            listener.port,
+            lambda: render_prometheus(shared.registry, shared.metrics),
+            self.health,
+            documents,
         )
         self._http = http
         self._closing.append(http.close)

@@ -1,4 +1,4 @@
-"""The broker's connection to the active controller, one for each purpose.
+"""A node's connection to the active controller, one for each purpose.
 
 =========================== ======================================================= =======================
 purpose                     what goes over it                                       given up after
@@ -7,6 +7,7 @@ purpose                     what goes over it                                   
 ``heartbeat``               BrokerRegistration and BrokerHeartbeat                  the session timeout
 ``alter-partition``         AlterPartition                                          never
 ``directory-assignments``   AssignReplicasToDirs                                    60 s
+``registration``            ControllerRegistration, from another controller         60 s
 =========================== ======================================================= =======================
 
 They are apart because requests go one at a time: a heartbeat that had to wait behind the creation of ten thousand
@@ -35,6 +36,7 @@ FORWARDING = "forwarding"
 HEARTBEAT = "heartbeat"
 ALTER_PARTITION = "alter-partition"
 DIRECTORY_ASSIGNMENTS = "directory-assignments"
+REGISTRATION = "registration"
 
 FORWARDING_RETRY_TIMEOUT_MS = 60_000
 NEVER = FOREVER

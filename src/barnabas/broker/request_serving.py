@@ -21,7 +21,7 @@ from barnabas.server.handler_pool import KafkaRequestHandlerPool, RequestRunner
 from barnabas.server.request_channel import RequestChannel
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_metrics import RequestTimes
-from barnabas.server.throttling import NO_QUOTAS, QuotaManagers
+from barnabas.quota.quota_factory import QuotaManagers
 
 NAME_PREFIX = "data-plane"
 
@@ -55,7 +55,7 @@ class RequestServing:
         exit_procedure: ExitProcedure,
         *,
         role: str,
-        quotas: QuotaManagers = NO_QUOTAS,
+        quotas: QuotaManagers,
         short_apis: frozenset[Any] = frozenset(),
     ) -> None:
         self._config = config
@@ -64,6 +64,7 @@ class RequestServing:
         self._metrics = metrics
         self._exit_procedure = exit_procedure
         self._role = role
+        self._quotas = quotas
         parallel = HandOff.default() is HandOff.QUEUE
         self.channel = RequestChannel(
             config.queued_max_requests, clock, times, short_apis=short_apis, parallel=parallel
@@ -94,6 +95,7 @@ class RequestServing:
             acceptor_blocked=self._acceptor_blocked,
         )
         self.socket_server = server
+        self._quotas.request.when_enabled(server.record_time_per_connection)
         self._add_gauges(server)
         self._pool = KafkaRequestHandlerPool(
             runner, self._config.num_io_threads, self._clock, idle=self._idle_meters(), name_prefix=NAME_PREFIX

@@ -101,7 +101,7 @@ class SharedServer:
         )
         self.loader.install_publishers([self.controller_nodes, snapshots])
         for endpoint in controller_endpoints[:1]:
-            self.controller_nodes.set_voter(Node(config.node_id, endpoint.host, endpoint.port))
+            self.controller_nodes.set_own(Node(config.node_id, endpoint.host, endpoint.port))
         raft.startup([VoterEndpoint(one.listener_name, one.host, one.port) for one in controller_endpoints])
 
     def close(self) -> None:

@@ -1,56 +1,7 @@
-"""Where answers wait until what they tell of is committed."""
+"""Where answers wait until what they tell of is committed: see `barnabas.common.deferred_event_queue`."""
 
 from __future__ import annotations
 
-import logging
-from collections import deque
-from typing import Protocol
+from barnabas.common.deferred_event_queue import DeferredEvent, DeferredEventQueue
 
-log = logging.getLogger(__name__)
-
-
-class DeferredEvent(Protocol):
-    """Something that is to be completed when the log reaches an offset."""
-
-    def complete(self, error: Exception | None) -> None:
-        """With None: committed. With an error: it will not be, or nobody knows."""
-        ...
-
-
-class DeferredEventQueue:
-    """The controller's purgatory: a line ordered by offset, of which the head is released as the log is committed.
-
-    Belongs to the controller's thread.
-    """
-
-    __slots__ = ("_pending",)
-
-    def __init__(self) -> None:
-        self._pending: deque[tuple[int, DeferredEvent]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    @property
-    def highest_pending_offset(self) -> int | None:
-        return self._pending[-1][0] if self._pending else None
-
-    def add(self, offset: int, event: DeferredEvent) -> None:
-        highest = self.highest_pending_offset
-        if highest is not None and offset < highest:
-            raise ValueError(f"cannot wait for offset {offset}: the last in line waits for {highest}")
-        self._pending.append((offset, event))
-
-    def complete_up_to(self, offset: int) -> None:
-        while self._pending and self._pending[0][0] <= offset:
-            self._complete(self._pending.popleft()[1], None)
-
-    def fail_all(self, error: Exception) -> None:
-        while self._pending:
-            self._complete(self._pending.popleft()[1], error)
-
-    def _complete(self, event: DeferredEvent, error: Exception | None) -> None:
-        try:
-            event.complete(error)
-        except Exception:
-            log.exception("%s failed while it was completed", event)
+__all__ = ["DeferredEvent", "DeferredEventQueue"]

@@ -257,12 +257,16 @@ class Processor:
             closing = selector.closing_channels.get(request.connection_id)
             if closing is not None:
                 selector.send(closing, response)
-        elif selector.send(channel, response):
-            spent = channel.network_thread_time_ns
-            channel.network_thread_time_ns = 0
-            request.complete(spent, response)
-            selector.response_sent(channel)
-        # else it is on its way: the channel holds it until it has gone out, or the connection is lost
+        else:
+            sent = selector.send(channel, response)
+            if selector.record_time_per_connection:
+                channel.network_thread_time_ns += self._now() - request.response_dequeue_time_ns
+            if sent:
+                spent = channel.network_thread_time_ns
+                channel.network_thread_time_ns = 0
+                request.complete(spent, response)
+                selector.response_sent(channel)
+            # else it is on its way: the channel holds it until it has gone out, or the connection is lost
 
     def _response_sent(self, connection_id: str) -> None:
         channel = self.selector.open_or_closing(connection_id)

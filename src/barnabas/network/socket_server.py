@@ -60,6 +60,7 @@ class SocketServer:
         self._lock = threading.Lock()
         """Guards the fields below against start, stop and reconfiguration at the same time."""
         self._next_processor_id = 0
+        self._record_times = False
         self._stopped = False
         self._all_started: Future[None] | None = None
         self.acceptors: dict[str, Acceptor] = {}
@@ -95,9 +96,18 @@ class SocketServer:
             channel_factory=self._channel_factories.get(endpoint.listener_name, plaintext),
             disconnect_listeners=self._disconnect_listeners,
         )
+        processor.selector.record_time_per_connection = self._record_times
         self._next_processor_id += 1
         self._plane.add_processor(processor)
         return processor
+
+    def record_time_per_connection(self, wanted: bool) -> None:
+        """Whether to measure the network threads' time for each connection. It costs two looks at a clock for each
+        event, so it is done only while somebody has a quota on it."""
+        with self._lock:
+            self._record_times = wanted
+            for processor in self.processors:
+                processor.selector.record_time_per_connection = wanted
 
     # -- life
 

@@ -80,9 +80,6 @@ class Partition(PartitionLog):
             role = before
             if is_new_epoch:
                 start = log.log_end_offset
-                # In the list of epochs before the first record: followers may have records of later epochs than any
-                # that this leader has, and ask where those end.
-                log.maybe_assign_epoch_start_offset(registration.leader_epoch, start)
                 for replica in self._remote.values():
                     replica.reset(now_ms, start, is_new_leader=is_new_leader, is_in_sync=replica.broker_id in isr)
                 role = PartitionRole(log, True, self._context.broker_id, registration.leader_epoch, start)
@@ -100,11 +97,24 @@ class Partition(PartitionLog):
                 )
             self._partition_epoch = registration.partition_epoch
             self.role = role._replace(log=log, is_leader=True, leader_id=self._context.broker_id)
+            if self._remote:
+                self._begin_epoch_in_log(log)
             # The ISR may be smaller than it was.
             hw_moved = self._maybe_increment_leader_hw(log, now_ms)
         if hw_moved:
             self._context.waiting.check_and_complete_all(self.topic_partition)
         return is_new_leader
+
+    def _begin_epoch_in_log(self, log: UnifiedLog) -> None:
+        """Puts the leader's epoch into the list of epochs before the first record of it. The lock must be held.
+
+        A follower may have records of later epochs than any that this leader has, and asks where those end. Without
+        followers nobody does, and the epoch gets there with the first record. That saves a broker that starts with
+        thousands of partitions, of which most are idle, as many writes to disk that have to be waited for.
+        """
+        role = self.role
+        if log.latest_epoch != role.leader_epoch and role.leader_epoch_start_offset is not None:
+            log.maybe_assign_epoch_start_offset(role.leader_epoch, role.leader_epoch_start_offset)
 
     def make_follower(self, registration: PartitionRegistration, *, is_new: bool) -> bool:
         """Another broker leads, or nobody; whether there is a new leader epoch, for which fetchers have to start anew.

@@ -145,7 +145,7 @@ class PartitionLog(PartitionIsr):
             log_start_offset, log_end_offset = log.log_start_offset, log.log_end_offset
             diverging = None
             if request.last_fetched_epoch >= 0:
-                diverging = self._diverging_epoch(log, request, log_start_offset)
+                diverging = self._diverging_epoch(role, log, request, log_start_offset)
             if diverging is None:
                 info = log.read(request.fetch_offset, max_bytes, params.isolation, min_one_message)
             else:
@@ -173,11 +173,11 @@ class PartitionLog(PartitionIsr):
         )
 
     def _diverging_epoch(
-        self, log: UnifiedLog, request: FetchPartition, log_start_offset: int
+        self, role: PartitionRole, log: UnifiedLog, request: FetchPartition, log_start_offset: int
     ) -> EpochEndOffset | None:
         """Where the reader's log parts from this one, if it does: its last record is of an epoch that ends earlier
         here."""
-        end = log.end_offset_for_epoch(request.last_fetched_epoch)
+        end = _end_offset_for_epoch(role, log, request.last_fetched_epoch)
         if end is None:
             raise OffsetOutOfRangeError(
                 f"Nothing is known of leader epoch {request.last_fetched_epoch} of {self.topic_partition}"
@@ -193,11 +193,12 @@ class PartitionLog(PartitionIsr):
 
     def diverges(self, request: FetchPartition) -> bool:
         """Whether a reader that waits has something to cut off: its log parts from this one, or nobody can tell."""
+        role = self.role
         try:
-            log = self._log_of(self.role, request.current_leader_epoch, require_leader=False)
+            log = self._log_of(role, request.current_leader_epoch, require_leader=False)
         except ApiError:
             return True
-        end = log.end_offset_for_epoch(request.last_fetched_epoch)
+        end = _end_offset_for_epoch(role, log, request.last_fetched_epoch)
         return end is None or end.leader_epoch < request.last_fetched_epoch or end.end_offset < request.fetch_offset
 
     def fetch_offset_snapshot(self, current_leader_epoch: int, fetch_only_from_leader: bool) -> LogOffsetSnapshot:
@@ -223,7 +224,7 @@ class PartitionLog(PartitionIsr):
         role = self.role
         log = self._log_of(role, -1 if current_leader_epoch is None else current_leader_epoch, fetch_only_from_leader)
         if timestamp in {SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL}:
-            return _offset_result(log, timestamp)
+            return self._earliest(role, log, timestamp)
         if isolation is None:
             last_fetchable = log.log_end_offset
         elif isolation is IsolationLevel.READ_COMMITTED:
@@ -243,6 +244,15 @@ class PartitionLog(PartitionIsr):
             raise self._offset_not_available(log, start)
         return _NO_OFFSET
 
+    @staticmethod
+    def _earliest(role: PartitionRole, log: UnifiedLog, timestamp: int) -> OffsetResult:
+        result = _offset_result(log, timestamp)
+        start = role.leader_epoch_start_offset
+        # The first record is one of this leader, or will be: see `_end_offset_for_epoch`.
+        return (
+            result._replace(leader_epoch=role.leader_epoch) if start is not None and result.offset >= start else result
+        )
+
     def _offset_not_available(self, log: UnifiedLog, start: int | None) -> OffsetNotAvailableError:
         return OffsetNotAvailableError(
             f"The high watermark of {self.topic_partition} is {log.high_watermark} and has not come to {start}, where "
@@ -253,13 +263,14 @@ class PartitionLog(PartitionIsr):
         self, current_leader_epoch: int | None, leader_epoch: int, fetch_only_from_leader: bool
     ) -> EpochEndOffsetResult:
         """The last epoch up to `leader_epoch` that the log has, and where it ends."""
+        role = self.role
         try:
             log = self._log_of(
-                self.role, -1 if current_leader_epoch is None else current_leader_epoch, fetch_only_from_leader
+                role, -1 if current_leader_epoch is None else current_leader_epoch, fetch_only_from_leader
             )
         except (FencedLeaderEpochError, UnknownLeaderEpochError, NotLeaderOrFollowerError) as error:
             return EpochEndOffsetResult(Errors.for_exception(error))
-        end = log.end_offset_for_epoch(leader_epoch)
+        end = _end_offset_for_epoch(role, log, leader_epoch)
         if end is None:
             return EpochEndOffsetResult(Errors.NONE)
         return EpochEndOffsetResult(Errors.NONE, end.leader_epoch, end.end_offset)
@@ -318,3 +329,18 @@ def _offset_result(log: UnifiedLog, timestamp: int) -> OffsetResult:
     if found is None:
         return _NO_OFFSET
     return OffsetResult(found.timestamp, found.offset, -1 if found.leader_epoch is None else found.leader_epoch)
+
+
+def _end_offset_for_epoch(role: PartitionRole, log: UnifiedLog, epoch: int) -> EpochEndOffset | None:
+    """The last epoch up to this one, and where it ends; None if that is not known.
+
+    The epoch of a leader that has written nothing, and has no followers, is not in the log's list. It counts none the
+    less.
+    """
+    start, latest = role.leader_epoch_start_offset, log.latest_epoch
+    if start is not None and epoch > (-1 if latest is None else latest):
+        if epoch == role.leader_epoch:
+            return EpochEndOffset(epoch, log.log_end_offset)
+        if epoch < role.leader_epoch:
+            return EpochEndOffset(epoch if latest is None else latest, start)
+    return log.end_offset_for_epoch(epoch)

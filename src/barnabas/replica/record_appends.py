@@ -28,7 +28,7 @@ from barnabas.common.topic_names import INTERNAL_TOPICS
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.file_handle import Buffer
-from barnabas.log.log_append_info import LeaderHwChange
+from barnabas.log.log_append_info import LeaderHwChange, LogAppendInfo
 from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.metrics.yammer.registry import MetricsRegistry
@@ -147,6 +147,25 @@ class RecordAppends:
         self._delayed.produce.try_complete_else_watch(
             delayed_produce, [(append.partition[1], append.partition[2]) for append in pending]
         )
+
+    def append_records_to_leader(
+        self,
+        key: TopicPartition,
+        records: Buffer,
+        required_acks: int,
+        origin: AppendOrigin,
+        verification_guard: VerificationGuard,
+        transaction_version: int,
+    ) -> LogAppendInfo:
+        """See `ReplicaManager.append_records_to_leader`."""
+        partition = self._partitions.get_partition_or_exception(key)
+        size = len(records)
+        info = partition.append_records_to_leader(
+            records, origin, required_acks, verification_guard, transaction_version
+        )
+        self._stats.topic_stats(key.topic).record_append(size, info.last_offset - info.first_offset + 1, self._now_ns())
+        self._wake_up_later(partition, info.leader_hw_change)
+        return info
 
     def _wake_up_later(self, partition: Partition, change: LeaderHwChange) -> None:
         """Has those look again who wait for this partition, when the request is done and holds no lock."""

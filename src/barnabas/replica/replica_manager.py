@@ -14,9 +14,10 @@ from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.file_handle import Buffer
+from barnabas.log.log_append_info import LogAppendInfo
 from barnabas.log.log_manager import LogManager
 from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
-from barnabas.log.verification_state import VerificationGuard
+from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.topics_delta import TopicsDelta
@@ -225,6 +226,24 @@ class ReplicaManager:
             internal_topics_allowed,
             verification_guards,
             transaction_version,
+        )
+
+    def append_records_to_leader(
+        self,
+        partition: TopicPartition,
+        records: Buffer,
+        *,
+        required_acks: int,
+        origin: AppendOrigin,
+        verification_guard: VerificationGuard = SENTINEL,
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+    ) -> LogAppendInfo:
+        """Appends a batch and waits for nobody: for coordinators, which follow the high watermark themselves.
+
+        Raises what went wrong. The caller empties the `action_queue` afterwards, when it holds no locks.
+        """
+        return self._appends.append_records_to_leader(
+            partition, records, required_acks, origin, verification_guard, transaction_version
         )
 
     def fetch_messages(

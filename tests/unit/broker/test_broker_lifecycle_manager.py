@@ -182,7 +182,7 @@ def test_the_publisher_tells_of_metadata() -> None:
     b.start()
     provenance = MetadataProvenance(EPOCH, 1, 0, True)
     image = MetadataDelta(EMPTY_IMAGE).apply(provenance)
-    LifecyclePublisher(b.manager).on_metadata_update(MetadataDelta(image), image, SnapshotManifest(provenance, 0))
+    LifecyclePublisher(1, b.manager).on_metadata_update(MetadataDelta(image), image, SnapshotManifest(provenance, 0))
     b.run()
     b.register()
     assert b.heartbeat().current_metadata_offset == EPOCH

@@ -73,12 +73,21 @@ def test_whoever_waits_is_told_of_news_and_of_nothing_else() -> None:
 
     nodes.add_listener(listener)
     nodes.on_controller_change(LeaderAndEpoch(1, 7))
-    nodes.set_voter(Node(1, "one", 9999))
     image = image_with((1, "CONTROLLER", "new"))
     publish(nodes, image)
     publish(nodes, image)
     publish(nodes, image_with((1, "CONTROLLER", "new")))
-    assert calls == [ONE, Node(1, "one", 9999), Node(1, "new", 9093)]
+    nodes.set_own(Node(1, "one", 9999))
+    assert calls == [ONE, Node(1, "new", 9093), Node(1, "one", 9999)]
     nodes.remove_listener(listener)
     nodes.changed()
     assert len(calls) == 3
+
+
+def test_a_node_knows_where_its_own_controller_is_whatever_was_registered_before_a_restart() -> None:
+    """On a port that was another one then. Who believed the metadata could never correct them."""
+    nodes = ControllerNodeProvider({1: ONE}, "CONTROLLER", lambda: 1)
+    own = Node(1, "127.0.0.1", 40_000)
+    nodes.set_own(own)
+    publish(nodes, image_with((1, "CONTROLLER", "old")))
+    assert nodes() == own

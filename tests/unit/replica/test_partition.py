@@ -335,6 +335,13 @@ class TestInSyncReplicas:
         assert partition.partition_epoch == epoch
         assert partition.in_sync_replica_ids == {1}
 
+    def test_a_refusal_that_comes_after_the_metadata(self, box: ReplicaBox) -> None:
+        partition = box.create_topic(replicas=[1, 2], isr=[1])
+        box.follower_fetch(2, 0)
+        box.change(isr=[1, 2])
+        box.alter_partition.refuse(OperationNotAttemptedError())
+        assert partition.in_sync_replica_ids == {1, 2}
+
 
 class TestOffsets:
     def offset(self, box: ReplicaBox, timestamp: int, isolation: IsolationLevel | None = None) -> tuple[int, int, int]:
@@ -408,6 +415,27 @@ class TestOffsets:
         assert find(T0, 2, 2).error is Errors.FENCED_LEADER_EPOCH
         assert find(T0, 4, 2).error is Errors.UNKNOWN_LEADER_EPOCH
         assert find(TopicPartition("topic", 9), None, 2).error is Errors.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_the_epoch_of_a_leader_that_has_written_nothing(self, box: ReplicaBox) -> None:
+        """Without followers it is not in the log yet, which nobody is to notice."""
+        partition = box.create_topic(leader_epoch=2)
+        find = box.manager.last_offset_for_leader_epoch
+        assert find(T0, None, 2) == (Errors.NONE, 2, 0)
+        assert find(T0, None, 1) == (Errors.NONE, 1, 0)
+        assert find(T0, None, 3) == (Errors.NONE, -1, -1)
+        assert self.offset(box, SpecialTimestamp.EARLIEST) == (-1, 0, 2)
+        assert log_of(partition).latest_epoch is None
+        box.produce()
+        assert log_of(partition).latest_epoch == 2
+        for _ in range(3):
+            box.change(leader=1)
+        assert find(T0, None, 5) == (Errors.NONE, 5, 1)
+        assert find(T0, None, 4) == (Errors.NONE, 2, 1)
+        assert log_of(partition).latest_epoch == 2
+        box.change(replicas=[1, 2], adding_replicas=[2])
+        assert log_of(partition).latest_epoch == 5
+        assert find(T0, None, 5) == (Errors.NONE, 5, 1)
+        assert find(T0, None, 4) == (Errors.NONE, 2, 1)
 
     def test_active_producers(self, box: ReplicaBox) -> None:
         box.create_topic()

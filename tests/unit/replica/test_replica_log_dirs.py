@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -27,12 +27,30 @@ OTHER = TopicPartition("topic", 1)
 DEADLINE_S = 20
 
 
+class MakeBox(Protocol):
+    """Makes brokers, whose threads end with the test, whatever becomes of it."""
+
+    def __call__(self, *directories: str, config: dict[str, Any] | None = None, **options: Any) -> ReplicaBox: ...
+
+
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[ReplicaBox]:
-    """A broker with two disks. Its clock stands still, but threads that wait on it do so in real time."""
-    box = ReplicaBox([tmp_path / "one", tmp_path / "two"], clock=_RealWaits(NOW))
-    yield box
-    box.kill()
+def make(tmp_path: Path) -> Iterator[MakeBox]:
+    """Brokers with two disks. Their clocks stand still, but threads that wait on them do so in real time."""
+    boxes: list[ReplicaBox] = []
+
+    def make_box(*directories: str, config: dict[str, Any] | None = None, **options: Any) -> ReplicaBox:
+        paths = [tmp_path / name for name in directories or ("one", "two")]
+        boxes.append(ReplicaBox(paths, config or {}, clock=_RealWaits(NOW), **options))
+        return boxes[-1]
+
+    yield make_box
+    for box in boxes:
+        box.kill()
+
+
+@pytest.fixture
+def box(make: MakeBox) -> ReplicaBox:
+    return make()
 
 
 class _RealWaits(MockClock):
@@ -97,11 +115,9 @@ class TestDescribe:
         assert (first.error_code, first.topics, first.total_bytes) == (Errors.KAFKA_STORAGE_ERROR, [], -1)
         assert second.error_code == 0
 
-    def test_a_cordoned_one(self, tmp_path: Path) -> None:
-        paths = [tmp_path / "one", tmp_path / "two"]
-        box = ReplicaBox(paths, log_settings={"cordoned_log_dirs": (str(paths[1]),)})
+    def test_a_cordoned_one(self, make: MakeBox, tmp_path: Path) -> None:
+        box = make(log_settings={"cordoned_log_dirs": (str(tmp_path / "two"),)})
         assert [result.is_cordoned for result in box.manager.describe_log_dirs(None)] == [False, True]
-        box.kill()
 
 
 class TestMoving:
@@ -124,8 +140,8 @@ class TestMoving:
         box.produce({T0_ID: client_batch([b"20"], producer_id=9, epoch=0, sequence=20)})
         assert [answer[T0_ID].base_offset for answer in box.answers.produced[-2:]] == [19, 20]
 
-    def test_in_portions_and_from_the_middle_of_the_log(self, tmp_path: Path) -> None:
-        box = ReplicaBox([tmp_path / "one", tmp_path / "two"], {"replica_fetch_max_bytes": 100}, clock=_RealWaits(NOW))
+    def test_in_portions_and_from_the_middle_of_the_log(self, make: MakeBox) -> None:
+        box = make(config={"replica_fetch_max_bytes": 100})
         box.overrides["topic"] = {"segment.bytes": "1048576"}
         partition = led_in(box, 0)
         for number in range(10):
@@ -137,7 +153,6 @@ class TestMoving:
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (7, 20, 20)
         box.fetch({T0_ID: 7})
         assert box.only_fetched().error is Errors.NONE
-        box.kill()
 
     def test_while_producers_go_on(self, box: ReplicaBox) -> None:
         partition = led_in(box, 0)
@@ -165,8 +180,8 @@ class TestMoving:
         assert [answer[T0_ID].base_offset for answer in box.answers.produced] == list(range(sent[0]))
         assert values(all_records(partition.local_log_or_raise())) == [b"%d" % number for number in range(sent[0])]
 
-    def test_the_controller_has_to_agree_first(self, tmp_path: Path) -> None:
-        box = ReplicaBox([tmp_path / "one", tmp_path / "two"], clock=_RealWaits(NOW), accepts_assignments=False)
+    def test_the_controller_has_to_agree_first(self, make: MakeBox) -> None:
+        box = make(accepts_assignments=False)
         partition = led_in(box, 0)
         box.produce()
         box.manager.alter_replica_log_dirs({T0: str(box.paths[1])})
@@ -178,11 +193,10 @@ class TestMoving:
         assert lag == {"one": [("topic", 0, 0, False)], "two": [("topic", 0, 0, True)]}
         box.directory_events.callbacks[0]()
         until(lambda: partition.local_log_or_raise().parent_dir == box.paths[1])
-        box.kill()
 
-    def test_turning_round(self, tmp_path: Path) -> None:
-        paths = [tmp_path / name for name in ("one", "two", "three")]
-        box = ReplicaBox(paths, clock=_RealWaits(NOW), accepts_assignments=False)
+    def test_turning_round(self, make: MakeBox) -> None:
+        box = make("one", "two", "three", accepts_assignments=False)
+        paths = box.paths
         partition = led_in(box, 0)
         box.produce()
         box.manager.alter_replica_log_dirs({T0: str(paths[1])})
@@ -192,7 +206,6 @@ class TestMoving:
         assert partition.future_log.parent_dir == paths[2]
         assert all(is_delete_dir(path) for path in paths[1].glob("topic*"))
         assert box.directory_events.assignments[1][1] == box.directory_id(0)  # back to where it is
-        box.kill()
 
     def test_to_where_it_is(self, box: ReplicaBox) -> None:
         partition = led_in(box, 0)
@@ -226,8 +239,8 @@ class TestMoving:
             partition: Errors.REPLICA_NOT_AVAILABLE
         }
 
-    def test_a_move_goes_on_after_a_restart(self, tmp_path: Path) -> None:
-        box = ReplicaBox([tmp_path / "one", tmp_path / "two"], clock=_RealWaits(NOW), accepts_assignments=False)
+    def test_a_move_goes_on_after_a_restart(self, make: MakeBox) -> None:
+        box = make(accepts_assignments=False)
         led_in(box, 0)
         box.produce()
         box.manager.alter_replica_log_dirs({T0: str(box.paths[1])})
@@ -239,17 +252,15 @@ class TestMoving:
         partition = led_in(box, 0)
         until(lambda: partition.local_log_or_raise().parent_dir == box.paths[1])
         assert partition.local_log_or_raise().log_end_offset == 1
-        box.kill()
 
-    def test_deleting_a_topic_that_moves(self, tmp_path: Path) -> None:
-        box = ReplicaBox([tmp_path / "one", tmp_path / "two"], clock=_RealWaits(NOW), accepts_assignments=False)
+    def test_deleting_a_topic_that_moves(self, make: MakeBox) -> None:
+        box = make(accepts_assignments=False)
         led_in(box, 0)
         box.manager.alter_replica_log_dirs({T0: str(box.paths[1])})
         until(lambda: box.directory_events.callbacks)
         box.delete_topic()
         assert box.logs.all_logs() == []
         assert all(is_delete_dir(path) for root in box.paths for path in root.glob("topic*"))
-        box.kill()
 
     def test_threads_come_and_go(self, box: ReplicaBox) -> None:
         partition = led_in(box, 0)
@@ -260,9 +271,9 @@ class TestMoving:
         until(lambda: partition.local_log_or_raise().parent_dir == box.paths[1])
         until(lambda: box.scheduler.advance(10_000) and box.manager.movers.thread_count == 0)
 
-    def test_the_copy_is_cut_where_the_original_was(self, tmp_path: Path) -> None:
+    def test_the_copy_is_cut_where_the_original_was(self, make: MakeBox) -> None:
         """A follower that had to truncate its log while it moved."""
-        box = ReplicaBox([tmp_path / "one", tmp_path / "two"], clock=_RealWaits(NOW), accepts_assignments=False)
+        box = make(accepts_assignments=False)
         partition = led_in(box, 0, replicas=[1])
         for _ in range(3):
             box.produce()
@@ -271,15 +282,17 @@ class TestMoving:
         future = partition.future_log
         assert future is not None
         assert future.log_end_offset == 3
-        current = partition.local_log_or_raise()
-        current.truncate_to(1)
         box.change(leader=1)
-        box.produce({T0_ID: client_batch([b"another"])})
-        until(lambda: future.log_end_offset == 2)
-        assert values(all_records(future)) == [b"value", b"another"]
-        box.directory_events.callbacks[0]()
+        box.manager.movers.remove_partitions([T0])
+        partition.local_log_or_raise().truncate_to(1)
+        for number in range(3):
+            box.produce({T0_ID: client_batch([b"%d" % number])})
+        asked = len(box.directory_events.callbacks)
+        box.manager.movers.add_partition(partition)
+        until(lambda: len(box.directory_events.callbacks) > asked)
+        assert values(all_records(future)) == [b"value", b"0", b"1", b"2"]
+        box.directory_events.callbacks[-1]()
         until(lambda: partition.local_log_or_raise() is future)
-        box.kill()
 
 
 class TestFailing:
@@ -330,17 +343,15 @@ class TestFailing:
         with pytest.raises(FatalExitError):
             box.manager.handle_log_dir_failure(box.paths[1])
 
-    def test_so_is_that_of_the_metadata(self, tmp_path: Path) -> None:
-        paths = [tmp_path / "one", tmp_path / "two"]
-        box = ReplicaBox(paths, {"metadata_log_dir": paths[0]})
+    def test_so_is_that_of_the_metadata(self, make: MakeBox, tmp_path: Path) -> None:
+        box = make(config={"metadata_log_dir": tmp_path / "one"})
         box.manager.startup()
-        box.logs.failure_channel.maybe_add_offline_log_dir(paths[0], "broken")
+        box.logs.failure_channel.maybe_add_offline_log_dir(box.paths[0], "broken")
         until(lambda: box.exits)
         assert box.exits == [1]
-        box.kill()
 
-    def test_a_move_to_a_directory_that_fails(self, tmp_path: Path) -> None:
-        box = ReplicaBox([tmp_path / "one", tmp_path / "two"], clock=_RealWaits(NOW), accepts_assignments=False)
+    def test_a_move_to_a_directory_that_fails(self, make: MakeBox) -> None:
+        box = make(accepts_assignments=False)
         partition = led_in(box, 0)
         box.produce()
         box.manager.alter_replica_log_dirs({T0: str(box.paths[1])})
@@ -350,7 +361,6 @@ class TestFailing:
         box.produce()
         assert [answer[T0_ID].error for answer in box.answers.produced] == [Errors.NONE] * 2
         assert box.manager.alter_replica_log_dirs({T0: str(box.paths[1])}) == {T0: Errors.KAFKA_STORAGE_ERROR}
-        box.kill()
 
     def test_a_directory_without_an_id_cannot_be_reported(self, box: ReplicaBox) -> None:
         log_dir = box.logs.log_dirs.get(box.paths[0])

@@ -8,27 +8,24 @@ Changes are answered when they are in force. Each ACL, and each filter to delete
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from barnabas.common.errors import ApiError, Errors, InvalidRequestError, SecurityDisabledError
+from barnabas.common.errors import ApiError, Errors, InvalidRequestError
 from barnabas.controller.handlers.backend import Backend
 from barnabas.controller.handlers.future_steps import all_of, mapped
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages import create_acls, delete_acls, describe_acls
 from barnabas.security.acl import (
     AccessControlEntry,
-    AccessControlEntryFilter,
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     PatternType,
     ResourcePattern,
-    ResourcePatternFilter,
     ResourceType,
 )
-from barnabas.security.acl_mutator import validate_filter, validate_new_acl
-from barnabas.security.authorizer import AclBindingDeleteResult, AclCreateResult, AclDeleteResult, Authorizer
+from barnabas.security.acl_answers import binding_filter, required_authorizer
+from barnabas.security.acl_answers import describe_acls as describe
+from barnabas.security.acl_mutator import validate_new_acl
+from barnabas.security.authorizer import AclBindingDeleteResult, AclCreateResult, AclDeleteResult
 from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
@@ -40,31 +37,19 @@ class AclsHandler:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def _authorizer(self) -> Authorizer:
-        authorizer = self._backend.auth.authorizer
-        if authorizer is None:
-            raise SecurityDisabledError("No authorizer is configured on this node.")
-        return authorizer
-
     @handles(ApiKey.DESCRIBE_ACLS)
     def describe_acls(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, describe_acls.DescribeAclsRequest)
         self._backend.authorize_cluster(request, AclOperation.DESCRIBE)
-        authorizer = self._authorizer()
-        wanted = _filter(body)
-        validate_filter(wanted)
-        response = describe_acls.DescribeAclsResponse(
-            error_message=None, resources=_by_resource(authorizer.acls(wanted))
-        )
-        self._backend.send(request, response)
+        self._backend.send(request, describe(self._backend.auth, body))
 
     @handles(ApiKey.CREATE_ACLS)
     def create_acls(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, create_acls.CreateAclsRequest)
         self._backend.authorize_cluster(request, AclOperation.ALTER)
-        authorizer = self._authorizer()
+        authorizer = required_authorizer(self._backend.auth)
         bindings = list(map(_binding, body.creations))
         refused: dict[int, ApiError] = {}
         for index, binding in enumerate(bindings):
@@ -91,29 +76,13 @@ class AclsHandler:
         body = request.body
         assert isinstance(body, delete_acls.DeleteAclsRequest)
         self._backend.authorize_cluster(request, AclOperation.ALTER)
-        authorizer = self._authorizer()
-        futures = authorizer.delete_acls(request.request_context, list(map(_filter, body.filters)))
+        authorizer = required_authorizer(self._backend.auth)
+        futures = authorizer.delete_acls(request.request_context, list(map(binding_filter, body.filters)))
 
         def response(results: list[AclDeleteResult]) -> delete_acls.DeleteAclsResponse:
             return delete_acls.DeleteAclsResponse(filter_results=list(map(_deletion_result, results)))
 
         self._backend.answer(request, mapped(all_of(futures), response))
-
-
-def _filter(wanted: describe_acls.DescribeAclsRequest | delete_acls.DeleteAclsFilter) -> AclBindingFilter:
-    return AclBindingFilter(
-        ResourcePatternFilter(
-            ResourceType.from_code(wanted.resource_type_filter),
-            wanted.resource_name_filter,
-            PatternType.from_code(wanted.pattern_type_filter),
-        ),
-        AccessControlEntryFilter(
-            wanted.principal_filter,
-            wanted.host_filter,
-            AclOperation.from_code(wanted.operation),
-            AclPermissionType.from_code(wanted.permission_type),
-        ),
-    )
 
 
 def _binding(creation: create_acls.AclCreation) -> AclBinding:
@@ -130,29 +99,6 @@ def _binding(creation: create_acls.AclCreation) -> AclBinding:
             AclPermissionType.from_code(creation.permission_type),
         ),
     )
-
-
-def _by_resource(bindings: Iterable[AclBinding]) -> list[describe_acls.DescribeAclsResource]:
-    found: dict[ResourcePattern, list[describe_acls.AclDescription]] = {}
-    for binding in bindings:
-        entry = binding.entry
-        found.setdefault(binding.pattern, []).append(
-            describe_acls.AclDescription(
-                principal=entry.principal,
-                host=entry.host,
-                operation=entry.operation,
-                permission_type=entry.permission_type,
-            )
-        )
-    return [
-        describe_acls.DescribeAclsResource(
-            resource_type=pattern.resource_type,
-            resource_name=pattern.name,
-            pattern_type=pattern.pattern_type,
-            acls=acls,
-        )
-        for pattern, acls in found.items()
-    ]
 
 
 def _fields(error: ApiError | None) -> tuple[int, str | None]:

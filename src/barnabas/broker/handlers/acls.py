@@ -1,0 +1,38 @@
+"""DescribeAcls (v1-3).
+
+The broker's own authorizer answers, from what it has read of the metadata; to change ACLs is the controller's business
+(see :mod:`barnabas.broker.handlers.forwarded`). Describe on the cluster; SECURITY_DISABLED without an authorizer.
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from barnabas.security.acl import AclOperation
+from barnabas.security.acl_answers import describe_acls
+from barnabas.security.auth_helper import AuthHelper
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.request_local import RequestLocal
+
+
+class AclsHandler:
+    """The ACLs that this broker goes by."""
+
+    def __init__(self, helper: RequestHandlerHelper, auth: AuthHelper) -> None:
+        self._helper = helper
+        self._auth = auth
+
+    @handles(ApiKey.DESCRIBE_ACLS)
+    def describe_acls(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, DescribeAclsRequest)
+        self._auth.authorize_cluster_operation(request.request_context, AclOperation.DESCRIBE)
+        response = describe_acls(self._auth, body)
+
+        def create(throttle_ms: int) -> DescribeAclsResponse:
+            response.throttle_time_ms = throttle_ms
+            return response
+
+        self._helper.send_response_maybe_throttle(request, create)

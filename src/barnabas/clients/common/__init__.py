@@ -1,0 +1,1 @@
+"""What all clients share: settings, bootstrap addresses, metadata."""

@@ -1,0 +1,1 @@
+"""How the producer works inside, under Kafka's names for things."""

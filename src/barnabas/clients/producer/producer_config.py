@@ -1,0 +1,281 @@
+"""The settings of a producer: all of Kafka's, what they may be, and how some of them exclude others."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from barnabas.clients.common.client_config import (
+    HIGH,
+    LOW,
+    MEDIUM,
+    client_properties,
+    define_common,
+    define_security,
+    refuse_unknown,
+)
+from barnabas.common.config_def import (
+    CaseInsensitiveValidString,
+    CompositeValidator,
+    ConfigDef,
+    ConfigError,
+    ConfigValues,
+    LambdaValidator,
+    NonEmptyString,
+    Range,
+    Type,
+    ValidList,
+    ValidString,
+)
+from barnabas.records.batch import CompressionType
+
+log = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION_FOR_IDEMPOTENCE: Final = 5
+"""As many batches of a producer as a broker remembers, per partition: of a sixth it could not tell a repetition."""
+
+_MAX_INT32: Final = 2**31 - 1
+_client_ids = itertools.count(1)
+
+
+def _gzip_level(name: str, value: object) -> None:
+    if value != -1:
+        Range.between(1, 9).ensure_valid(name, value)
+
+
+def _definition() -> ConfigDef:
+    at_least_0 = Range.at_least(0)
+    distinct = ValidList.any_non_duplicate_values(empty_allowed=True, null_allowed=False)
+    definition = define_common(ConfigDef())
+    define = definition.define
+    define("buffer.memory", Type.LONG, 33_554_432, at_least_0, HIGH, "How many bytes of records may wait to be sent.")
+    define(
+        "buffer.memory.allocation.strategy",
+        Type.STRING,
+        "full",
+        CaseInsensitiveValidString.of("FULL", "INCREMENTAL"),
+        MEDIUM,
+        "Whether a batch takes its memory at once or as it grows.",
+        internal=True,
+    )
+    define("retries", Type.INT, _MAX_INT32, Range.between(0, _MAX_INT32), HIGH, "How often a batch is sent again.")
+    define("acks", Type.STRING, "all", ValidString.of("all", "-1", "0", "1"), LOW, "Who has to have a record.")
+    define(
+        "compression.type",
+        Type.STRING,
+        "none",
+        ValidString.of(*(codec.codec_name for codec in CompressionType)),
+        HIGH,
+        "The codec of batches.",
+    )
+    define(
+        "compression.gzip.level", Type.INT, -1, LambdaValidator(_gzip_level, "[1,...,9] or -1"), MEDIUM, "Of gzip."
+    )
+    define("compression.lz4.level", Type.INT, 9, Range.between(1, 17), MEDIUM, "Of lz4.")
+    define("compression.zstd.level", Type.INT, 3, Range.between(-131_072, 22), MEDIUM, "Of zstd.")
+    define("batch.size", Type.INT, 16_384, at_least_0, MEDIUM, "How large a batch is meant to become, in bytes.")
+    define("partitioner.adaptive.partitioning.enable", Type.BOOLEAN, True, None, LOW, "Prefer brokers that are quick.")
+    define("partitioner.availability.timeout.ms", Type.LONG, 0, at_least_0, LOW, "Avoid brokers that are stuck; 0: no.")
+    define("partitioner.ignore.keys", Type.BOOLEAN, False, None, MEDIUM, "Choose partitions without regard to keys.")
+    define("partitioner.rack.aware", Type.BOOLEAN, False, None, LOW, "Prefer leaders in the rack of client.rack.")
+    define("linger.ms", Type.LONG, 5, at_least_0, MEDIUM, "How long a batch may wait to become full.")
+    define("delivery.timeout.ms", Type.INT, 120_000, at_least_0, MEDIUM, "By when a record has succeeded or failed.")
+    define("max.request.size", Type.INT, 1_048_576, at_least_0, MEDIUM, "How large a record, and a request, may be.")
+    define("max.block.ms", Type.LONG, 60_000, at_least_0, MEDIUM, "How long send() may block, all in all.")
+    define("metadata.max.idle.ms", Type.LONG, 300_000, Range.at_least(5_000), LOW, "When an unused topic is forgotten.")
+    define(
+        "max.in.flight.requests.per.connection",
+        Type.INT,
+        5,
+        Range.at_least(1),
+        LOW,
+        "How many requests may be unanswered on a connection.",
+    )
+    define("key.serializer", Type.CLASS, None, None, HIGH, "Makes bytes of keys; without one they are bytes.")
+    define("value.serializer", Type.CLASS, None, None, HIGH, "Makes bytes of values; without one they are bytes.")
+    define("partitioner.class", Type.CLASS, None, None, MEDIUM, "Chooses partitions instead of the built-in way.")
+    define("interceptor.classes", Type.LIST, (), distinct, LOW, "See records before they are sent.")
+    define("enable.idempotence", Type.BOOLEAN, True, None, LOW, "Each record exactly once, in order, despite retries.")
+    define("transaction.timeout.ms", Type.INT, 60_000, None, LOW, "When an open transaction is aborted by the broker.")
+    define(
+        "transactional.id",
+        Type.STRING,
+        None,
+        CompositeValidator(NonEmptyString()),
+        LOW,
+        "The name of this producer across restarts; makes transactions possible.",
+    )
+    define("transaction.two.phase.commit.enable", Type.BOOLEAN, False, None, LOW, "Two-phase commit (KIP-939).")
+    return define_security(definition)
+
+
+CONFIG: Final = _definition()
+"""All settings that a producer has."""
+
+@dataclass(frozen=True, slots=True)
+class ProducerConfig:
+    """The settings of a producer, checked, and with what follows from them worked out.
+
+    **Idempotence** is on unless told otherwise, and needs ``acks=all``, retries, and at most five requests in flight.
+    Somebody who sets weaker acks, or no retries, and does not mention idempotence, gets what was asked for, and no
+    idempotence; who asks for both has asked for a contradiction, and is told so (KIP-679).
+
+    **Three time limits** depend on each other: a batch may linger, and then each attempt may take the time of a
+    request, so ``delivery.timeout.ms`` cannot be shorter than the sum. Its default is raised in silence, a value that
+    was given is refused.
+    """
+
+    bootstrap_servers: tuple[str, ...]
+    client_id: str
+    client_rack: str
+    acks: int
+    retries: int
+    linger_ms: int
+    batch_size: int
+    buffer_memory: int
+    compression: CompressionType
+    compression_level: int | None
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+    max_block_ms: int
+    max_request_size: int
+    max_in_flight: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
+    metadata_max_idle_ms: int
+    enable_idempotence: bool
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    partitioner_ignore_keys: bool
+    adaptive_partitioning: bool
+    partition_availability_timeout_ms: int
+    rack_aware: bool
+    values: ConfigValues
+    """Every setting, by Kafka's name."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, object] | None = None, **keywords: object) -> ProducerConfig:
+        """From a mapping with Kafka's names, from keywords, or from both."""
+        refuse_unknown(keywords, CONFIG)
+        return cls.from_properties(client_properties(config, keywords))
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, object]) -> ProducerConfig:
+        given = {name: _plain(value) for name, value in properties.items()}
+        values = CONFIG.parse(given)
+        acks = -1 if values.get_str("acks") == "all" else int(values.get_str("acks"))
+        idempotent = _idempotence(values, acks)
+        transactional_id = values.get_optional_str("transactional.id")
+        if transactional_id is not None and not idempotent:
+            raise ConfigError(
+                "Cannot set a transactional.id without also enabling idempotence.", name="transactional.id"
+            )
+        if values.get_bool("transaction.two.phase.commit.enable"):
+            raise ConfigError(
+                "transaction.two.phase.commit.enable cannot be true: two-phase commit (KIP-939) is not supported.",
+                name="transaction.two.phase.commit.enable",
+            )
+        if values.get_str("security.protocol").upper() != "PLAINTEXT":
+            raise ConfigError(
+                f"security.protocol cannot be {values.get_str('security.protocol')}: this client speaks PLAINTEXT only.",
+                name="security.protocol",
+            )
+        linger_ms = min(values.get_int("linger.ms"), _MAX_INT32)
+        compression = CompressionType.for_name(values.get_str("compression.type"))
+        level_name = f"compression.{compression.codec_name}.level"
+        return cls(
+            bootstrap_servers=values.get_list("bootstrap.servers"),
+            client_id=values.get_str("client.id") or _default_client_id(transactional_id),
+            client_rack=values.get_str("client.rack"),
+            acks=acks,
+            retries=values.get_int("retries"),
+            linger_ms=linger_ms,
+            # 0 would mean that no batch ever has room; it stands for batches of one record.
+            batch_size=max(1, values.get_int("batch.size")),
+            buffer_memory=values.get_int("buffer.memory"),
+            compression=compression,
+            compression_level=values.get_int(level_name) if level_name in values else None,
+            delivery_timeout_ms=_delivery_timeout_ms(values, linger_ms),
+            request_timeout_ms=values.get_int("request.timeout.ms"),
+            max_block_ms=values.get_int("max.block.ms"),
+            max_request_size=values.get_int("max.request.size"),
+            max_in_flight=values.get_int("max.in.flight.requests.per.connection"),
+            retry_backoff_ms=values.get_int("retry.backoff.ms"),
+            retry_backoff_max_ms=values.get_int("retry.backoff.max.ms"),
+            metadata_max_age_ms=values.get_int("metadata.max.age.ms"),
+            metadata_max_idle_ms=values.get_int("metadata.max.idle.ms"),
+            enable_idempotence=idempotent,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=values.get_int("transaction.timeout.ms"),
+            partitioner_ignore_keys=values.get_bool("partitioner.ignore.keys"),
+            adaptive_partitioning=values.get_bool("partitioner.adaptive.partitioning.enable"),
+            partition_availability_timeout_ms=values.get_int("partitioner.availability.timeout.ms"),
+            rack_aware=values.get_bool("partitioner.rack.aware"),
+            values=values,
+        )
+
+    @property
+    def guarantee_message_order(self) -> bool:
+        """Whether order is kept by having one request in flight: a partition is then muted while one is."""
+        return self.max_in_flight == 1
+
+
+def _plain(value: object) -> Any:
+    """Numbers where Kafka has texts (``acks=1``), and one address where it has a list."""
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | type):
+        return tuple(value)
+    return value
+
+
+def _default_client_id(transactional_id: str | None) -> str:
+    return f"producer-{next(_client_ids) if transactional_id is None else transactional_id}"
+
+
+def _idempotence(values: ConfigValues, acks: int) -> bool:
+    if not values.get_bool("enable.idempotence"):
+        return False
+    asked_for = values.is_set("enable.idempotence")
+    enabled = True
+    if values.get_int("retries") == 0:
+        if asked_for:
+            raise ConfigError("Must set retries to non-zero when using the idempotent producer.", name="retries")
+        log.info("Idempotence will be disabled because retries is set to 0.")
+        enabled = False
+    if acks != -1:
+        if asked_for:
+            raise ConfigError(
+                "Must set acks to all in order to use the idempotent producer. Otherwise we cannot guarantee "
+                "idempotence.",
+                name="acks",
+            )
+        log.info("Idempotence will be disabled because acks is set to %d, not set to 'all'.", acks)
+        enabled = False
+    name = "max.in.flight.requests.per.connection"
+    if enabled and values.get_int(name) > MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION_FOR_IDEMPOTENCE:
+        raise ConfigError(
+            f"Must set {name} to at most {MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION_FOR_IDEMPOTENCE} when using the "
+            f"idempotent producer, but was {values.get_int(name)}.",
+            name=name,
+        )
+    return enabled
+
+
+def _delivery_timeout_ms(values: ConfigValues, linger_ms: int) -> int:
+    timeout_ms = values.get_int("delivery.timeout.ms")
+    least_ms = min(linger_ms + values.get_int("request.timeout.ms"), _MAX_INT32)
+    if timeout_ms >= least_ms:
+        return timeout_ms
+    if values.is_set("delivery.timeout.ms"):
+        raise ConfigError(
+            "delivery.timeout.ms should be equal to or larger than linger.ms + request.timeout.ms.",
+            name="delivery.timeout.ms",
+        )
+    log.warning(
+        "delivery.timeout.ms should be equal to or larger than linger.ms + request.timeout.ms. Setting it to %d.",
+        least_ms,
+    )
+    return least_ms

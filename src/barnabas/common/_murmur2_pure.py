@@ -1,0 +1,45 @@
+"""The hash in Python: what `_murmur2` is compiled from, and takes over where that was not built."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_MASK: Final = 0xFFFFFFFF
+
+
+def _hash(data: bytes | bytearray | memoryview) -> int:
+    """The hash as an unsigned number."""
+    if type(data) is memoryview and (data.format != "B" or not data.contiguous):
+        data = data.tobytes()
+    length = len(data)
+    h = (_SEED ^ length) & _MASK
+    words = length >> 2
+    for k in struct.unpack_from(f"<{words}I", data):
+        k = k * _M & _MASK  # noqa: PLW2901 - the name the algorithm has for it
+        h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
+    rest = length & 3
+    if rest:
+        tail = words << 2
+        if rest == 3:
+            h ^= data[tail + 2] << 16
+        if rest >= 2:
+            h ^= data[tail + 1] << 8
+        h = (h ^ data[tail]) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+def murmur2(data: bytes | bytearray | memoryview) -> int:
+    """The hash as Java has it: a signed number of 32 bits."""
+    h = _hash(data)
+    return h - 0x100000000 if h & 0x80000000 else h
+
+
+def partition_for_key(key: bytes | bytearray | memoryview, partition_count: int) -> int:
+    """The partition that the records of a key go to, of so many."""
+    if partition_count < 1:
+        raise ValueError(f"a topic of {partition_count} partitions has none to choose from")
+    return (_hash(key) & 0x7FFFFFFF) % partition_count

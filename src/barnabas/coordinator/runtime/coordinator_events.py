@@ -1,0 +1,227 @@
+"""The events of a coordinator's partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
+from barnabas.coordinator.runtime.coordinator_shard import CoordinatorShard
+from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
+from barnabas.log.verification_state import SENTINEL, VerificationGuard
+from barnabas.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from barnabas.records.control import ControlRecordType
+from barnabas.server.timer.timer_task import TimerTask
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.runtime.coordinator_runtime import CoordinatorRuntime
+
+S = TypeVar("S", bound=CoordinatorShard)
+T = TypeVar("T")
+
+
+class _Event(Generic[S, T]):
+    """What all events have: a name for the log, a partition, and a future."""
+
+    __slots__ = ("_runtime", "future", "key", "name")
+
+    def __init__(self, runtime: CoordinatorRuntime[S], name: str, partition: TopicPartition) -> None:
+        self._runtime = runtime
+        self.name = name
+        self.key = partition
+        self.future: Future[T] = Future()
+
+    def fail(self, error: BaseException) -> None:
+        # An event can fail twice: with its batch, and by the error that the batch's failure raises.
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
+
+    def complete(self, error: BaseException | None) -> None:
+        if error is not None:
+            self.fail(error)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.key}>"
+
+
+class WriteEvent(_Event[S, T]):
+    """An operation that may write. Its answer waits until what it wrote is committed, for so long at most."""
+
+    __slots__ = ("_guard", "_operation", "_producer_epoch", "_producer_id", "_result", "_timeout", "timeout_ms")
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[S],
+        name: str,
+        partition: TopicPartition,
+        timeout_ms: int,
+        operation: Callable[[S], CoordinatorResult[T]],
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        guard: VerificationGuard = SENTINEL,
+    ) -> None:
+        super().__init__(runtime, name, partition)
+        self.timeout_ms = timeout_ms
+        self._operation = operation
+        self._producer_id = producer_id
+        self._producer_epoch = producer_epoch
+        self._guard = guard
+        self._result: CoordinatorResult[T] | None = None
+        self._timeout: _OperationTimeout | None = None
+
+    def run(self) -> None:
+        with self._runtime.active_context(self.key) as context:
+            result = self._result = self._operation(context.active.shard)
+            context.append(
+                result.records,
+                self,
+                replay=result.replay_records,
+                is_atomic=result.is_atomic,
+                producer_id=self._producer_id,
+                producer_epoch=self._producer_epoch,
+                guard=self._guard,
+            )
+        if not self.future.done():
+            self._timeout = _OperationTimeout(self._runtime, self, self.timeout_ms)
+            self._runtime.start_timeout(self._timeout)
+
+    def complete(self, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if self._timeout is not None:
+            self._timeout.cancel()
+        result = self._result
+        if result is not None and result.append_future is not None:
+            _settle(result.append_future, error)
+        if error is not None:
+            self.fail(error)
+        else:
+            assert result is not None
+            self.future.set_result(result.response)
+
+
+class CompleteTransactionEvent(_Event[S, None]):
+    """The end of a transaction in this partition."""
+
+    __slots__ = (
+        "_coordinator_epoch",
+        "_producer_epoch",
+        "_producer_id",
+        "_result",
+        "_timeout",
+        "_timeout_ms",
+        "_version",
+    )
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[S],
+        name: str,
+        partition: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        result: ControlRecordType,
+        timeout_ms: int,
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+    ) -> None:
+        super().__init__(runtime, name, partition)
+        self._producer_id = producer_id
+        self._producer_epoch = producer_epoch
+        self._coordinator_epoch = coordinator_epoch
+        self._result = result
+        self._timeout_ms = timeout_ms
+        self._version = transaction_version
+        self._timeout: _OperationTimeout | None = None
+
+    def run(self) -> None:
+        with self._runtime.active_context(self.key) as context:
+            context.complete_transaction(
+                self,
+                self._producer_id,
+                self._producer_epoch,
+                self._coordinator_epoch,
+                self._result,
+                self._version,
+            )
+        if not self.future.done():
+            self._timeout = _OperationTimeout(self._runtime, self, self._timeout_ms)
+            self._runtime.start_timeout(self._timeout)
+
+    def complete(self, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if self._timeout is not None:
+            self._timeout.cancel()
+        if error is not None:
+            self.fail(error)
+        else:
+            self.future.set_result(None)
+
+
+class ReadEvent(_Event[S, T]):
+    """An operation that only looks, at what is committed."""
+
+    __slots__ = ("_operation",)
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[S],
+        name: str,
+        partition: TopicPartition,
+        operation: Callable[[S, int], T],
+    ) -> None:
+        super().__init__(runtime, name, partition)
+        self._operation = operation
+
+    def run(self) -> None:
+        with self._runtime.active_context(self.key) as context:
+            coordinator = context.active
+            answer = self._operation(coordinator.shard, coordinator.last_committed_offset)
+        self.future.set_result(answer)
+
+
+class InternalEvent(_Event[S, None]):
+    """Something of the runtime's own that has to happen in the partition's loop."""
+
+    __slots__ = ("_operation",)
+
+    def __init__(
+        self, runtime: CoordinatorRuntime[S], name: str, partition: TopicPartition, operation: Callable[[], None]
+    ) -> None:
+        super().__init__(runtime, name, partition)
+        self._operation = operation
+
+    def run(self) -> None:
+        self._operation()
+        self.future.set_result(None)
+
+
+class _OperationTimeout(TimerTask):
+    """The end of patience with a write that is not committed."""
+
+    __slots__ = ("_event", "_runtime")
+
+    def __init__(self, runtime: CoordinatorRuntime[Any], event: _Event[Any, Any], timeout_ms: int) -> None:
+        super().__init__(timeout_ms)
+        self._runtime = runtime
+        self._event = event
+
+    def run(self) -> None:
+        event = self._event
+        self._runtime.run_in_loop(
+            f"timeout-of-{event.name}",
+            event.key,
+            lambda: event.complete(TimeoutError(f"{event.name} was not committed within {self.delay_ms} ms")),
+        )
+
+
+def _settle(future: Future[None], error: BaseException | None) -> None:
+    with suppress(InvalidStateError):
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)

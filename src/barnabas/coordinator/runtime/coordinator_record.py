@@ -1,0 +1,44 @@
+"""The records that coordinators write, and how they become bytes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.protocol.internal.framing import CoordinatorKey, CoordinatorRecordTypes, CoordinatorValue
+from barnabas.protocol.message import Buffer
+
+
+class CoordinatorRecord(NamedTuple):
+    """A change of a coordinator's state: a key, what it has become, and the version to write that in.
+
+    Without a value it is a tombstone: the key is gone.
+    """
+
+    key: CoordinatorKey
+    value: CoordinatorValue | None = None
+    version: int = 0
+
+    @property
+    def is_tombstone(self) -> bool:
+        return self.value is None
+
+
+class CoordinatorRecordSerde:
+    """Writes and reads the records of one internal topic, such as
+    `barnabas.protocol.internal.topics.CONSUMER_OFFSETS`."""
+
+    __slots__ = ("_types",)
+
+    def __init__(self, types: CoordinatorRecordTypes) -> None:
+        self._types = types
+
+    def serialize(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+        """Key and value."""
+        value = None if record.value is None else self._types.encode_value(record.value, record.version)
+        return self._types.encode_key(record.key), value
+
+    def deserialize(self, key: Buffer, value: Buffer | None) -> CoordinatorRecord:
+        """Raises `UnsupportedVersionError` for a type of record, or a version of one, that a later Kafka has written,
+        and `ProtocolError` for bytes that are no record at all."""
+        decoded_key, decoded_value, version = self._types.decode(key, value)
+        return CoordinatorRecord(decoded_key, decoded_value, 0 if version is None else version)

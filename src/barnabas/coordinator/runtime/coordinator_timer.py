@@ -1,0 +1,167 @@
+"""Time, as the state machine of a coordinator knows it: things to do later, by name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from barnabas.common.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+)
+from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
+from barnabas.server.timer.timer_task import Timer, TimerClosedError, TimerTask
+
+logger = logging.getLogger(__name__)
+
+RETRY_BACKOFF_MS: Final = 500
+
+TimeoutOperation = Callable[[], CoordinatorResult[Any]]
+
+
+class CoordinatorTimer(Protocol):
+    """Runs operations on the partition's own event loop when their time has come.
+
+    There is one for each key: scheduling a key again replaces what was scheduled, so a session timeout is pushed out by
+    each heartbeat by scheduling it anew.
+    """
+
+    def schedule(
+        self,
+        key: str,
+        delay_ms: int,
+        operation: TimeoutOperation,
+        *,
+        retry: bool = True,
+        retry_backoff_ms: int = RETRY_BACKOFF_MS,
+    ) -> None:
+        """In so much time, unless cancelled. With `retry` it is run again should it fail: its records may not have
+        been written."""
+        ...
+
+    def schedule_if_absent(self, key: str, delay_ms: int, operation: TimeoutOperation, *, retry: bool = True) -> None:
+        """The same, unless something is scheduled under this key."""
+        ...
+
+    def cancel(self, key: str) -> None: ...
+
+    def is_scheduled(self, key: str) -> bool: ...
+
+
+class CancelledTimeoutError(Exception):
+    """A timeout that had fallen due was cancelled before its turn came."""
+
+
+class EventScheduler(Protocol):
+    """Puts a write operation into the partition's line, and tells what came of it."""
+
+    def __call__(
+        self,
+        name: str,
+        operation: Callable[[], CoordinatorResult[Any]],
+        on_done: Callable[[BaseException | None], None],
+    ) -> None: ...
+
+
+class EventBasedCoordinatorTimer:
+    """A coordinator's timer on the shared timing wheel.
+
+    When a delay is over, the wheel's thread puts an event into the partition's line. Until its turn comes, events
+    before it may cancel the timeout or replace it, so the event first looks whether it is still the one that counts.
+    `_tasks` is looked at in the partition's loop only; the wheel's thread knows nothing but its task.
+    """
+
+    def __init__(self, timer: Timer, schedule_event: EventScheduler) -> None:
+        self._timer = timer
+        self._schedule_event = schedule_event
+        self._tasks: dict[str, _Timeout] = {}
+
+    def schedule(
+        self,
+        key: str,
+        delay_ms: int,
+        operation: TimeoutOperation,
+        *,
+        retry: bool = True,
+        retry_backoff_ms: int = RETRY_BACKOFF_MS,
+    ) -> None:
+        task = _Timeout(self, key, delay_ms, operation, retry_backoff_ms if retry else None)
+        previous = self._tasks.get(key)
+        if previous is not None:
+            previous.cancel()
+        self._tasks[key] = task
+        try:
+            self._timer.add(task)
+        except TimerClosedError:
+            logger.debug("%s is not scheduled: the coordinator is shutting down", key)
+
+    def schedule_if_absent(self, key: str, delay_ms: int, operation: TimeoutOperation, *, retry: bool = True) -> None:
+        if key not in self._tasks:
+            self.schedule(key, delay_ms, operation, retry=retry)
+
+    def cancel(self, key: str) -> None:
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+
+    def cancel_all(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        self._tasks.clear()
+
+    def is_scheduled(self, key: str) -> bool:
+        return key in self._tasks
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def on_due(self, task: _Timeout) -> None:
+        """On the wheel's thread."""
+
+        def operation() -> CoordinatorResult[Any]:
+            if self._tasks.get(task.key) is not task:
+                raise CancelledTimeoutError
+            del self._tasks[task.key]
+            return task.operation()
+
+        def on_done(error: BaseException | None) -> None:
+            if error is None or isinstance(
+                error,
+                CancelledTimeoutError
+                | NotCoordinatorError
+                | CoordinatorLoadInProgressError
+                | CoordinatorNotAvailableError,
+            ):
+                # Whoever is responsible now, or will be after loading, schedules its own timeouts.
+                return
+            if task.retry_backoff_ms is None:
+                logger.error("The timeout %s failed", task.key, exc_info=error)
+                return
+            logger.info("The timeout %s failed (%r), and is tried again", task.key, error)
+            if task.key not in self._tasks:
+                self.schedule(task.key, task.retry_backoff_ms, task.operation, retry_backoff_ms=task.retry_backoff_ms)
+
+        self._schedule_event(f"timeout-{task.key}", operation, on_done)
+
+
+class _Timeout(TimerTask):
+    __slots__ = ("_owner", "key", "operation", "retry_backoff_ms")
+
+    def __init__(
+        self,
+        owner: EventBasedCoordinatorTimer,
+        key: str,
+        delay_ms: int,
+        operation: TimeoutOperation,
+        retry_backoff_ms: int | None,
+    ) -> None:
+        super().__init__(delay_ms)
+        self._owner = owner
+        self.key = key
+        self.operation = operation
+        self.retry_backoff_ms = retry_backoff_ms
+
+    def run(self) -> None:
+        self._owner.on_due(self)

@@ -1,0 +1,140 @@
+"""Events sorted by the partition they are for."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Hashable
+from typing import Generic, Protocol, TypeVar
+
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+
+K_co = TypeVar("K_co", bound=Hashable, covariant=True)
+
+
+class KeyedEvent(Protocol[K_co]):
+    """Something that is to happen to one key."""
+
+    @property
+    def key(self) -> K_co: ...
+
+
+K = TypeVar("K", bound=Hashable)
+E = TypeVar("E", bound=KeyedEvent[Hashable])
+
+
+class EventAccumulator(Generic[K, E]):
+    """Queues by key, with the promise that of each key one event at most is under way.
+
+    ::
+
+        p0:  e1 e4 e5        taken by thread A: nobody gets e4 before A is done with e1
+        p1:  e2              free: thread B gets it
+        p2:  e3 e6           free
+
+    That is all the locking that a coordinator needs. Whoever has an event of a partition owns the partition, and the
+    state machine behind it is plain code for one thread. A key that is done with goes to the end of the line, so a
+    busy partition does not keep the others waiting.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        """Guards everything below. Nothing foreign is called while it is held, except the clock."""
+        self._queues: dict[K, deque[E]] = {}
+        """Never holds an empty queue."""
+        self._available: deque[K] = deque()
+        """Keys with events, none of which is under way."""
+        self._in_process: set[K] = set()
+        self._size = 0
+        self._closed = False
+
+    def add_last(self, event: E) -> None:
+        """Puts an event behind all others of its key. `RuntimeError` after `close`."""
+        self._add(event, first=False)
+
+    def add_first(self, event: E) -> None:
+        """Puts an event before all others of its key."""
+        self._add(event, first=True)
+
+    def _add(self, event: E, *, first: bool) -> None:
+        key: K = event.key  # type: ignore[assignment]
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("the event accumulator is closed")
+            queue = self._queues.get(key)
+            if queue is None:
+                queue = self._queues[key] = deque()
+                if key not in self._in_process:
+                    self._available.append(key)
+                    self._changed.notify()
+            if first:
+                queue.appendleft(event)
+            else:
+                queue.append(event)
+            self._size += 1
+
+    def try_begin(self, key: K) -> bool:
+        """Takes a key that is free and has nothing waiting, for an event that its owner runs at once.
+
+        It has to be given back by `done`. False if there is something to wait for.
+        """
+        with self._changed:
+            if self._closed or key in self._in_process or key in self._queues:
+                return False
+            self._in_process.add(key)
+            return True
+
+    def poll(self, timeout_ms: float | None = 0) -> E | None:
+        """The next event of any free key, whose key is then taken until `done`; None if there is none in time.
+
+        Without a timeout it waits until there is one, or until `close`.
+        """
+        deadline = None if timeout_ms is None else self._clock.nanoseconds() + int(timeout_ms * 1_000_000)
+        with self._changed:
+            while not self._available:
+                if self._closed:
+                    return None
+                remaining: float | None = None
+                if deadline is not None:
+                    remaining = (deadline - self._clock.nanoseconds()) / 1_000_000
+                    if remaining <= 0:
+                        return None
+                self._clock.wait(self._changed, remaining)
+            key = self._available.popleft()
+            queue = self._queues[key]
+            event = queue.popleft()
+            if not queue:
+                del self._queues[key]
+            self._in_process.add(key)
+            self._size -= 1
+            return event
+
+    def done(self, key: K) -> None:
+        """The event of this key is over."""
+        with self._changed:
+            self._in_process.discard(key)
+            if key in self._queues:
+                self._available.append(key)
+                self._changed.notify()
+
+    def has_waiting(self, key: K) -> bool:
+        """Whether another event of this key is in line."""
+        with self._changed:
+            return key in self._queues
+
+    def __len__(self) -> int:
+        """How many wait."""
+        with self._changed:
+            return self._size
+
+    def close(self) -> list[E]:
+        """Ends all waiting; returns what nobody will run any more, in order for each key."""
+        with self._changed:
+            self._closed = True
+            left = [event for queue in self._queues.values() for event in queue]
+            self._queues.clear()
+            self._available.clear()
+            self._size = 0
+            self._changed.notify_all()
+            return left

@@ -1,0 +1,80 @@
+"""A state machine together with its past."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from barnabas.common.timeline import SnapshotRegistry
+from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
+from barnabas.coordinator.runtime.coordinator_shard import CoordinatorShard
+from barnabas.metadata.delta import MetadataDelta
+from barnabas.metadata.image import MetadataImage
+from barnabas.records.control import ControlRecordType
+
+S = TypeVar("S", bound=CoordinatorShard)
+
+
+class SnapshottableCoordinator(Generic[S]):
+    """A shard, and how far its state is written and committed::
+
+        log          0 . . . . . . . 8 . . . . . 13
+        snapshots                    ^           ^
+                       last_committed_offset     last_written_offset
+
+    Operations work on the newest state. Readers get the one of the last committed offset. A write that fails takes the
+    state back to where its batch would have begun.
+    """
+
+    __slots__ = ("_registry", "last_committed_offset", "last_written_offset", "shard")
+
+    def __init__(self, registry: SnapshotRegistry, shard: S) -> None:
+        self._registry = registry
+        self.shard = shard
+        self.last_written_offset = 0
+        self.last_committed_offset = 0
+        registry.idempotent_create_snapshot(0)
+
+    def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
+        self.shard.replay(offset, producer_id, producer_epoch, record)
+
+    def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, result: ControlRecordType) -> None:
+        self.shard.replay_end_transaction_marker(producer_id, producer_epoch, result)
+
+    def update_last_written_offset(self, offset: int) -> None:
+        """What is replayed now is what the log has up to this offset."""
+        if offset < self.last_written_offset:
+            raise ValueError(f"{offset} is written after {self.last_written_offset} was")
+        self.last_written_offset = offset
+        self._registry.idempotent_create_snapshot(offset)
+
+    def revert_last_written_offset(self, offset: int) -> None:
+        """Forgets what has been replayed since."""
+        if offset < self.last_committed_offset:
+            raise ValueError(f"{self.last_committed_offset} is committed: there is no way back to {offset}")
+        self._registry.revert_to_snapshot(offset)
+        self.last_written_offset = offset
+
+    def update_last_committed_offset(self, offset: int) -> bool:
+        """The log is committed up to here, so readers may see the state as of here. Whether that is news.
+
+        A high watermark may lie between two snapshots, right after a load; then it is the earlier one that counts.
+        """
+        offset = min(offset, self.last_written_offset)
+        if offset <= self.last_committed_offset:
+            return False
+        if not self._registry.has_snapshot(offset):
+            offset = max(epoch for epoch in self._registry.epochs if epoch <= offset)
+            if offset <= self.last_committed_offset:
+                return False
+        self.last_committed_offset = offset
+        self._registry.delete_snapshots_up_to(offset)
+        return True
+
+    def on_loaded(self, image: MetadataImage) -> None:
+        self.shard.on_loaded(image)
+
+    def on_unloaded(self) -> None:
+        self.shard.on_unloaded()
+
+    def on_new_metadata_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        self.shard.on_new_metadata_image(image, delta)

@@ -1,0 +1,129 @@
+"""All quota managers of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final, Self
+
+from barnabas.common.clock import Clock
+from barnabas.common.config_def import ConfigError
+from barnabas.metrics.registry import Metrics
+from barnabas.quota.client_bandwidth_quota_manager import ClientBandwidthQuotaManager
+from barnabas.quota.client_quota_callback import ClientQuotaCallback, Cluster
+from barnabas.quota.client_quota_manager import ClientQuotaManager
+from barnabas.quota.client_request_quota_manager import ClientRequestQuotaManager
+from barnabas.quota.config import QuotaConfig
+from barnabas.quota.controller_mutation_quota_manager import ControllerMutationQuotaManager
+from barnabas.quota.quota_type import ClientQuotaType, QuotaType
+from barnabas.quota.replication_quota_manager import ReplicationQuotaManager
+
+CALLBACK_CLASS: Final = "client.quota.callback.class"
+_CALLBACK_METHODS: Final = (
+    "quota_metric_tags",
+    "quota_limit",
+    "update_quota",
+    "remove_quota",
+    "quota_reset_required",
+    "update_cluster_metadata",
+    "close",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaManagers:
+    """The seven managers. What a broker and a controller of one node measure goes to the same sensors."""
+
+    fetch: ClientBandwidthQuotaManager
+    produce: ClientBandwidthQuotaManager
+    request: ClientRequestQuotaManager
+    controller_mutation: ControllerMutationQuotaManager
+    leader: ReplicationQuotaManager
+    follower: ReplicationQuotaManager
+    alter_log_dirs: ReplicationQuotaManager
+    callback: ClientQuotaCallback | None = None
+
+    @classmethod
+    def instantiate(
+        cls,
+        config: QuotaConfig,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        thread_name_prefix: str = "",
+        callback: ClientQuotaCallback | None = None,
+    ) -> Self:
+        """Makes them, and starts their reapers."""
+
+        def bandwidth(quota_type: QuotaType) -> ClientBandwidthQuotaManager:
+            return ClientBandwidthQuotaManager(
+                config.client, metrics, quota_type, clock, thread_name_prefix=thread_name_prefix, callback=callback
+            )
+
+        return cls(
+            fetch=bandwidth(QuotaType.FETCH),
+            produce=bandwidth(QuotaType.PRODUCE),
+            request=ClientRequestQuotaManager(
+                config.client, metrics, clock, thread_name_prefix=thread_name_prefix, callback=callback
+            ),
+            controller_mutation=ControllerMutationQuotaManager(
+                config.controller_mutation, metrics, clock, thread_name_prefix=thread_name_prefix, callback=callback
+            ),
+            leader=ReplicationQuotaManager(config.replication, metrics, QuotaType.LEADER_REPLICATION, clock),
+            follower=ReplicationQuotaManager(config.replication, metrics, QuotaType.FOLLOWER_REPLICATION, clock),
+            alter_log_dirs=ReplicationQuotaManager(
+                config.alter_log_dirs, metrics, QuotaType.ALTER_LOG_DIRS_REPLICATION, clock
+            ),
+            callback=callback,
+        )
+
+    @property
+    def clients(self) -> tuple[ClientQuotaManager, ...]:
+        """Those that are about clients."""
+        return self.fetch, self.produce, self.request, self.controller_mutation
+
+    def of(self, quota_type: ClientQuotaType) -> ClientQuotaManager:
+        return _BY_TYPE[quota_type](self)
+
+    def update_cluster_metadata(self, cluster: Cluster) -> None:
+        """Tells the callback, and looks all limits up again if it says that they have changed."""
+        if self.callback is not None and self.callback.update_cluster_metadata(cluster):
+            for manager in self.clients:
+                manager.update_quota_metric_configs()
+
+    def shutdown(self) -> None:
+        """Ends the reapers. Whoever is held back stays muted: its connection is closed before long."""
+        for manager in self.clients:
+            manager.initiate_shutdown()
+        for manager in self.clients:
+            manager.shutdown()
+        if self.callback is not None:
+            self.callback.close()
+
+
+_BY_TYPE: Final[Mapping[ClientQuotaType, Callable[[QuotaManagers], ClientQuotaManager]]] = {
+    ClientQuotaType.FETCH: lambda managers: managers.fetch,
+    ClientQuotaType.PRODUCE: lambda managers: managers.produce,
+    ClientQuotaType.REQUEST: lambda managers: managers.request,
+    ClientQuotaType.CONTROLLER_MUTATION: lambda managers: managers.controller_mutation,
+}
+
+
+def make_callback(name: str | None, properties: Mapping[str, str]) -> ClientQuotaCallback | None:
+    """The callback that ``client.quota.callback.class`` names, a class of Python; None if it names none."""
+    if name is None:
+        return None
+    module, _, attribute = name.rpartition(".")
+    try:
+        found: Callable[[], Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError.invalid(CALLBACK_CLASS, name, f"there is no such class: {error}") from None
+    callback: ClientQuotaCallback = found()
+    missing = [method for method in _CALLBACK_METHODS if not hasattr(callback, method)]
+    if missing:
+        raise ConfigError.invalid(CALLBACK_CLASS, name, f"a quota callback has {', '.join(missing)}")
+    configure: Callable[[Mapping[str, str]], object] | None = getattr(callback, "configure", None)
+    if configure is not None:
+        configure(properties)
+    return callback

@@ -1,0 +1,105 @@
+"""What clients have used of their quotas, and what more of it would cost them.
+
+This is for people who ask why a client is held back: ``barnabas quotas explain``, the ``/quotas`` page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from barnabas.metrics.stats import TokenBucket
+from barnabas.quota.client_quota_manager import MAX_THROTTLE_MS, NO_LIMIT, ClientQuotaManager
+from barnabas.quota.client_request_quota_manager import ClientRequestQuotaManager
+from barnabas.quota.quota_type import ClientQuotaType
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUsage:
+    """One group of clients that share a quota, at one moment."""
+
+    quota_type: ClientQuotaType
+    tags: Mapping[str, str]
+    limit: float | None
+    """Per second; None: there is none."""
+    usage: float
+    """Per second. Of a token bucket: the tokens that are left."""
+    window_ms: int
+    """What the usage was divided by. Of a token bucket: how much time's worth of tokens it holds."""
+    is_token_bucket: bool = False
+    max_throttle_ms: int = MAX_THROTTLE_MS
+    throttle_time_ms: float | None = None
+    """For how long they were held back, on average, each time they were; None if not lately."""
+
+    def after(self, amount: float) -> QuotaUsage:
+        """The same with so much more used at once."""
+        if self.is_token_bucket:
+            return replace(self, usage=self.usage - amount)
+        return replace(self, usage=self.usage + amount * 1_000 / self.window_ms)
+
+    @property
+    def throttle_ms(self) -> int:
+        """How long a client would be held back now.
+
+        The same arithmetic as for a request: the excess over the limit as time at the limit.
+        """
+        if self.limit is None:
+            return 0
+        excess = -self.usage * 1_000 if self.is_token_bucket else (self.usage - self.limit) * self.window_ms
+        return max(0, min(math.floor(excess / self.limit + 0.5), self.max_throttle_ms))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": self.quota_type.key,
+            "tags": dict(self.tags),
+            "limit": self.limit,
+            "usage": self.usage,
+            "window_ms": self.window_ms,
+            "is_token_bucket": self.is_token_bucket,
+            "max_throttle_ms": self.max_throttle_ms,
+            "throttle_time_ms": self.throttle_time_ms,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Reads what `to_json` wrote; KeyError, TypeError or ValueError if it is something else."""
+        return cls(
+            quota_type=ClientQuotaType(data["key"]),
+            tags={str(name): str(value) for name, value in data["tags"].items()},
+            limit=None if data["limit"] is None else float(data["limit"]),
+            usage=float(data["usage"]),
+            window_ms=int(data["window_ms"]),
+            is_token_bucket=bool(data["is_token_bucket"]),
+            max_throttle_ms=int(data["max_throttle_ms"]),
+            throttle_time_ms=None if data["throttle_time_ms"] is None else float(data["throttle_time_ms"]),
+        )
+
+
+def usage_of(managers: Iterable[ClientQuotaManager], now_ms: int) -> list[QuotaUsage]:
+    """All groups of clients that are measured."""
+    found = []
+    for manager in managers:
+        for sensors in manager.all_sensors():
+            metric = manager.metric(sensors)
+            if metric is None or metric.config.quota is None:
+                continue
+            is_bucket = isinstance(metric.measurable, TokenBucket)
+            config = metric.config
+            bound = metric.config.quota.bound
+            throttle_time = manager.throttle_time_metric(sensors)
+            delay = math.nan if throttle_time is None else throttle_time.value(now_ms)
+            found.append(
+                QuotaUsage(
+                    manager.quota_type.client_quota_type,
+                    sensors.tags,
+                    None if bound >= NO_LIMIT else bound,
+                    metric.value(now_ms),
+                    config.samples * config.window_ms if is_bucket else metric.window_size(now_ms),
+                    is_bucket,
+                    manager.max_throttle_ms if isinstance(manager, ClientRequestQuotaManager) else MAX_THROTTLE_MS,
+                    None if math.isnan(delay) else delay,
+                )
+            )
+    return found
