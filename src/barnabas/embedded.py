@@ -7,10 +7,14 @@
 
 It is the broker that ``barnabas start`` runs, with real sockets and real files, and any client can talk to it. Its data
 are in a temporary directory, which goes when the broker does, unless one is given.
+
+There may be several at once, in any thread. An error that would end the process of a broker does not end this one:
+:attr:`EmbeddedBroker.failed` says so then, and the log why.
 """
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -21,6 +25,8 @@ from typing import Self
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.kafka_raft_server import KafkaRaftServer
 from barnabas.broker.storage_formatter import format_if_empty
+
+logger = logging.getLogger(__name__)
 
 
 class EmbeddedBroker:
@@ -41,18 +47,20 @@ class EmbeddedBroker:
         self._overrides = {key: _text(value) for key, value in (overrides or {}).items()}
         self._server: KafkaRaftServer | None = None
         self._data_dir: Path | None = None
+        self._failed = False
 
     def start(self) -> Self:
         """Returns when clients can connect."""
         if self._server is not None:
             raise RuntimeError("the broker is running already")
+        self._failed = False
         self._data_dir = self._given_dir or Path(tempfile.mkdtemp(prefix="barnabas-"))
         try:
             config = KafkaConfig.for_zero_configuration(
                 self._data_dir, host=self._host, port=self._port, overrides=self._overrides
             )
             format_if_empty(config)
-            server = KafkaRaftServer(config)
+            server = KafkaRaftServer(config, exit_procedure=self._fail)
             server.startup()
         except BaseException:
             self._remove_data()
@@ -69,10 +77,20 @@ class EmbeddedBroker:
             finally:
                 self._remove_data()
 
+    def _fail(self, status: int) -> None:
+        """Called where a broker of its own would exit: this process belongs to somebody else."""
+        self._failed = True
+        logger.critical("The embedded broker cannot go on; a broker by itself would exit with status %d now", status)
+
     def _remove_data(self) -> None:
         if self._given_dir is None and self._data_dir is not None:
             shutil.rmtree(self._data_dir, ignore_errors=True)
         self._data_dir = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether something went wrong in the broker that it cannot go on after; also when it is stopped by now."""
+        return self._failed
 
     @property
     def server(self) -> KafkaRaftServer:

@@ -8,6 +8,8 @@
 ``barnabas_session_broker`` one for all tests of a run, which have to keep out of each other's way
 ``barnabas_overrides``      the settings of both; redefine it, with any scope up to session, to change them
 =========================== ===============================================================================
+
+A broker that fails, in a way that would end its process if it had one of its own, fails the test that it is for.
 """
 
 from __future__ import annotations
@@ -30,16 +32,19 @@ def barnabas_overrides() -> Mapping[str, object]:
 @pytest.fixture
 def barnabas_broker(barnabas_overrides: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
     """A running broker with nothing in it."""
-    from barnabas.embedded import EmbeddedBroker  # noqa: PLC0415 - pytest loads plug-ins that nobody uses
-
-    with EmbeddedBroker(overrides=barnabas_overrides) as broker:
-        yield broker
+    yield from _running(barnabas_overrides)
 
 
 @pytest.fixture(scope="session")
 def barnabas_session_broker(barnabas_overrides: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
     """A running broker that all tests share."""
-    from barnabas.embedded import EmbeddedBroker  # noqa: PLC0415 - see above
+    yield from _running(barnabas_overrides)
 
-    with EmbeddedBroker(overrides=barnabas_overrides) as broker:
+
+def _running(overrides: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+    from barnabas.embedded import EmbeddedBroker  # noqa: PLC0415 - pytest loads plug-ins that nobody uses
+
+    with EmbeddedBroker(overrides=overrides) as broker:
         yield broker
+    if broker.failed:
+        pytest.fail("the broker has failed; its log says why", pytrace=False)

@@ -1,7 +1,7 @@
 """``barnabas start`` in a process of its own: what the clients of other projects are tried against.
 
-It is started as a user starts it, on a free port, with an empty data directory, and its address is read from the banner.
-Its log goes to a file, so that a failed test can show what the broker said meanwhile.
+It is started as a user starts it, on a free port and with an empty data directory; its banner says where it is. Its log
+goes to a file, so that a failed test can show what the broker said meanwhile.
 """
 
 from __future__ import annotations

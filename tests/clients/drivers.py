@@ -17,6 +17,7 @@ import confluent_kafka
 import kafka
 import pytest
 
+from clients.confluent_admin import AdminClient, NewTopic
 from clients.records import Record
 
 SECONDS: Final = 20
@@ -33,7 +34,14 @@ class Driver(Protocol):
     """Whether a header may have a name and no value."""
 
     def produce(
-        self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str, partition: int = 0, **settings: object
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str,
+        partition: int = 0,
+        **settings: object,
     ) -> None: ...
 
     def read(
@@ -185,7 +193,7 @@ class ConfluentKafka:
             consumer.assign([confluent_kafka.TopicPartition(topic, partition, start)])
             found: list[Record] = []
             while len(found) < count:
-                message = consumer.poll(SECONDS)
+                message: Any = consumer.poll(SECONDS)
                 assert message is not None, f"only {len(found)} of {count} records came"
                 if message.error():
                     raise confluent_kafka.KafkaException(message.error())
@@ -214,14 +222,32 @@ class Kcat:
             start = end
 
     def _produce(
-        self, bootstrap: str, topic: str, records: Sequence[Record], codec: str, partition: int, settings: dict[str, Any]
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        codec: str,
+        partition: int,
+        settings: dict[str, Any],
     ) -> None:
         options = [f"-X{name}={value}" for name, value in dotted(settings).items()]
         options += [f"-H{name}={(value or b'').decode()}" for name, value in records[0].headers]
         text = b"\x1e".join((record.key or b"") + b"\x1f" + (record.value or b"") for record in records)
         # -Z: nothing between the separators is null.
         run_kcat(
-            bootstrap, "-P", "-t", topic, "-p", str(partition), "-z", codec, "-Z", "-D\\x1e", "-K\\x1f", *options, text=text
+            bootstrap,
+            "-P",
+            "-t",
+            topic,
+            "-p",
+            str(partition),
+            "-z",
+            codec,
+            "-Z",
+            "-D\\x1e",
+            "-K\\x1f",
+            *options,
+            text=text,
         )
 
     def read(
@@ -269,6 +295,13 @@ def confluent_consumer(bootstrap: str, **settings: Any) -> confluent_kafka.Consu
             **settings,
         }
     )
+
+
+def create_topic(bootstrap: str, topic: str, config: dict[str, str] | None = None, partitions: int = 1) -> None:
+    """Returns when the broker knows of it, which is a moment after the controller has said yes."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})])[topic].result(SECONDS)
+    eventually(lambda: topic in admin.list_topics(timeout=SECONDS).topics)
 
 
 def dotted(settings: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final, NamedTuple
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -22,26 +23,27 @@ def at(records: list[Record], first: int = 0) -> list[Record]:
     return [record._replace(offset=first + number) for number, record in enumerate(records)]
 
 
-_YEAR_2023: Final = 1_700_000_000_000
+RECENTLY: Final = int(time.time() * 1000) - 3_600_000
+"""A timestamp of the past that no retention time has passed by: old records may go at any moment."""
 
 SAMPLES: Final = [
-    Record(b"plain", timestamp=_YEAR_2023),
-    Record(b"with a key", key=b"key", timestamp=_YEAR_2023 + 5),
-    Record(b"", key=b"", timestamp=_YEAR_2023 + 3),
-    Record(None, key=b"deleted", timestamp=_YEAR_2023 + 7),
-    Record(b"two headers", headers=(("h", b"1"), ("h", b"2")), timestamp=_YEAR_2023 + 8),
-    Record(b"empty header", headers=(("empty", b""),), timestamp=_YEAR_2023 + 9),
-    Record("текст 文字 🪳".encode(), key="ключ".encode(), headers=(("имя", "é".encode()),), timestamp=_YEAR_2023 + 10),
-    Record(b"compressible " * 4_000, key=b"long", timestamp=_YEAR_2023 + 2),
-    Record(b"last", key=b"k" * 300, timestamp=_YEAR_2023 + 11),
+    Record(b"plain", timestamp=RECENTLY),
+    Record(b"with a key", key=b"key", timestamp=RECENTLY + 5),
+    Record(b"", key=b"", timestamp=RECENTLY + 3),
+    Record(None, key=b"deleted", timestamp=RECENTLY + 7),
+    Record(b"two headers", headers=(("h", b"1"), ("h", b"2")), timestamp=RECENTLY + 8),
+    Record(b"empty header", headers=(("empty", b""),), timestamp=RECENTLY + 9),
+    Record("текст 文字 🪳".encode(), key="ключ".encode(), headers=(("имя", "é".encode()),), timestamp=RECENTLY + 10),
+    Record(b"compressible " * 4_000, key=b"long", timestamp=RECENTLY + 2),
+    Record(b"last", key=b"k" * 300, timestamp=RECENTLY + 11),
 ]
 """Text that every client can carry, kcat's JSON included; timestamps not in order."""
 
 BINARY: Final = [
     *SAMPLES,
-    Record(bytes(range(256)), key=bytes(reversed(range(256))), headers=(("b", b"\x00\xff"),), timestamp=_YEAR_2023 + 12),
-    Record(b"odd headers", headers=(("", b"nameless"), ("long", b"x" * 1000)), timestamp=_YEAR_2023 + 13),
+    Record(bytes(range(256)), key=bytes(reversed(range(256))), headers=(("b", b"\x00\xff"),), timestamp=RECENTLY + 12),
+    Record(b"odd headers", headers=(("", b"nameless"), ("long", b"x" * 1000)), timestamp=RECENTLY + 13),
 ]
 """And bytes that are no text, for the clients that are libraries."""
 
-NULL_HEADER: Final = Record(b"null header", headers=(("null", None),), timestamp=_YEAR_2023 + 14)
+NULL_HEADER: Final = Record(b"null header", headers=(("null", None),), timestamp=RECENTLY + 14)

@@ -7,26 +7,27 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import aiokafka
 import confluent_kafka
 import kafka
 import pytest
 from aiokafka.errors import OffsetOutOfRangeError as AiokafkaOffsetOutOfRangeError
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from kafka.errors import OffsetOutOfRangeError
 
-from clients.drivers import DRIVERS, LIBRARIES, SECONDS, Driver, confluent_consumer, run_kcat
-from clients.records import Record, at
+from clients.confluent_admin import AdminClient, OffsetSpec
+from clients.drivers import DRIVERS, LIBRARIES, SECONDS, Driver, confluent_consumer, create_topic, run_kcat
+from clients.records import RECENTLY, Record, at
 
-FIRST_TIME = 1_700_000_000_000
+FIRST_TIME = RECENTLY
 RECORDS = [Record(b"%d" % number, key=b"k", timestamp=FIRST_TIME + 10 * number) for number in range(20)]
 
 
 @pytest.fixture
 def filled(bootstrap: str, topic: str) -> str:
     """A topic with :data:`RECORDS` in partition 0, in several batches, and nothing in partition 1."""
-    create(bootstrap, topic, partitions=2)
+    create_topic(bootstrap, topic, partitions=2)
     for start in range(0, len(RECORDS), 5):
         DRIVERS[2].produce(bootstrap, topic, RECORDS[start : start + 5], codec="none")
     return topic
@@ -102,7 +103,7 @@ def test_offsets_with_confluent_kafka(bootstrap: str, filled: str) -> None:
         places = [confluent_kafka.TopicPartition(filled, partition, timestamp)]
         return int(consumer.offsets_for_times(places, SECONDS)[0].offset)
 
-    consumer = confluent_consumer(bootstrap)
+    consumer: Any = confluent_consumer(bootstrap)
     try:
         assert consumer.get_watermark_offsets(confluent_kafka.TopicPartition(filled, 0), SECONDS) == (0, 20)
         assert consumer.get_watermark_offsets(confluent_kafka.TopicPartition(filled, 1), SECONDS) == (0, 0)
@@ -119,7 +120,7 @@ def test_offsets_with_confluent_kafka(bootstrap: str, filled: str) -> None:
 def test_offset_specs_with_confluent_kafka(bootstrap: str, filled: str, isolation: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
 
-    def offset(spec: OffsetSpec, partition: int = 0) -> tuple[int, int]:
+    def offset(spec: Any, partition: int = 0) -> tuple[int, int]:
         place = confluent_kafka.TopicPartition(filled, partition)
         level = confluent_kafka.IsolationLevel(isolation)
         result = admin.list_offsets({place: spec}, isolation_level=level)[place].result(SECONDS)
@@ -166,9 +167,9 @@ def test_an_offset_beyond_the_end(bootstrap: str, filled: str) -> None:
 
 def test_a_waiting_consumer_hears_of_a_record_at_once(bootstrap: str, topic: str) -> None:
     """A long poll ends with the record it waits for, not with its time: here a minute, for at least one byte."""
-    create(bootstrap, topic)
+    create_topic(bootstrap, topic)
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, acks=1, enable_idempotence=False)
-    consumer = confluent_consumer(bootstrap, **{"fetch.min.bytes": 1, "fetch.wait.max.ms": 50_000})
+    consumer: Any = confluent_consumer(bootstrap, **{"fetch.min.bytes": 1, "fetch.wait.max.ms": 50_000})
     try:
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
         producer.send(topic, b"warm up").get(SECONDS)
@@ -190,7 +191,7 @@ def test_a_waiting_consumer_hears_of_a_record_at_once(bootstrap: str, topic: str
 
 def test_a_long_poll_waits_for_its_bytes(bootstrap: str, topic: str) -> None:
     """Less than ``fetch.min.bytes`` is held back until there is more, or until the time is over."""
-    create(bootstrap, topic)
+    create_topic(bootstrap, topic)
 
     async def run() -> None:
         consumer = aiokafka.AIOKafkaConsumer(
@@ -224,7 +225,7 @@ PARTITIONS = 100
 
 @pytest.fixture
 def wide(bootstrap: str, topic: str) -> str:
-    create(bootstrap, topic, partitions=PARTITIONS)
+    create_topic(bootstrap, topic, partitions=PARTITIONS)
     return topic
 
 
@@ -247,7 +248,9 @@ def ticking(bootstrap: str, wide: str) -> Iterator[str]:
 
 def test_many_partitions_with_kafka_python(bootstrap: str, ticking: str) -> None:
     """It keeps a fetch session: after the first request it names only the partitions that have moved."""
-    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, enable_incremental_fetch_sessions=True)
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, enable_incremental_fetch_sessions=True
+    )
     try:
         places = [kafka.TopicPartition(ticking, number) for number in range(PARTITIONS)]
         consumer.assign(places)
@@ -282,7 +285,7 @@ def test_many_partitions_with_aiokafka(bootstrap: str, ticking: str) -> None:
 
 
 def test_many_partitions_with_confluent_kafka(bootstrap: str, ticking: str) -> None:
-    consumer = confluent_consumer(bootstrap)
+    consumer: Any = confluent_consumer(bootstrap)
     try:
         consumer.assign([confluent_kafka.TopicPartition(ticking, number, 0) for number in range(PARTITIONS)])
         found: list[bytes] = []
@@ -294,7 +297,7 @@ def test_many_partitions_with_confluent_kafka(bootstrap: str, ticking: str) -> N
         consumer.close()
 
 
-def poll_some(consumer: kafka.KafkaConsumer) -> dict[kafka.TopicPartition, list[kafka.consumer.fetcher.ConsumerRecord]]:
+def poll_some(consumer: Any) -> Any:
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         if found := consumer.poll(timeout_ms=1000):
@@ -309,8 +312,3 @@ def in_order(values: list[bytes]) -> bool:
         partition, number = map(int, value.split(b"-"))
         by_partition.setdefault(partition, []).append(number)
     return len(by_partition) == PARTITIONS and all(numbers == list(range(5)) for numbers in by_partition.values())
-
-
-def create(bootstrap: str, topic: str, partitions: int = 1) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(SECONDS)

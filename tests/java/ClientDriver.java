@@ -53,10 +53,14 @@ import org.apache.kafka.clients.admin.ProducerState;
 import org.apache.kafka.clients.admin.QuorumInfo;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.ReplicaInfo;
+import org.apache.kafka.clients.admin.ScramCredentialInfo;
+import org.apache.kafka.clients.admin.ScramMechanism;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
+import org.apache.kafka.clients.admin.UserScramCredentialUpsertion;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -136,6 +140,7 @@ public class ClientDriver {
         switch (q.get("op").asText()) {
             case "produce": return produce(q);
             case "close_producer": return closeProducer(q);
+            case "transaction": return transaction(q);
             case "partitions_for": return partitionsFor(q);
             case "consume": return consume(q);
             case "offsets_for_times": return offsetsForTimes(q);
@@ -165,6 +170,10 @@ public class ClientDriver {
             case "create_acls": return createAcls(q);
             case "describe_acls": return describeAcls(q);
             case "delete_acls": return deleteAcls(q);
+            case "commit_group_offsets": return commitGroupOffsets(q);
+            case "group_offsets": return groupOffsets(q);
+            case "add_scram": return addScram(q);
+            case "describe_scram": return describeScram(q);
             default: throw new IllegalArgumentException("unknown op " + q.get("op"));
         }
     }
@@ -296,11 +305,31 @@ public class ClientDriver {
         return null;
     }
 
+    /** A transaction of a producer with the settings in "config", ended by "outcome": commit or abort. */
+    private static Object transaction(JsonNode q) throws Exception {
+        try (KafkaProducer<String, String> producer =
+                new KafkaProducer<>(properties(q), new StringSerializer(), new StringSerializer())) {
+            producer.initTransactions();
+            producer.beginTransaction();
+            List<Object> offsets = new ArrayList<>();
+            for (String value : texts(q.get("values"))) {
+                offsets.add(get(producer.send(new ProducerRecord<>(q.get("topic").asText(), 0, null, value))).offset());
+            }
+            if (q.get("outcome").asText().equals("commit")) {
+                producer.commitTransaction();
+            } else {
+                producer.abortTransaction();
+            }
+            return offsets;
+        }
+    }
+
     private static KafkaConsumer<String, String> consumer(JsonNode q) {
         Properties properties = properties(q);
         properties.putIfAbsent("default.api.timeout.ms", "15000");
         properties.putIfAbsent("enable.auto.commit", "false");
         properties.putIfAbsent("auto.offset.reset", "none");
+        properties.putIfAbsent("fetch.max.wait.ms", "100"); // a consumer that closes waits for its last fetch
         return new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer());
     }
 
@@ -344,6 +373,7 @@ public class ClientDriver {
             headers.add(pair);
         }
         Map<String, Object> made = new LinkedHashMap<>();
+        made.put("topic", record.topic());
         made.put("partition", record.partition());
         made.put("offset", record.offset());
         made.put("timestamp", record.timestamp());
@@ -775,5 +805,34 @@ public class ClientDriver {
         }
         Collections.sort(deleted);
         return deleted;
+    }
+
+    // -- groups and credentials
+
+    private static Object commitGroupOffsets(JsonNode q) throws Exception {
+        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+        q.get("offsets").fields().forEachRemaining(
+            one -> offsets.put(partition(one.getKey()), new OffsetAndMetadata(one.getValue().asLong())));
+        return get(admin(q).alterConsumerGroupOffsets(q.get("group").asText(), offsets).all());
+    }
+
+    private static Object groupOffsets(JsonNode q) throws Exception {
+        Map<String, Object> found = new TreeMap<>();
+        get(admin(q).listConsumerGroupOffsets(q.get("group").asText()).partitionsToOffsetAndMetadata())
+            .forEach((partition, offset) -> found.put(partition.toString(), offset.offset()));
+        return found;
+    }
+
+    private static Object addScram(JsonNode q) throws Exception {
+        ScramCredentialInfo info = new ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096);
+        return get(admin(q).alterUserScramCredentials(
+            List.of(new UserScramCredentialUpsertion(q.get("user").asText(), info, "a secret"))).all());
+    }
+
+    private static Object describeScram(JsonNode q) throws Exception {
+        Map<String, Object> found = new TreeMap<>();
+        get(admin(q).describeUserScramCredentials().all()).forEach((user, described) ->
+            found.put(user, described.credentialInfos().get(0).mechanism().mechanismName()));
+        return found;
     }
 }

@@ -1,8 +1,8 @@
 """The Java client in a child process; `tests/java/ClientDriver.java` says what it can be asked.
 
-    with JavaClient() as client:
-        client.ask("create_topics", address, topics=[{"name": "orders", "partitions": 3}])
-        client.produce(address, "orders", [{"value": "1"}], {"compression.type": "zstd"})
+with JavaClient() as client:
+    client.ask("create_topics", address, topics=[{"name": "orders", "partitions": 3}])
+    client.produce(address, "orders", [{"value": "1"}], {"compression.type": "zstd"})
 """
 
 from __future__ import annotations

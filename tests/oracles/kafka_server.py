@@ -94,8 +94,10 @@ class KafkaServer:
         else:
             properties["controller.quorum.bootstrap.servers"] = controller
         self.static_voters = static_voters
-        self._config = directory / "server.properties"
-        self._config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        self.config_file = directory / "server.properties"
+        self.config_file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        self.log_file = directory / "server.out"
+        """What the server of the last start has said: warnings and errors."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -105,13 +107,13 @@ class KafkaServer:
     def format(self) -> None:
         """``kafka-storage format``."""
         mode = () if self.static_voters else ("--standalone",)
-        run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config), *mode)
+        run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.config_file), *mode)
 
     def start(self) -> None:
-        output = (self.directory / "server.out").open("wb")
-        with output:
+        java, *arguments = _command("kafka.Kafka", str(self.config_file))
+        with self.log_file.open("wb") as output:
             self._process = subprocess.Popen(
-                _command("kafka.Kafka", str(self._config)), stdout=output, stderr=subprocess.STDOUT
+                [java, "-Dlog4j2.level=WARN", *arguments], stdout=output, stderr=subprocess.STDOUT
             )
         deadline = time.monotonic() + _SECONDS
         while True:
@@ -121,7 +123,7 @@ class KafkaServer:
                     return
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
-                raise KafkaToolError(f"the server did not start:\n{(self.directory / 'server.out').read_text()}")
+                raise KafkaToolError(f"the server did not start:\n{self.log_file.read_text()}")
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -134,6 +136,13 @@ class KafkaServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def kill(self) -> None:
+        """Ends the server as a power cut does."""
+        process, self._process = self._process, None
+        assert process is not None
+        process.kill()
+        process.wait()
 
     def topics(self, *arguments: str) -> str:
         """``kafka-topics``."""

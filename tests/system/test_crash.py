@@ -208,7 +208,7 @@ def read_all(bootstrap_servers: str) -> dict[Partition, list[int]]:
                 ended.add((topic, partition))
             else:
                 raise AssertionError(f"{topic}-{partition}: {error}")
-    consumer.close()
+    del consumer  # close() would look for the coordinator of a group that does not exist
     return numbers
 
 

@@ -47,7 +47,7 @@ class ControllerServer:
         self._config = config
         self._shared = shared
         self._serving: RequestServing | None = None
-        self._quotas: QuotaManagers | None = None
+        self.quotas: QuotaManagers | None = None
         self._publishers: list[MetadataPublisher] = []
         self.controller: QuorumController | None = None
         self.cache = MetadataCache()
@@ -59,7 +59,7 @@ class ControllerServer:
         logger.info("Starting controller %d", config.node_id)
         authorizer = make_authorizer(config)
         auth = AuthHelper(authorizer)
-        quotas = self._quotas = make_quota_managers(config, shared.metrics, clock, "controller")
+        quotas = self.quotas = make_quota_managers(config, shared.metrics, clock, "controller")
         serving = self._serving = RequestServing(
             config,
             clock,
@@ -175,5 +175,5 @@ class ControllerServer:
             self.controller.close()
         if self._serving is not None:
             self._serving.close()
-        if self._quotas is not None:
-            self._quotas.shutdown()
+        if self.quotas is not None:
+            self.quotas.shutdown()

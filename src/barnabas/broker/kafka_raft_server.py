@@ -43,9 +43,10 @@ class KafkaRaftServer:
             )
         self.config = config
         self.failed = False
-        """Whether it has stopped because of a fatal error."""
+        """Whether there was an error that it cannot go on after. With an exit procedure that ends the process, nobody
+        gets to ask."""
         self._clock = clock
-        self._exit_procedure = exit_procedure
+        self._end_process = exit_procedure
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         """Lets one of several who stop the node do it."""
@@ -65,9 +66,7 @@ class KafkaRaftServer:
         directory_id = ensemble.properties[config.metadata_log_dir].directory_id
         assert directory_id is not None
         try:
-            shared = self._shared = SharedServer(
-                config, ensemble.cluster_id, directory_id, self._clock, self._exit_procedure
-            )
+            shared = self._shared = SharedServer(config, ensemble.cluster_id, directory_id, self._clock, self._fail)
             if config.is_broker:
                 # Locks the directories before anybody opens the metadata log in one of them.
                 self.broker = BrokerServer(config, shared)
@@ -92,8 +91,9 @@ class KafkaRaftServer:
         shared = self._shared
         assert shared is not None
         documents = {}
-        if self.broker is not None and self.broker.quotas is not None:
-            documents["/quotas"] = quota_report(self.broker.quotas, shared.metrics, self._clock, self.config.node_id)
+        roles = [role.quotas for role in (self.broker, self.controller) if role is not None and role.quotas is not None]
+        if roles:
+            documents["/quotas"] = quota_report(roles, shared.metrics, self._clock, self.config.node_id)
         http = HttpEndpoint(
             listener.host,
             listener.port,
@@ -144,6 +144,12 @@ class KafkaRaftServer:
 
     # -- stop
 
+    def _fail(self, status: int) -> None:
+        """The node cannot go on. Called on any of its threads, so it is not stopped from here."""
+        self.failed = True
+        self._end_process(status)
+        self._stopped.set()
+
     def await_shutdown(self, stop: threading.Event | None = None) -> None:
         """Returns when the node has been told to stop."""
         (self._stopped if stop is None else stop).wait()
@@ -186,6 +192,8 @@ def initialize_log_dirs(config: KafkaConfig) -> MetaPropertiesEnsemble:
             f"{', '.join(map(str, directories))} is not formatted; run `barnabas format` with the same configuration, "
             "or start with --format"
         )
+    if not ensemble.properties:
+        raise StartupError("; ".join(map(str, ensemble.failed_dirs.values())))
     ensemble.verify(expected_node_id=config.node_id, require_at_least_one_valid=True, require_metadata_log_dir=True)
     for path in directories:
         found = ensemble.properties.get(path)

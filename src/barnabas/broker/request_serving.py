@@ -14,6 +14,7 @@ from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.network.endpoint import Endpoint
 from barnabas.network.socket_server import SocketServer
+from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.server.api_version_manager import ApiVersionManager
 from barnabas.server.data_plane import DataPlane, HandOff
 from barnabas.server.dispatch import ApiDispatcher
@@ -21,7 +22,6 @@ from barnabas.server.handler_pool import KafkaRequestHandlerPool, RequestRunner
 from barnabas.server.request_channel import RequestChannel
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_metrics import RequestTimes
-from barnabas.quota.quota_factory import QuotaManagers
 
 NAME_PREFIX = "data-plane"
 

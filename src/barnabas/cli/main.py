@@ -2,6 +2,7 @@
 
     barnabas start                    a broker on this machine, ready in well under a second
     barnabas format                   prepares data directories, as ``kafka-storage format`` does
+    barnabas quotas                   who may have how much, and why somebody has to wait
 
 A command that fails says why in one line, on the error stream, and exits with 1; a command line or a configuration that
 makes no sense exits with 2.
@@ -19,7 +20,9 @@ from barnabas import __version__
 from barnabas.cli.arguments import ArgumentParser
 from barnabas.cli.console import CommandError, fail
 from barnabas.cli.format import add_format
-from barnabas.cli.start import EXIT_KILLED, add_start
+from barnabas.cli.quotas import add_quotas
+from barnabas.cli.start import add_start
+from barnabas.cli.stop_signals import EXIT_KILLED
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -32,6 +35,7 @@ def make_parser() -> ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=ArgumentParser)
     add_start(commands)
     add_format(commands)
+    add_quotas(commands)
     return parser
 
 

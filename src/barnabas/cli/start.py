@@ -12,12 +12,8 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
-import signal
 import sys
-import threading
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.arguments import add_command, add_configuration, port_number
@@ -25,12 +21,14 @@ from barnabas.cli.console import CommandError, reason, say
 from barnabas.cli.logs import LEVELS, configure_logging
 from barnabas.cli.open_files import allow_open_files
 from barnabas.cli.settings import DEFAULT_HOST, DEFAULT_PORT, node_settings, parse_overrides
+from barnabas.cli.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from barnabas.broker.kafka_raft_server import KafkaRaftServer
     from barnabas.cli.arguments import Commands
 
-EXIT_KILLED: Final = 130
+logger = logging.getLogger(__name__)
+
 DESCRIPTION: Final = f"""\
 Runs a broker until Ctrl-C, SIGTERM or SIGHUP. Without options: one node on {DEFAULT_HOST}:{DEFAULT_PORT} that keeps its
 data in the user's state folder. Any client of Apache Kafka can use it."""
@@ -75,7 +73,7 @@ def start_command(
     from barnabas.common.config_def import ConfigError  # noqa: PLC0415
     from barnabas.common.errors import BarnabasError  # noqa: PLC0415
 
-    stop = stop_on_signals()
+    stop = StopSignals()
     allow_open_files()
     keep_for_good()
     try:
@@ -88,10 +86,9 @@ def start_command(
     if not quiet:
         print_banner(server)
     keep_for_good()
-    server.await_shutdown(stop)
+    number = stop.wait()
+    logger.info("Stopping after %s; once more to stop at once", number.name)
     server.shutdown()
-    if server.failed:
-        raise CommandError("the broker stopped because of a fatal error; see the log above")
 
 
 def keep_for_good() -> None:
@@ -101,23 +98,6 @@ def keep_for_good() -> None:
     """
     gc.freeze()
     gc.enable()
-
-
-def stop_on_signals() -> threading.Event:
-    """An event that the first signal sets; the second one does not ask any more."""
-    stop = threading.Event()
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
-            os._exit(EXIT_KILLED)
-        stop.set()
-        logging.getLogger(__name__).info("Stopping after %s; once more to stop at once", signal.Signals(number).name)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # A shell ignores SIGINT for what runs in the background, and nohup SIGHUP: they know why.
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, handle)
-    return stop
 
 
 def print_banner(server: KafkaRaftServer) -> None:

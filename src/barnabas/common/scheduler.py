@@ -240,6 +240,10 @@ class KafkaScheduler:
                 if self._running:
                     task.due_ms = task.next_due_ms(self._clock.hi_res_milliseconds())
                     self._queue.push(task)
+                    if self._queue.first() is task:
+                        # Whoever waits for the first task has another one in mind. This thread is going to wait for
+                        # this one: else it would be late, and so would be all tasks after it.
+                        self._timekeeper = None
 
     def __repr__(self) -> str:
         with self._changed:

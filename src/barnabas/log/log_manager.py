@@ -339,10 +339,6 @@ class LogManager(LogRegistry):
         with self._lock:
             if self.log_dirs.take_offline(path) is None:
                 return []
-            if not self.log_dirs.live:
-                raise FatalExitError(
-                    1, f"all log directories have failed: {', '.join(map(str, self.log_dirs.configured))}"
-                )
             self._cleaner.handle_log_dir_failure(path)
             del self._log_counts[path]
             gone: list[TopicPartition] = []
@@ -354,5 +350,9 @@ class LogManager(LogRegistry):
                         gone.append(partition)
                         if logs is self._future:
                             self._cleaner.resume_cleaning((partition,))
+            is_last = not self.log_dirs.live
         logger.warning("log directory %s is offline, and with it the logs of %s", path, ", ".join(map(str, gone)))
+        if is_last:
+            # With all files closed: a broker that is embedded in another program does not take it along.
+            raise FatalExitError(1, f"all log directories have failed: {', '.join(map(str, self.log_dirs.configured))}")
         return gone

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import (
@@ -15,7 +15,7 @@ from barnabas.common.errors import (
     KafkaStorageError,
     UnsupportedForMessageFormatError,
 )
-from barnabas.log.abstract_index import MAX_RELATIVE_OFFSET
+from barnabas.log.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
 from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.file_handle import BUFFER_TYPES, Buffer
 from barnabas.log.file_records import FileRecords, LogOffsetPosition, TimestampAndOffset
@@ -38,6 +38,8 @@ from barnabas.records.batch import LENGTH_OFFSET, LOG_OVERHEAD, RecordBatch
 _LOGGER: Final = logging.getLogger(__name__)
 
 LATEST_POSSIBLE: Final = 2**63 - 1
+
+IndexT = TypeVar("IndexT", bound=AbstractIndex)
 
 ProducerStateCallback = Callable[[RecordBatch], AbortedTxn | None]
 """Takes note of a batch that recovery found intact. If the batch ends a transaction by aborting it, returns that."""
@@ -99,11 +101,11 @@ class LogSegment:
         index_size = config.segment_index_bytes
         self._offset_index = LazyIndex(
             offset_index_file(directory, base_offset, suffix),
-            lambda path: OffsetIndex(path, base_offset, index_size, use_mmap=use_mmap),
+            lambda path: _checked(OffsetIndex(path, base_offset, index_size, use_mmap=use_mmap)),
         )
         self._time_index = LazyIndex(
             time_index_file(directory, base_offset, suffix),
-            lambda path: TimeIndex(path, base_offset, index_size, use_mmap=use_mmap),
+            lambda path: _checked(TimeIndex(path, base_offset, index_size, use_mmap=use_mmap)),
         )
         self.txn_index = TransactionIndex(base_offset, transaction_index_file(directory, base_offset, suffix))
         self._index_interval_bytes = config.index_interval_bytes
@@ -532,6 +534,20 @@ class LogSegment:
 
     def __repr__(self) -> str:
         return f"LogSegment(base_offset={self.base_offset}, size={self.size}, {self.records.path})"
+
+
+def _checked(index: IndexT) -> IndexT:
+    """An index that was just opened, without its entries if they cannot be right.
+
+    Where there is no entry, the log is searched from its beginning, which is slow; a wrong one sends readers to places
+    that do not exist, which would look like a broken disk.
+    """
+    try:
+        index.sanity_check()
+    except CorruptIndexError as error:
+        _LOGGER.info("An index starts over, and is not used for what is in its segment by now: %s", error)
+        index.truncate()
+    return index
 
 
 def _size_of_first_batch(buffers: Buffer | Sequence[Buffer]) -> int:

@@ -7,17 +7,16 @@ A channel belongs to the thread of its selector, which is the only one to touch 
 from __future__ import annotations
 
 import struct
-from enum import IntEnum, auto
 from typing import Any, Protocol
 
-from barnabas.common.errors import AuthenticationError, ProtocolError
+from barnabas.common.errors import AuthenticationError
+from barnabas.network.channel_state import READ_AHEAD, ChannelState, InvalidReceiveError
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.mute import MUTED, NOT_MUTED, ChannelMuteEvent, next_state
+from barnabas.network.reactor import ChannelCore
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import TransportLayer
 
-READ_AHEAD = 1 << 17
-"""How much is read at once. A client that pipelines small requests then costs one system call for many of them."""
 FIRST_ALLOCATION = 1 << 20
 """A request larger than this gets its buffer as its bytes arrive, not on the word of its length prefix."""
 UNSEEN_ALLOCATION = 1 << 15
@@ -26,26 +25,6 @@ gigabytes."""
 
 _SIZE = struct.Struct(">i")
 _unpack_size = _SIZE.unpack_from
-
-
-class InvalidReceiveError(ProtocolError):
-    """A length prefix that cannot be; ``size`` is what it says."""
-
-    def __init__(self, message: str, size: int) -> None:
-        super().__init__(message)
-        self.size = size
-
-
-class ChannelState(IntEnum):
-    """How far a connection has come; what a client says about a lost one."""
-
-    NOT_CONNECTED = auto()
-    AUTHENTICATE = auto()
-    READY = auto()
-    EXPIRED = auto()
-    FAILED_SEND = auto()
-    AUTHENTICATION_FAILED = auto()
-    LOCAL_CLOSE = auto()
 
 
 class Authenticator(Protocol):
@@ -76,7 +55,7 @@ class AnonymousAuthenticator:
 ANONYMOUS = AnonymousAuthenticator()
 
 
-class KafkaChannel:
+class KafkaChannel(ChannelCore):
     """One connection.
 
     **Receiving** is size-delimited, in two phases: four bytes of length, then that many bytes. The first phase reads
@@ -88,31 +67,11 @@ class KafkaChannel:
     **Sending** is one :class:`NetworkSend` at a time.
     """
 
-    __slots__ = (
-        "_filled",
-        "_head",
-        "_payload",
-        "_pool",
-        "_size",
-        "ahead",
-        "authenticator",
-        "bytes_received",
-        "client_information",
-        "closing",
-        "context",
-        "error",
-        "events",
-        "fd",
-        "id",
-        "last_active_ns",
-        "max_receive_size",
-        "mute_state",
-        "network_thread_time_ns",
-        "out_of_memory",
-        "send",
-        "state",
-        "transport",
-    )
+    __slots__ = ()
+
+    authenticator: Authenticator
+    send: NetworkSend | None
+    transport: TransportLayer
 
     def __init__(
         self,
@@ -122,37 +81,7 @@ class KafkaChannel:
         pool: MemoryPool = UNBOUNDED,
         authenticator: Authenticator = ANONYMOUS,
     ) -> None:
-        self.id = channel_id
-        self.transport = transport
-        self.authenticator = authenticator
-        self.fd = transport.fileno()
-        self.events = 0
-        """What the poller watches for; zero when it does not watch this channel."""
-        self.state = ChannelState.NOT_CONNECTED
-        self.mute_state = NOT_MUTED
-        self.out_of_memory = False
-        """Not read because the pool had nothing left; lifted by the selector, not by an answer."""
-        self.send: NetworkSend | None = None
-        self.closing = False
-        """The peer is gone, and requests that it sent before are still being handled."""
-        self.last_active_ns = 0
-        self.network_thread_time_ns = 0
-        self.bytes_received = 0
-        self.context: Any = None
-        """What the owner of the selector keeps about this connection."""
-        self.client_information: tuple[str, str] | None = None
-        self.error: Exception | None = None
-        """What ended the connection, unless its owner did."""
-        self.max_receive_size = max_receive_size
-        self._pool = pool
-        self.ahead: memoryview | None = None
-        """Whole requests, and at the end perhaps part of one, that were read but not asked for yet."""
-        self._head = b""
-        """Up to three bytes of a length prefix."""
-        self._payload: bytearray | None = None
-        self._filled = 0
-        self._size = -1
-        """The size of the request being read; negative between requests."""
+        super().__init__(channel_id, transport, max_receive_size, pool, authenticator)
 
     # -- readiness
 
@@ -195,45 +124,6 @@ class KafkaChannel:
 
     # -- receiving
 
-    @property
-    def has_bytes_buffered(self) -> bool:
-        """Whether reading may yield something without the socket becoming readable."""
-        return self.ahead is not None or self.transport.has_bytes_buffered
-
-    def read(self) -> memoryview | None:
-        """The next request, or none if it has not arrived yet.
-
-        Raises ``EOFError`` at the end of the stream, ``OSError`` for a broken connection, and
-        :class:`InvalidReceiveError` for a length that is negative or too large.
-        """
-        if self._size >= 0:
-            return self._read_payload()
-        view = self.ahead
-        if view is None:
-            if self._pool.bounded:
-                return self._read_exactly()
-            try:
-                data = self.transport.recv(READ_AHEAD)
-            except BlockingIOError:
-                return None
-            if not data:
-                raise EOFError("the peer closed the connection")
-            self.bytes_received += len(data)
-            if self._head:
-                data = self._head + data
-                self._head = b""
-            view = memoryview(data)
-        arrived = len(view)
-        if arrived >= 4:
-            (size,) = _unpack_size(view)
-            if size < 0 or size > self.max_receive_size:
-                self._refuse(size)
-            stop = size + 4
-            if arrived >= stop:
-                self.ahead = view[stop:] if arrived > stop else None
-                return view[4:stop]
-        return self._collect(view)
-
     def _refuse(self, size: int) -> None:
         raise InvalidReceiveError(
             f"a request of {size} bytes from {self.id}; allowed are 0 to {self.max_receive_size}", size
@@ -241,7 +131,6 @@ class KafkaChannel:
 
     def _collect(self, view: memoryview) -> memoryview | None:
         """Only the beginning of a request has arrived: sets it aside and reads on, straight into its buffer."""
-        self.ahead = None
         if len(view) < 4:
             self._head = bytes(view)
             return None
@@ -321,3 +210,16 @@ class KafkaChannel:
 
     def __repr__(self) -> str:
         return f"KafkaChannel({self.id}, {self.state.name}, {self.mute_state.name})"
+
+
+__all__ = [
+    "ANONYMOUS",
+    "FIRST_ALLOCATION",
+    "READ_AHEAD",
+    "UNSEEN_ALLOCATION",
+    "AnonymousAuthenticator",
+    "Authenticator",
+    "ChannelState",
+    "InvalidReceiveError",
+    "KafkaChannel",
+]

@@ -30,7 +30,8 @@ class IdleExpiryManager(Generic[T]):
         self._heap: list[tuple[int, int, T]] = []
         self._members: set[T] = set()
         self._order = 0
-        self._next_check_ns = now_ns + self._max_idle_ns
+        self.next_check_ns = now_ns + self._max_idle_ns
+        """Until then nobody can have been idle for too long."""
 
     def add(self, connection: T, now_ns: int) -> None:
         connection.last_active_ns = now_ns
@@ -64,11 +65,11 @@ class IdleExpiryManager(Generic[T]):
 
     def poll_expired(self, now_ns: int) -> T | None:
         """The connection that has been idle longest, if that is too long; the caller closes it."""
-        if now_ns <= self._next_check_ns:
+        if now_ns <= self.next_check_ns:
             return None
         oldest = self.oldest()
-        self._next_check_ns = (now_ns if oldest is None else oldest.last_active_ns) + self._max_idle_ns
-        return oldest if oldest is not None and now_ns > self._next_check_ns else None
+        self.next_check_ns = (now_ns if oldest is None else oldest.last_active_ns) + self._max_idle_ns
+        return oldest if oldest is not None and now_ns > self.next_check_ns else None
 
     def __len__(self) -> int:
         return len(self._members)

@@ -7,9 +7,22 @@ ignored.
 
 from __future__ import annotations
 
+import os
 import select
 import selectors
-from typing import Protocol
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    _wait: Callable[[int, float], list[tuple[int, int]]] | None
+else:
+    _wait = None
+    if os.environ.get("BARNABAS_PURE") != "1":
+        with suppress(ImportError):  # not built, or not Linux
+            from barnabas.network._epoll import wait as _wait
 
 READ = 1
 WRITE = 4
@@ -40,13 +53,19 @@ class EpollPoller:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
+        self._fd = self._epoll.fileno()
         self.register = self._epoll.register
         self.modify = self._epoll.modify
         self.unregister = self._epoll.unregister
-        self.close = self._epoll.close
 
     def poll(self, timeout_ms: float) -> list[tuple[int, int]]:
-        return self._epoll.poll(timeout_ms / 1000, self.MAX_EVENTS)
+        if _wait is None:
+            return self._epoll.poll(timeout_ms / 1000, self.MAX_EVENTS)
+        return _wait(self._fd, timeout_ms)
+
+    def close(self) -> None:
+        self._fd = -1
+        self._epoll.close()
 
 
 class PortablePoller:
@@ -79,6 +98,77 @@ class PortablePoller:
     @staticmethod
     def _translate(events: int) -> int:
         return (selectors.EVENT_READ if events & READ else 0) | (selectors.EVENT_WRITE if events & WRITE else 0)
+
+
+class Waker(Protocol):
+    """Ends the wait of a poller from another thread."""
+
+    fd: int
+    """What the poller reports when it was woken."""
+
+    def wake(self) -> None:
+        """Ends the wait that is under way, or the next one."""
+        ...
+
+    def drain(self) -> None:
+        """Called when it was reported."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class EventfdWaker:
+    """An eventfd, which epoll reports once for each time that it was written to: there is nothing to be read."""
+
+    def __init__(self, poller: EpollPoller) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._lock = threading.Lock()
+        """Guards ``fd`` against being closed while it is written to: the number is used again, and the write would go
+        to whatever file has it then. Nothing else is locked inside."""
+        poller.register(self.fd, READ | select.EPOLLET)
+
+    def wake(self) -> None:
+        with self._lock:
+            if self.fd >= 0:  # else nobody is waiting
+                # This gives the interpreter lock away, on purpose: whoever is woken can start with it. One that finds
+                # it taken goes back to sleep, which is one more switch of threads.
+                os.eventfd_write(self.fd, 1)
+
+    def drain(self) -> None: ...
+
+    def close(self) -> None:
+        with self._lock:
+            fd, self.fd = self.fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+
+class SocketWaker:
+    """Two sockets, on any platform."""
+
+    def __init__(self, poller: Poller) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self.fd = self._reader.fileno()
+        poller.register(self.fd, READ)
+
+    def wake(self) -> None:
+        with suppress(BlockingIOError, OSError):  # full: it will wake up anyway; closed: nobody is waiting
+            self._writer.send(b"\0")
+
+    def drain(self) -> None:
+        with suppress(BlockingIOError):
+            while len(self._reader.recv(4096)) == 4096:
+                pass
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+
+def make_waker(poller: Poller) -> Waker:
+    return EventfdWaker(poller) if isinstance(poller, EpollPoller) and hasattr(os, "eventfd") else SocketWaker(poller)
 
 
 def make_poller() -> Poller:

@@ -82,6 +82,8 @@ class Processor:
             clock=clock,
         )
         self._new_connections: queue.Queue[tuple[socket.socket, tuple[Any, ...]]] = queue.Queue(CONNECTION_QUEUE_SIZE)
+        self._arrivals = self._new_connections.queue
+        """What is inside of that queue: whether there is anything can be seen without taking its lock."""
         self._responses: deque[AnyResponse] = deque()
         self._wake_lock = threading.Lock()
         """Guards ``_polling`` and ``_woken``: whether somebody has to wake the selector, and whether somebody has."""
@@ -179,24 +181,23 @@ class Processor:
         self._close_excess_connections()
 
     def _poll(self, timeout_ms: float | None) -> None:
-        timeout = 0.0 if not self._new_connections.empty() else POLL_MS if timeout_ms is None else timeout_ms
+        timeout = 0.0 if self._arrivals else POLL_MS if timeout_ms is None else timeout_ms
         if timeout:
             with self._wake_lock:
                 self._polling = True
                 self._woken = False
             # Whoever enqueued before it could see us polling has not woken us: look once more.
-            if self._responses or not self._new_connections.empty() or not self._should_run:
+            if self._responses or self._arrivals or not self._should_run:
                 timeout = 0.0
         self.selector.poll(timeout)
         self._polling = False
 
     def _configure_new_connections(self) -> None:
-        waiting = self._new_connections
+        if not self._arrivals:
+            return
         for _ in range(CONNECTION_QUEUE_SIZE):
-            if waiting.empty():
-                return
             try:
-                sock, peer = waiting.get_nowait()
+                sock, peer = self._new_connections.get_nowait()
             except queue.Empty:
                 return
             try:
@@ -233,7 +234,8 @@ class Processor:
             try:
                 if response.kind is SEND:
                     request.response_dequeue_time_ns = self._now()
-                    self._send(response)  # type: ignore[arg-type]
+                    if not self.selector.answer(response):  # type: ignore[arg-type]
+                        self._drop(response)  # type: ignore[arg-type]
                 elif response.kind is NO_OP:
                     request.response_dequeue_time_ns = self._now()
                     request.complete(0, response)
@@ -247,26 +249,14 @@ class Processor:
             except Exception as error:  # noqa: BLE001 - this connection's end, not the processor's
                 self._channel_failed(request.connection_id, "Sending a response failed", error)
 
-    def _send(self, response: SendResponse) -> None:
+    def _drop(self, response: SendResponse) -> None:
+        """Its connection has ended, or is ending and waits only for this."""
         request = response.request
-        selector = self.selector
-        channel = selector.channels.get(request.connection_id)
-        if channel is None:
-            log.warning("Dropping a response: connection %s is gone", request.connection_id)
-            request.complete(0, response)
-            closing = selector.closing_channels.get(request.connection_id)
-            if closing is not None:
-                selector.send(closing, response)
-        else:
-            sent = selector.send(channel, response)
-            if selector.record_time_per_connection:
-                channel.network_thread_time_ns += self._now() - request.response_dequeue_time_ns
-            if sent:
-                spent = channel.network_thread_time_ns
-                channel.network_thread_time_ns = 0
-                request.complete(spent, response)
-                selector.response_sent(channel)
-            # else it is on its way: the channel holds it until it has gone out, or the connection is lost
+        log.warning("Dropping a response: connection %s is gone", request.connection_id)
+        request.complete(0, response)
+        closing = self.selector.closing_channels.get(request.connection_id)
+        if closing is not None:
+            self.selector.send(closing, response)
 
     def _response_sent(self, connection_id: str) -> None:
         channel = self.selector.open_or_closing(connection_id)
@@ -322,6 +312,8 @@ class Processor:
                 channel.context.client_software_version = body.client_software_version  # type: ignore[attr-defined]
 
     def _process_completed_sends(self) -> None:
+        if not self.selector.completed_sends:
+            return
         for channel, send in self.selector.completed_sends:
             spent = channel.network_thread_time_ns
             channel.network_thread_time_ns = 0
@@ -335,6 +327,8 @@ class Processor:
     # -- the end of connections
 
     def _process_disconnected(self) -> None:
+        if not self.selector.disconnected:
+            return
         for channel, state in self.selector.disconnected:
             if state is ChannelState.EXPIRED:
                 self.expired_connections_killed += 1

@@ -11,9 +11,9 @@ Python:
 * Reading ahead (see :mod:`barnabas.network.channel`) can leave whole requests in memory. Such channels are kept in
 ``_buffered`` and
   visited without waiting.
-* Muting a channel does not touch the poller. Only when a muted channel turns out to be readable is it taken out, and
-put back when it is
-  unmuted. A client that waits for its answer before it sends again is never taken out at all.
+* Muting a channel does not touch the poller. Only when a muted channel turns out to be readable is it taken out. When
+  it is unmuted it is read first, because there is something to read, and put back when a read finds nothing. So a
+  client that waits for its answer before it sends again is never taken out, and one that never waits never put back.
 
 What does not differ is the guarantee: at most one request per channel and poll, and none from a muted channel.
 """
@@ -33,17 +33,15 @@ from barnabas.common.errors import AuthenticationError, ProtocolError
 from barnabas.network.channel import ANONYMOUS, Authenticator, ChannelState, KafkaChannel
 from barnabas.network.idle import IdleExpiryManager
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
-from barnabas.network.mute import NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent
-from barnabas.network.poller import READ, WRITE, Poller, make_poller
+from barnabas.network.mute import NOT_MUTED
+from barnabas.network.poller import READ, WRITE, Poller, make_poller, make_waker
+from barnabas.network.reactor import SelectorCore, SelectorStats
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
 
 log = logging.getLogger(__name__)
 
 UNLIMITED = 2**31 - 1
-_READY = ChannelState.READY
-_READABLE = READ | 0x18
-"""Ready to read, or in an error state that reading will tell about."""
 
 ChannelFactory = Callable[[str, socket.socket], tuple[TransportLayer, Authenticator]]
 
@@ -67,39 +65,12 @@ class _SendFailedError(Exception):
         self.cause = cause
 
 
-class SelectorStats:
-    """Counters of one selector, written by its thread alone."""
-
-    __slots__ = (
-        "bytes_received",
-        "bytes_sent",
-        "connections_closed",
-        "connections_created",
-        "failed_authentications",
-        "idle_closed",
-        "invalid_receives",
-        "io_ns",
-        "select_ns",
-    )
-
-    def __init__(self) -> None:
-        self.connections_created = 0
-        self.connections_closed = 0
-        self.failed_authentications = 0
-        self.idle_closed = 0
-        self.invalid_receives = 0
-        self.bytes_received = 0
-        self.bytes_sent = 0
-        self.select_ns = 0
-        self.io_ns = 0
-
-
 def plaintext(channel_id: str, sock: socket.socket) -> tuple[TransportLayer, Authenticator]:  # noqa: ARG001
     """The channel factory of a plaintext listener."""
     return PlaintextTransportLayer(sock), ANONYMOUS
 
 
-class Selector:
+class Selector(SelectorCore):
     """Moves bytes for many channels.
 
     After each :meth:`poll`: ``completed_receives`` (channel and payload), ``completed_sends`` (channel and send),
@@ -120,8 +91,8 @@ class Selector:
         seed: int | None = None,
     ) -> None:
         self._poller = make_poller() if poller is None else poller
-        self._clock = clock
-        self._now = clock.nanoseconds
+        super().__init__(self._poller.poll, clock.nanoseconds)
+        self.record_time_per_connection = record_time_per_connection
         self._max_receive_size = max_receive_size
         self._pool = memory_pool
         self._low_memory = int(0.1 * memory_pool.size)
@@ -131,30 +102,14 @@ class Selector:
         )
         self._failed_authentication_delay_ns = failed_authentication_delay_ms * 1_000_000
         self._delayed_closes: deque[tuple[int, KafkaChannel]] = deque()
-        self.record_time_per_connection = record_time_per_connection
-        """Whether channels add up the time spent on them, which a request quota wants to know and which costs two looks
-        at the clock."""
         self._random = random.Random(seed)  # noqa: S311 - fairness, not secrecy
-        self.channels: dict[str, KafkaChannel] = {}
-        self.closing_channels: dict[str, KafkaChannel] = {}
-        self._by_fd: dict[int, KafkaChannel] = {}
-        self._connecting: set[KafkaChannel] = set()
-        self._buffered: dict[KafkaChannel, None] = {}
         self._out_of_memory = False
-        self.completed_receives: list[tuple[KafkaChannel, memoryview]] = []
         self.completed_sends: list[tuple[KafkaChannel, NetworkSend]] = []
         self.connected: list[KafkaChannel] = []
         self.disconnected: list[tuple[KafkaChannel, ChannelState]] = []
         self._lost: list[tuple[KafkaChannel, ChannelState]] = []
         """Connections lost between two polls, reported by the next one."""
-        self.stats = SelectorStats()
-        self._polled_ns = self._now()
-        """When the last poll had its events."""
-        self._wake_reader, self._wake_writer = socket.socketpair()
-        self._wake_reader.setblocking(False)
-        self._wake_writer.setblocking(False)
-        self._wake_fd = self._wake_reader.fileno()
-        self._poller.register(self._wake_fd, READ)
+        self._waker = make_waker(self._poller)
 
     # -- connections
 
@@ -242,22 +197,6 @@ class Selector:
         channel.mute()
         self._buffered.pop(channel, None)
 
-    def request_received(self, channel: KafkaChannel) -> None:
-        """Mutes a channel because its request is being handled."""
-        if channel.mute_state is not NOT_MUTED:
-            raise RuntimeError(f"a request from a channel that is {channel.mute_state.name}")
-        channel.mute_state = RESPONSE_PENDING
-
-    def response_sent(self, channel: KafkaChannel) -> None:
-        """Unmutes it after the answer, unless it is throttled."""
-        if channel.mute_state is RESPONSE_PENDING:
-            channel.mute_state = NOT_MUTED
-            if channel.ahead is not None or not channel.events & READ or channel.transport.has_bytes_buffered:
-                self.resume(channel)
-        else:
-            channel.handle_mute_event(ChannelMuteEvent.RESPONSE_SENT)
-            self.unmute(channel)
-
     def unmute(self, channel: KafkaChannel) -> None:
         """Lets a channel be read again, if nothing else keeps it muted."""
         if channel.maybe_unmute():
@@ -266,148 +205,99 @@ class Selector:
     def resume(self, channel: KafkaChannel) -> None:
         """Goes on reading a channel that is no longer muted.
 
-        If requests of it were read ahead these come first, and the poller need not watch it until they are used up.
+        If requests of it were read ahead these come first. Nor is one watched at once that was taken out because it had
+        something to read while it was muted: that is still there, or the client is one that sends the next request
+        before it has the answer. The read comes first, and only if it yields nothing is the poller asked again.
         """
         if channel.has_bytes_buffered:
             self._buffered[channel] = None
+        elif channel.events & READ:
             return
-        if channel.events & READ:
-            return
-        if channel.closing:
-            self._read_from_closing(channel)
+        elif channel.closing:
+            self._do_close(channel, notify=True)  # the last answer is out, and no further request is there
         elif not channel.out_of_memory:
-            self._watch(channel, channel.events | READ)
+            self._buffered[channel] = None
 
     # -- sending
 
-    def send(self, channel: KafkaChannel, send: NetworkSend) -> bool:
-        """Starts sending; returns whether all of it has gone out already.
-
-        A send that cannot be started counts as lost with its connection: the owner hears of it through
-        ``disconnected``.
-        """
+    def _cannot_send_now(self, channel: KafkaChannel, send: NetworkSend) -> None:
         if channel.send is not None:
             raise RuntimeError(f"{channel.id} is still sending: {channel.send!r}")
         if channel.closing:
             self._do_close(channel, notify=True)
-            return False
-        if self._connecting and channel in self._connecting:
+        else:  # not connected yet
             channel.send = send
-            return False
-        channel.last_active_ns = self._polled_ns  # exact enough, and costs no look at the clock
-        try:
-            send.write_to(channel.transport)
-        except (OSError, EOFError) as error:
-            log.debug("Connection %s lost while sending: %s", channel.id, error)
-            channel.error = error
-            channel.send = send
-            channel.state = ChannelState.FAILED_SEND
-            self.close(channel, CloseMode.NOTIFY_ONLY)
-            return False
-        if not send.remaining:
-            self.stats.bytes_sent += send.size
-            return True
+
+    def _send_failed(self, channel: KafkaChannel, send: NetworkSend, error: Exception) -> None:
+        log.debug("Connection %s lost while sending: %s", channel.id, error)
+        channel.error = error
         channel.send = send
-        self._watch(channel, channel.events | WRITE)
-        return False
+        channel.state = ChannelState.FAILED_SEND
+        self.close(channel, CloseMode.NOTIFY_ONLY)
 
     # -- the loop
 
     def poll(self, timeout_ms: float) -> None:
         """Waits for something to happen, at most so long, and does it."""
+        if self.completed_receives:
+            self._read_on()
+            self.completed_receives.clear()
+        self.completed_sends.clear()
+        self.connected.clear()
+        self.disconnected.clear()
+        if self._out_of_memory and not self._pool.is_out_of_memory:
+            self._memory_recovered()
+        now = self._move(0 if self._lost else timeout_ms)
+        if self._delayed_closes:
+            self._complete_delayed_closes(now)
+        if self._idle is not None and now > self._idle.next_check_ns:
+            self._close_oldest_idle(now)
+        if self._lost:
+            self.disconnected.extend(self._lost)
+            self._lost.clear()
+
+    def _read_on(self) -> None:
+        """What was read ahead is due on the channels that were not muted since, as a server would have done."""
         for channel, _ in self.completed_receives:
-            # Not muted since, as a server would have done: what was read ahead is due now.
             if channel.mute_state is NOT_MUTED:
                 if channel.has_bytes_buffered:
                     self._buffered[channel] = None
                 elif self.closing_channels.get(channel.id) is channel:
                     # Kept only for what it had received. No answer will be sent that would end it for good.
                     self._do_close(channel, notify=True)
-        self.completed_receives.clear()
-        self.completed_sends.clear()
-        self.connected.clear()
-        self.disconnected.clear()
-        if self._out_of_memory and not self._pool.is_out_of_memory:
-            self._memory_recovered()
-        buffered = self._buffered
-        started = self._now()
-        events = self._poller.poll(0 if buffered or self._lost else timeout_ms)
-        now = self._polled_ns = self._now()
-        self.stats.select_ns += now - started
-        if events or buffered:
-            self._handle_ready(events, buffered, now)
-            self.stats.io_ns += self._now() - now
-        if self._delayed_closes:
-            self._complete_delayed_closes(now)
-        if self._idle is not None:
-            self._close_oldest_idle(now)
-        if self._lost:
-            self.disconnected.extend(self._lost)
-            self._lost.clear()
+                elif not channel.events & READ and self.channels.get(channel.id) is channel:
+                    self._buffered[channel] = None
 
-    def _handle_ready(self, events: list[tuple[int, int]], buffered: dict[KafkaChannel, None], now: int) -> None:
+    def _arrange(self, events: list[tuple[int, int]]) -> None:
         if self._pool.bounded and self._pool.available < self._low_memory:
             self._random.shuffle(events)  # or the channels that come first would take all there is, again and again
-        handle = self._handle_timed if self.record_time_per_connection else self._handle
-        if buffered:
-            self._buffered = {}
-            for channel in buffered:
-                handle(channel, READ, now)
-        by_fd = self._by_fd
-        for fd, ready in events:
-            found = by_fd.get(fd)
-            if found is not None:
-                if found in buffered:  # has had its one read
-                    ready &= WRITE  # noqa: PLW2901
-                if ready:
-                    handle(found, ready, now)
-            elif fd == self._wake_fd:
-                self._drain_wakeups()
 
-    def _handle_timed(self, channel: KafkaChannel, ready: int, now: int) -> None:
-        started = self._now()
-        self._handle(channel, ready, now)
-        channel.network_thread_time_ns += self._now() - started
+    def _woken(self, fd: int) -> None:
+        """Something is ready that is no channel, or no longer one."""
+        if fd == self._waker.fd:
+            self._waker.drain()
 
-    def _handle(self, channel: KafkaChannel, ready: int, now: int) -> None:
-        """Whatever a ready channel can do. One channel's trouble ends that channel only."""
-        channel.last_active_ns = now
-        try:
-            if channel.state is not _READY and not self._prepared(channel):
-                return
-            if ready & _READABLE:
-                if channel.mute_state is not NOT_MUTED or channel.out_of_memory:
-                    self._watch(channel, channel.events & ~READ)
-                elif (payload := channel.read()) is not None:
-                    self.completed_receives.append((channel, payload))
-                    if not channel.events & READ and not channel.closing and channel.ahead is None:
-                        self._watch(channel, channel.events | READ)
-                else:
-                    self._nothing_received(channel)
-            if ready & WRITE and channel.send is not None:
-                self._write(channel)
-        except _SendFailedError as error:
+    def _failed(self, channel: KafkaChannel, error: Exception, now: int) -> None:
+        """How a channel ends depends on what ended it."""
+        log_level, message, mode = logging.DEBUG, "Connection %s disconnected: %s", CloseMode.NOTIFY_ONLY
+        channel.error = error
+        if isinstance(error, _SendFailedError):
             # Not gracefully: what it would be kept for is this very answer, and that can no longer go out.
-            log.debug("Connection %s lost while sending: %s", channel.id, error.cause)
+            message = "Connection %s lost while sending: %s"
             channel.error = error.cause
             channel.state = ChannelState.FAILED_SEND
-            self.close(channel, CloseMode.NOTIFY_ONLY)
-        except AuthenticationError as error:
-            channel.error = error
+        elif isinstance(error, AuthenticationError):
             self._authentication_failed(channel, error, now)
-        except (EOFError, ConnectionError, TimeoutError) as error:
-            log.debug("Connection %s disconnected: %s", channel.id, error)
-            channel.error = error
-            self.close(channel, CloseMode.GRACEFUL)
-        except ProtocolError as error:
+            return
+        elif isinstance(error, EOFError | ConnectionError | TimeoutError):
+            mode = CloseMode.GRACEFUL
+        elif isinstance(error, ProtocolError):
             self.stats.invalid_receives += 1
-            log.warning("Closing connection %s: %s", channel.id, error)
-            channel.error = error
-            self.close(channel, CloseMode.NOTIFY_ONLY)
-        except Exception as error:  # noqa: BLE001 - anything else is this connection's end, not the thread's
-            log.warning("Unexpected error from %s; closing connection: %r", channel.id, error)
-            channel.error = error
-            self.close(channel, CloseMode.NOTIFY_ONLY)
+            log_level, message = logging.WARNING, "Closing connection %s: %s"
+        else:  # anything else is this connection's end, not the thread's
+            log_level, message = logging.WARNING, "Unexpected error from %s; closing connection: %r"
+        log.log(log_level, message, channel.id, channel.error)
+        self.close(channel, mode)
 
     def _finish_connect(self, channel: KafkaChannel) -> bool:
         if not channel.transport.finish_connect():
@@ -459,19 +349,15 @@ class Selector:
             if channel.out_of_memory:
                 channel.out_of_memory = False
                 if not channel.is_muted:
+                    if not channel.closing and not channel.has_bytes_buffered:
+                        self._watch(channel, channel.events | READ)
                     self.resume(channel)
 
     # -- waking up
 
     def wakeup(self) -> None:
         """Ends the wait of a poll that is under way, or of the next one. May be called from any thread."""
-        with contextlib.suppress(BlockingIOError, OSError):  # full: it will wake up anyway; closed: nobody is waiting
-            self._wake_writer.send(b"\0")
-
-    def _drain_wakeups(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while len(self._wake_reader.recv(4096)) == 4096:
-                pass
+        self._waker.wake()
 
     # -- closing
 
@@ -505,11 +391,6 @@ class Selector:
             self._buffered[channel] = None
             return True
         return False
-
-    def _read_from_closing(self, channel: KafkaChannel) -> None:
-        """The last answer is out: on to the next request of a connection that is gone, or close it for good."""
-        if not channel.has_bytes_buffered:
-            self._do_close(channel, notify=True)
 
     def _do_close(self, channel: KafkaChannel, *, notify: bool) -> None:
         self._buffered.pop(channel, None)
@@ -560,8 +441,7 @@ class Selector:
         for channel in [*self.channels.values(), *self.closing_channels.values()]:
             self.close(channel, CloseMode.DISCARD_NO_NOTIFY)
         self._poller.close()
-        self._wake_reader.close()
-        self._wake_writer.close()
+        self._waker.close()
 
     def __repr__(self) -> str:
         return f"Selector({len(self.channels)} open, {len(self.closing_channels)} closing)"

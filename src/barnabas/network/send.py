@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from barnabas.network.reactor import SendCore
 from barnabas.network.transport import TransportLayer
 
 _JOIN_UP_TO = 1 << 16
@@ -33,47 +34,20 @@ class FileRegion:
         return f"FileRegion(fd={self.fd}, position={self.position}, count={self.count})"
 
 
-class NetworkSend:
+class NetworkSend(SendCore):
     """A message on its way out.
 
     ``write_to`` sends as much as the socket takes and may be called again until ``completed``.
     """
 
-    __slots__ = ("_at", "_pieces", "remaining", "request", "size")
+    __slots__ = ()
 
-    def __init__(self, pieces: Sequence[Any], request: Any = None) -> None:
-        self.request = request
-        """What this answers, on the broker; what it carries, in a client."""
-        self._at = 0
-        """The first piece that has not gone out whole."""
-        if len(pieces) == 1:
-            self.size = self.remaining = len(pieces[0])
-            self._pieces: list[Any] = [pieces[0]]
-            return
-        self.size = self.remaining = sum(map(len, pieces))
-        if self.size <= _JOIN_UP_TO and not any(isinstance(piece, FileRegion) for piece in pieces):
+    def _gather(self, pieces: Sequence[Any]) -> int:
+        size = sum(map(len, pieces))
+        if size <= _JOIN_UP_TO and not any(isinstance(piece, FileRegion) for piece in pieces):
             pieces = (b"".join(pieces),)
         self._pieces = list(pieces)
-
-    @property
-    def completed(self) -> bool:
-        return self.remaining == 0
-
-    def write_to(self, transport: TransportLayer) -> int:
-        """Sends what the socket will take now and returns the number of bytes."""
-        pieces = self._pieces
-        if self.remaining == self.size and len(pieces) == 1 and type(pieces[0]) is bytes:
-            # By far the most common: one buffer, which the socket takes whole.
-            try:
-                sent = transport.send(pieces[0])
-            except BlockingIOError:
-                return 0
-            self.remaining -= sent
-            if not self.remaining:
-                return sent
-            self._pieces = [memoryview(pieces[0])[sent:]]
-            return sent
-        return self._write_pieces(transport)
+        return size
 
     def _write_pieces(self, transport: TransportLayer) -> int:
         written = 0

@@ -1,7 +1,8 @@
 """Transports: how bytes get in and out of one socket.
 
 Everything above works with this interface, so that TLS is another class here and nothing else. The methods that move
-data are attributes holding the socket's own methods: the plaintext transport adds no Python call to a read or a write.
+data are attributes holding the socket's own methods, or those of the compiled `_socket_io`: the plaintext transport
+adds no Python call to a read or a write.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ import errno
 import os
 import socket
 from collections.abc import Callable
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from barnabas.network._socket_io import SocketIo
+else:
+    SocketIo = None
+    if os.environ.get("BARNABAS_PURE") != "1":
+        with suppress(ImportError):  # not built
+            from barnabas.network._socket_io import SocketIo
 
 _TRY_AGAIN = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR}
 _FALLBACK_CHUNK = 1 << 18
@@ -56,7 +66,7 @@ class TransportLayer(Protocol):
 class PlaintextTransportLayer:
     """Bytes as they are."""
 
-    __slots__ = ("_fd", "_socket", "recv", "recv_into", "send", "sendmsg")
+    __slots__ = ("_fd", "_io", "_socket", "recv", "recv_into", "send", "sendmsg")
 
     is_ready = True
     has_bytes_buffered = False
@@ -64,9 +74,11 @@ class PlaintextTransportLayer:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._fd = sock.fileno()
-        self.recv: Callable[[int], bytes] = sock.recv
+        self._io = None if SocketIo is None else SocketIo(self._fd)
+        io = sock if self._io is None else self._io
+        self.recv: Callable[[int], bytes] = io.recv
         self.recv_into: Callable[[Any], int] = sock.recv_into
-        self.send: Callable[[Any], int] = sock.send
+        self.send: Callable[[Any], int] = io.send
         self.sendmsg: Callable[[Any], int] = sock.sendmsg
 
     def handshake(self) -> None: ...
@@ -99,6 +111,8 @@ class PlaintextTransportLayer:
         return self._socket
 
     def close(self) -> None:
+        if self._io is not None:
+            self._io.close()
         self._socket.close()
 
 

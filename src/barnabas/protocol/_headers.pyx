@@ -7,16 +7,25 @@ nothing for any other, which the twin then reads, or explains what is wrong with
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
 
-def read_common_header(buffer, dict apis not None, type header_type not None, new_tuple not None):
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t size)
+
+
+cdef object common_header(buffer, dict apis, type header_type):
     """The parsed header, or None if it is not of the common shape."""
     cdef Py_buffer view
     cdef const unsigned char *data
     cdef int number, version, size
     cdef int correlation_id
     cdef Py_ssize_t start
+    cdef PyObject *found
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         if view.len < 10:
@@ -28,10 +37,10 @@ def read_common_header(buffer, dict apis not None, type header_type not None, ne
             (<unsigned int>data[4] << 24) | (<unsigned int>data[5] << 16) | (<unsigned int>data[6] << 8) | data[7]
         )
         size = <short>((data[8] << 8) | data[9])
-        found = apis.get(number)
-        if found is None:
+        found = PyDict_GetItemWithError(apis, number)
+        if found == NULL:
             return None
-        api_key, flexible_from = <tuple>found
+        api_key, flexible_from = <tuple><object>found
         start = 10
         client_id = None
         if size >= 0:
@@ -45,8 +54,36 @@ def read_common_header(buffer, dict apis not None, type header_type not None, ne
             if start >= view.len or data[start] != 0:
                 return None
             start += 1
-        return new_tuple(header_type, (api_key, version, correlation_id, client_id, start))
+        return filled(header_type, api_key, version, correlation_id, client_id, start)
     except UnicodeDecodeError:
         return None
     finally:
         PyBuffer_Release(&view)
+
+
+cdef object filled(type header_type, api_key, version, correlation_id, client_id, start):
+    """A tuple of a named type, without the plain one that its constructor would make first."""
+    header = PyType_GenericAlloc(<PyTypeObject *>header_type, 5)
+    set_item(header, 0, api_key)
+    set_item(header, 1, version)
+    set_item(header, 2, correlation_id)
+    set_item(header, 3, client_id)
+    set_item(header, 4, start)
+    return header
+
+
+cdef inline void set_item(object header, Py_ssize_t index, object item) noexcept:
+    Py_INCREF(item)  # the tuple takes over a reference
+    PyTuple_SET_ITEM(header, index, item)
+
+
+def header_parser(dict apis not None, type header_type not None, otherwise not None):
+    """A function that reads a header: itself if it is of the common shape, and otherwise through `otherwise`."""
+    if not issubclass(header_type, tuple):
+        raise TypeError(f"{header_type} is no kind of tuple")
+
+    def parse_request_header(buffer):
+        header = common_header(buffer, apis, header_type)
+        return otherwise(buffer) if header is None else header
+
+    return parse_request_header

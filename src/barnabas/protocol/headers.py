@@ -115,15 +115,12 @@ def _choose() -> Callable[[Buffer], ParsedHeader]:
     if os.environ.get("BARNABAS_PURE") == "1":
         return parse_request_header_pure
     try:
-        from barnabas.protocol._headers import read_common_header  # noqa: PLC0415 - may not have been built
+        from barnabas.protocol._headers import header_parser  # noqa: PLC0415 - may not have been built
     except ImportError:
         return parse_request_header_pure
-
-    def parse_request_header(buffer: Buffer) -> ParsedHeader:
-        return read_common_header(buffer, _APIS, ParsedHeader, _new_tuple) or parse_request_header_pure(buffer)
-
-    parse_request_header.__doc__ = parse_request_header_pure.__doc__
-    return parse_request_header
+    parser = header_parser(_APIS, ParsedHeader, parse_request_header_pure)
+    parser.__doc__ = parse_request_header_pure.__doc__
+    return parser
 
 
 parse_request_header = _choose()

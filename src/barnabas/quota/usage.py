@@ -8,20 +8,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
+from barnabas.metrics.sensor import Sensor
 from barnabas.metrics.stats import TokenBucket
 from barnabas.quota.client_quota_manager import MAX_THROTTLE_MS, NO_LIMIT, ClientQuotaManager
 from barnabas.quota.client_request_quota_manager import ClientRequestQuotaManager
 from barnabas.quota.quota_type import ClientQuotaType
+
+_UNCAPPED: Final = frozenset({ClientQuotaType.PRODUCE.key, ClientQuotaType.FETCH.key})
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaUsage:
     """One group of clients that share a quota, at one moment."""
 
-    quota_type: ClientQuotaType
+    key: str
+    """Which quota: ``producer_byte_rate`` and the like."""
     tags: Mapping[str, str]
+    """Which clients."""
     limit: float | None
     """Per second; None: there is none."""
     usage: float
@@ -50,9 +55,17 @@ class QuotaUsage:
         excess = -self.usage * 1_000 if self.is_token_bucket else (self.usage - self.limit) * self.window_ms
         return max(0, min(math.floor(excess / self.limit + 0.5), self.max_throttle_ms))
 
+    @classmethod
+    def unused(cls, key: str, limit: float, samples: int, window_ms: int) -> Self:
+        """Of clients that have used nothing lately: their windows are empty, their bucket is full."""
+        if key == ClientQuotaType.CONTROLLER_MUTATION.key:
+            return cls(key, {}, limit, samples * window_ms / 1_000 * limit, samples * window_ms, is_token_bucket=True)
+        cap_ms = MAX_THROTTLE_MS if key in _UNCAPPED else window_ms
+        return cls(key, {}, limit, 0.0, max(samples - 1, 1) * window_ms, max_throttle_ms=cap_ms)
+
     def to_json(self) -> dict[str, Any]:
         return {
-            "key": self.quota_type.key,
+            "key": self.key,
             "tags": dict(self.tags),
             "limit": self.limit,
             "usage": self.usage,
@@ -66,7 +79,7 @@ class QuotaUsage:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Reads what `to_json` wrote; KeyError, TypeError or ValueError if it is something else."""
         return cls(
-            quota_type=ClientQuotaType(data["key"]),
+            key=str(data["key"]),
             tags={str(name): str(value) for name, value in data["tags"].items()},
             limit=None if data["limit"] is None else float(data["limit"]),
             usage=float(data["usage"]),
@@ -78,13 +91,15 @@ class QuotaUsage:
 
 
 def usage_of(managers: Iterable[ClientQuotaManager], now_ms: int) -> list[QuotaUsage]:
-    """All groups of clients that are measured."""
+    """All groups of clients that are measured. Managers that share sensors may both be given."""
     found = []
+    seen: set[Sensor] = set()
     for manager in managers:
         for sensors in manager.all_sensors():
             metric = manager.metric(sensors)
-            if metric is None or metric.config.quota is None:
+            if metric is None or metric.config.quota is None or sensors.quota_sensor in seen:
                 continue
+            seen.add(sensors.quota_sensor)
             is_bucket = isinstance(metric.measurable, TokenBucket)
             config = metric.config
             bound = metric.config.quota.bound
@@ -92,7 +107,7 @@ def usage_of(managers: Iterable[ClientQuotaManager], now_ms: int) -> list[QuotaU
             delay = math.nan if throttle_time is None else throttle_time.value(now_ms)
             found.append(
                 QuotaUsage(
-                    manager.quota_type.client_quota_type,
+                    manager.quota_type.client_quota_type.key,
                     sensors.tags,
                     None if bound >= NO_LIMIT else bound,
                     metric.value(now_ms),

@@ -88,10 +88,8 @@ class RequestRunner:
             log.exception("Handling %r failed", request)
             self.channel.close_unanswered(request)
         finally:
-            if request.api_local_complete_time_ns == NOT_SET:  # not answered yet: from here on it waits for others
-                request.api_local_complete_time_ns = self._now()
             local.request = None
-            request.release_buffer()
+            request.handler_done(self._now)
 
     def run_callback(self, callback: CallbackRequest, local: RequestLocal) -> None:
         """Goes on with a request that has waited; several waits of one request add up to one callback time."""
@@ -138,8 +136,9 @@ class KafkaRequestHandler:
         local = self._runner.new_local()
         channel = self._runner.channel
         receive = channel.receive_request
+        take_short = channel.take_short_request
+        run = self._runner.run
         to_wake = channel.defer_wakeups()
-        deferred = 0
         idle_ns = 0
         try:
             while True:
@@ -150,17 +149,19 @@ class KafkaRequestHandler:
                     self._idle(idle_ns)
                     idle_ns = 0
                 if type(item) is Request:
-                    self._runner.run(item, local)
+                    run(item, local)
+                    for _ in range(WAKE_AFTER - 1):  # and the short ones behind it, as long as answers may wait
+                        item = take_short()
+                        if item is None:
+                            break
+                        run(item, local)
                 elif item is SHUTDOWN:
                     return
                 elif isinstance(item, CallbackRequest):
                     self._runner.run_callback(item, local)
                 # else a wake-up, or nothing in all that time
                 if to_wake:
-                    deferred += 1
-                    if deferred >= WAKE_AFTER or not channel.may_defer_wakeups():
-                        channel.wake_processors(to_wake)
-                        deferred = 0
+                    channel.wake_processors(to_wake)
         except BaseException:
             log.exception("Request handler %d died", self.id)
             raise

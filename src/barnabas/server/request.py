@@ -18,88 +18,31 @@ these: a throttled client has its answer at once.
 
 from __future__ import annotations
 
-from typing import Any
-
 from barnabas.common.errors import ProtocolError
-from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.plane import ConnectionContext
-from barnabas.network.response import AnyResponse
-from barnabas.protocol.headers import ParsedHeader
+from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Request as RequestMessage
 from barnabas.security.request_context import RequestContext
-from barnabas.server.request_metrics import RequestTimes
+from barnabas.server.timeline import NOT_SET, Timeline
 
-NOT_SET = -1
+_MESSAGES: dict[ApiKey, type[RequestMessage]] = {}
+"""The classes of the requests that have come so far: to ask the API for its class is to ask for its module."""
 
 
-class Request:
+class Request(Timeline):
     """One request from the moment it was read until its answer is sent.
 
     The body is decoded when a handler first asks for it. The buffer is given back once the handler is done with it:
     :meth:`release_buffer` may be called any number of times and counts once.
     """
 
-    __slots__ = (
-        "_body",
-        "_pool",
-        "api_key",
-        "api_local_complete_time_ns",
-        "api_throttle_time_ms",
-        "api_version",
-        "body_start",
-        "buffer",
-        "callback_request_complete_time_ns",
-        "callback_request_dequeue_time_ns",
-        "client_id",
-        "connection_id",
-        "context",
-        "correlation_id",
-        "processor_id",
-        "record_network_thread_time",
-        "request_dequeue_time_ns",
-        "response_complete_time_ns",
-        "response_dequeue_time_ns",
-        "size",
-        "start_time_ns",
-        "times",
-        "unanswered",
-    )
+    __slots__ = ()
+
+    api_key: ApiKey
+    context: ConnectionContext
 
     envelope: Request | None = None
     """The Envelope that a forwarded request came in: see `barnabas.server.envelope`."""
-
-    def __init__(
-        self,
-        processor_id: int,
-        context: ConnectionContext,
-        header: ParsedHeader,
-        payload: memoryview,
-        pool: MemoryPool,
-        start_time_ns: int,
-        times: RequestTimes,
-    ) -> None:
-        self.api_key, self.api_version, self.correlation_id, self.client_id, self.body_start = header
-        self.processor_id = processor_id
-        self.context = context
-        self.connection_id = context.connection_id
-        self.buffer: memoryview | None = payload
-        self.size = len(payload)
-        self._pool = pool
-        self.times = times
-        self._body: RequestMessage | None = None
-        self.start_time_ns = start_time_ns
-        self.request_dequeue_time_ns = NOT_SET
-        self.api_local_complete_time_ns = NOT_SET
-        self.response_complete_time_ns = NOT_SET
-        self.response_dequeue_time_ns = NOT_SET
-        self.callback_request_dequeue_time_ns = NOT_SET
-        self.callback_request_complete_time_ns = NOT_SET
-        self.api_throttle_time_ms = 0
-        self.record_network_thread_time: Any = None
-        """What a request quota is to be told when it is known how long the network thread was busy with this."""
-        self.unanswered = [True]
-        """Emptied by the one response that ends this request. Taking the last element of a list is a single step, so
-        of several threads only one can do it, and it costs less than a lock."""
 
     @property
     def body(self) -> RequestMessage:
@@ -107,8 +50,12 @@ class Request:
         if self._body is None:
             if self.buffer is None:
                 raise ProtocolError(f"{self!r}: its buffer was given back before the body was read")
-            self._body, _ = self.api_key.request.decode_from(self.buffer, self.api_version, self.body_start)
-        return self._body
+            message = _MESSAGES.get(self.api_key)
+            if message is None:
+                message = _MESSAGES[self.api_key] = self.api_key.request
+            self._body, _ = message.decode_from(self.buffer, self.api_version, self.body_start)
+        body: RequestMessage = self._body
+        return body
 
     @property
     def terminal(self) -> bool:
@@ -125,21 +72,11 @@ class Request:
         """Whether a broker sent this for a client of its own, and has throttled that already."""
         return self.envelope is not None
 
-    def release_buffer(self) -> None:
-        """Lets the memory go. Views that a handler still holds stay valid; only the count of the pool goes down."""
-        if self.buffer is not None:
-            self.buffer = None
-            if self._pool is not UNBOUNDED:
-                self._pool.release(self.size)
-
-    def complete(self, network_thread_time_ns: int, response: AnyResponse) -> None:
-        """The end: writes the timeline into the metrics."""
-        if network_thread_time_ns and self.record_network_thread_time is not None:
-            self.record_network_thread_time(network_thread_time_ns)
-        self.times.record(self, response)
-
     def __repr__(self) -> str:
         return (
             f"Request({self.api_key.title} v{self.api_version}, correlation id {self.correlation_id}, "
             f"client {self.client_id!r}, connection {self.connection_id})"
         )
+
+
+__all__ = ["NOT_SET", "Request"]

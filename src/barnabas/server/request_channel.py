@@ -33,7 +33,7 @@ from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import response_parts
 from barnabas.protocol.message import Response
 from barnabas.server.envelope import enveloped_parts
-from barnabas.server.request import NOT_SET, Request
+from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
 
@@ -224,6 +224,25 @@ class RequestChannel:
                 self._not_full.notify()
             return self._taken(handler, item)
 
+    def take_short_request(self) -> Request | None:
+        """For a handler that has just done a short request: the next one, if that is short, too; else none.
+
+        With none, it is time to wake the processors of the answers so far. This never waits, so there is no idle time
+        to be measured, and a handler that is counted as draining stays so.
+        """
+        if not self._handler.draining:
+            return None
+        with self._lock:
+            if self._callbacks or not self._requests:
+                return None
+            item = self._requests[0]
+            if type(item) is not Request or item.api_key not in self._short_apis:
+                return None
+            self._requests.popleft()
+            if self._blocked_processors:
+                self._not_full.notify()
+            return item
+
     def _wait_as_idle(self, handler: _Handler, timeout_ms: float) -> None:
         if handler.to_wake:  # the short request that was to be done first has gone to another handler
             self.wake_processors(handler.to_wake)
@@ -255,14 +274,6 @@ class RequestChannel:
         to_wake: dict[int, ProcessorHandle] = {}
         self._handler.to_wake = to_wake
         return to_wake
-
-    def may_defer_wakeups(self) -> bool:
-        """Whether the next request is a short one, so that answers can wait until it is done, too."""
-        try:
-            following = self._requests[0]
-        except IndexError:
-            return False
-        return type(following) is Request and following.api_key in self._short_apis
 
     @staticmethod
     def wake_processors(to_wake: dict[int, ProcessorHandle]) -> None:
@@ -317,18 +328,10 @@ class RequestChannel:
         self.times.of(request.api_key).mark_error(error, count)
 
     def _finish(self, request: Request, response: AnyResponse) -> None:
-        try:
-            request.unanswered.pop()
-        except IndexError:
-            raise AlreadyAnsweredError(f"{request!r} was answered twice") from None
+        if not request.finish(self._now()):
+            raise AlreadyAnsweredError(f"{request!r} was answered twice")
         if request.envelope is not None:
-            request.envelope.unanswered.clear()
-        now = self._now()
-        request.response_complete_time_ns = now
-        if request.api_local_complete_time_ns == NOT_SET:
-            request.api_local_complete_time_ns = now
-        if request.callback_request_dequeue_time_ns != NOT_SET and request.callback_request_complete_time_ns == NOT_SET:
-            request.callback_request_complete_time_ns = now
+            request.envelope.claim_answer()
         processor = self._processors.get(request.processor_id)
         # Without a processor it was shut down, and the connection with it.
         if processor is not None and processor.enqueue_response(response):

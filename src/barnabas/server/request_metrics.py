@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
-from barnabas.metrics.yammer.meter import Meter
+from barnabas.metrics.yammer.meter import EventCount, Meter
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.network.response import AnyResponse
 from barnabas.protocol.api_keys import ApiKey
+from barnabas.server.timeline import TimelineRecorder
 
 if TYPE_CHECKING:
     from barnabas.server.request import Request
@@ -42,13 +43,16 @@ CompletionListener = Callable[["Request", AnyResponse, int], None]
 class ApiMetrics:
     """The metrics of one API, or of one kind of fetch."""
 
-    __slots__ = ("_errors", "_group", "_tags", "histograms", "rates")
+    __slots__ = ("_errors", "_group", "_tags", "counts", "histograms", "rates", "table")
 
     def __init__(self, group: KafkaMetricsGroup, name: str) -> None:
         self._group = group
         self._tags = {"request": name}
         self.histograms = group.new_histogram_set((*TIMES, "RequestBytes"), tags=self._tags, divisor=_NS_PER_MS)
+        self.table = self.histograms.table
         self.rates: dict[int, Meter] = {}
+        self.counts: dict[int, EventCount] = {}
+        """What the rates count, by version."""
         self._errors: dict[Errors, Meter] = {}
 
     def rate(self, version: int) -> Meter:
@@ -59,6 +63,10 @@ class ApiMetrics:
             meter = self.rates[version] = self._group.new_meter("RequestsPerSec", "requests", tags=tags)
         return meter
 
+    def new_count(self, version: int) -> EventCount:
+        count = self.counts[version] = self.rate(version).events
+        return count
+
     def mark_error(self, error: Errors, count: int = 1) -> None:
         meter = self._errors.get(error)
         if meter is None:
@@ -67,21 +75,19 @@ class ApiMetrics:
         meter.mark(count)
 
 
-class RequestTimes:
+class RequestTimes(TimelineRecorder):
     """Writes the timelines of finished requests."""
 
     def __init__(self, registry: MetricsRegistry, clock: Clock) -> None:
+        super().__init__(clock.nanoseconds, FETCH)
         self._group = KafkaMetricsGroup(registry, "kafka.network", "RequestMetrics")
-        self._now = clock.nanoseconds
         self._lock = threading.Lock()
         """Guards the making of an API's metrics: most APIs are never called, and have none."""
-        self._by_api: dict[ApiKey, ApiMetrics] = {}
         self.consumer_fetch = ApiMetrics(self._group, CONSUMER_FETCH)
         self.follower_fetch = ApiMetrics(self._group, FOLLOWER_FETCH)
-        self.listener: CompletionListener | None = None
 
     def of(self, api_key: ApiKey) -> ApiMetrics:
-        found = self._by_api.get(api_key)
+        found: ApiMetrics | None = self._by_api.get(api_key)
         if found is None:
             with self._lock:
                 found = self._by_api.get(api_key)
@@ -89,37 +95,8 @@ class RequestTimes:
                     found = self._by_api[api_key] = ApiMetrics(self._group, api_key.title)
         return found
 
-    def record(self, request: Request, response: AnyResponse) -> None:
-        """Turns six moments into seven durations.
-
-        A moment may be missing: a handler writes T2 after it has handed the answer over, and the answer may be out by
-        then. The part that is missing then counts as no time.
-        """
-        now = self._now()
-        start = request.start_time_ns
-        dequeued = request.request_dequeue_time_ns
-        local = request.api_local_complete_time_ns
-        answered = request.response_complete_time_ns
-        taken = request.response_dequeue_time_ns
-        if dequeued < 0 or local < 0 or local > answered or taken < answered:
-            dequeued = max(dequeued, start)
-            answered = now if answered < 0 else max(answered, dequeued)
-            local = answered if local < 0 else min(max(local, dequeued), answered)
-            taken = max(taken, answered)
-        if request.callback_request_dequeue_time_ns >= 0 and request.callback_request_complete_time_ns >= 0:
-            # Work that went on after a wait counts as local work, not as waiting: as if it had been done before.
-            callback = request.callback_request_complete_time_ns - request.callback_request_dequeue_time_ns
-            local = min(local + callback, answered)
-        metrics = self._by_api.get(request.api_key) or self.of(request.api_key)
-        throttled, size, version = request.api_throttle_time_ms, request.size, request.api_version
-        metrics.histograms.update_moments(start, dequeued, local, answered, taken, throttled, size, now)
-        (metrics.rates.get(version) or metrics.rate(version)).mark(1, now)
-        if request.api_key is FETCH:
-            kind = self.follower_fetch if _is_from_follower(request) else self.consumer_fetch
-            kind.histograms.update_moments(start, dequeued, local, answered, taken, throttled, size, now)
-            kind.rate(version).mark(1, now)
-        if self.listener is not None:
-            self.listener(request, response, now)
+    def _second_place(self, request: Request) -> ApiMetrics:
+        return self.follower_fetch if _is_from_follower(request) else self.consumer_fetch
 
 
 def _is_from_follower(request: Request) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.common import scheduler as scheduler_module
-from barnabas.common.clock import MockClock
+from barnabas.common.clock import MockClock, SystemClock
 from barnabas.common.scheduler import KafkaScheduler, MockScheduler, Task
 from barnabas.common.shutdownable_thread import FatalExitError
 
@@ -97,6 +97,34 @@ class TestKafkaScheduler:
         scheduler.schedule("marker", marker.set)
         assert marker.wait(PATIENCE)
         assert not ran.acquire(blocking=False)
+
+    def test_a_frequent_task_does_not_wait_for_a_rare_one(self) -> None:
+        """Nor do others: a task that is overdue at the head of the queue would hold up all that come after it."""
+        waits_for_long = threading.Event()
+
+        class Clock(SystemClock):
+            def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
+                if timeout_ms is not None and timeout_ms > 1_000:
+                    waits_for_long.set()
+                return super().wait(condition, timeout_ms)
+
+        scheduler = KafkaScheduler(threads=2, clock=Clock())
+        runs = threading.Semaphore(0)
+        busy = threading.Event()
+
+        def often() -> None:
+            if not busy.is_set():
+                busy.set()
+                # While this runs, the other thread goes to wait for the rare task.
+                assert waits_for_long.wait(PATIENCE)
+            runs.release()
+
+        scheduler.schedule("often", often, period_ms=1)
+        assert busy.wait(PATIENCE)
+        scheduler.schedule("rare", lambda: None, delay_ms=3_600_000)
+        for _ in range(3):
+            assert runs.acquire(timeout=PATIENCE)
+        scheduler.shutdown()
 
     def test_a_failing_periodic_task_is_reported_and_runs_again(
         self, scheduler: KafkaScheduler, clock: MockClock, caplog: pytest.LogCaptureFixture

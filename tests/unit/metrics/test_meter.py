@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import os
+import random
 import threading
+from types import ModuleType
 
 import pytest
 
 from barnabas.common.clock import MockClock
 from barnabas.metrics.units import TimeUnit
-from barnabas.metrics.yammer.meter import IdleMeter, Meter
+from barnabas.metrics.yammer import _meter_pure
+from barnabas.metrics.yammer.meter import TICK_NS, IdleMeter, Meter
+
+IMPLEMENTATIONS: list[ModuleType] = [_meter_pure]
+try:
+    IMPLEMENTATIONS.append(importlib.import_module("barnabas.metrics.yammer._meter"))
+except ImportError:
+    # Built without a compiler. A CI run must not lose half of these tests.
+    assert os.environ.get("CI") != "true", "the compiled meter is not built"
+needs_both = pytest.mark.skipif(len(IMPLEMENTATIONS) < 2, reason="the compiled meter is not built")
 
 M1_ALPHA = 1 - math.exp(-5 / 60)
 
@@ -122,3 +135,27 @@ class TestIdleMeter:
             for thread in range(8):  # six of eight wait all the time
                 meter.waited(500_000_000 if thread < 6 else 0, threads=8, now_ns=clock.nanoseconds() - 1)
         assert meter.one_minute_rate == pytest.approx(0.75)
+
+
+class TestTwins:
+    """The count itself, in both implementations."""
+
+    @needs_both
+    def test_both_count_the_same(self) -> None:
+        source = random.Random(7)
+        counts = [implementation.EventCount(3) for implementation in IMPLEMENTATIONS]
+        now = 0
+        for _ in range(2_000):
+            now += source.choice((0, 1, TICK_NS // 3, TICK_NS, 7 * TICK_NS))
+            events, which = source.choice((0, 1, 10**12)), source.randrange(3)
+            for count in counts:
+                count.add(events, now)
+            pure, compiled = (count.rate(which, now) for count in counts)
+            assert compiled == pytest.approx(pure, rel=1e-9, abs=1e-300)
+            assert counts[0].count == counts[1].count
+
+    @pytest.mark.parametrize("which", [-4, 3])
+    def test_there_are_three_averages(self, which: int) -> None:
+        for implementation in IMPLEMENTATIONS:
+            with pytest.raises(IndexError):
+                implementation.EventCount(0).rate(which, 0)

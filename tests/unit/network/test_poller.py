@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +18,7 @@ from barnabas.network.poller import (
     Poller,
     PortablePoller,
     make_poller,
+    make_waker,
     readable,
     writable,
 )
@@ -115,3 +119,64 @@ def test_the_platform_gets_its_best_poller() -> None:
     poller = make_poller()
     assert isinstance(poller, EpollPoller if HAS_EPOLL else PortablePoller)
     poller.close()
+
+
+# ---------------------------------------------------------------------------------------------------- waking up
+
+
+def test_a_wake_up_ends_one_wait(poller: Poller) -> None:
+    waker = make_waker(poller)
+    try:
+        assert poller.poll(0) == []
+        for _ in range(3):
+            for _ in range(2):  # two are as good as one
+                waker.wake()
+            assert [fd for fd, _ in poller.poll(WAIT_MS)] == [waker.fd]
+            waker.drain()
+            assert poller.poll(0) == []
+    finally:
+        waker.close()
+
+
+def test_a_wait_is_ended_by_another_thread(poller: Poller) -> None:
+    waker = make_waker(poller)
+    thread = threading.Thread(target=waker.wake)
+    try:
+        thread.start()
+        assert [fd for fd, _ in poller.poll(WAIT_MS)] == [waker.fd]
+    finally:
+        thread.join()
+        waker.close()
+
+
+def test_a_waker_that_is_closed_leaves_alone_whoever_has_its_number_now(poller: Poller) -> None:
+    waker = make_waker(poller)
+    number = waker.fd
+    waker.close()
+    waker.close()
+    reader, writer = os.pipe()
+    try:
+        assert number in {reader, writer}, "or this test proves nothing"
+        waker.wake()
+        os.set_blocking(reader, False)
+        with pytest.raises(BlockingIOError):
+            os.read(reader, 10)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_part_of_a_millisecond_is_waited_for(poller: Poller) -> None:
+    """To wait for 0.3 ms must not be to look and return, or a loop with so little time left would spin."""
+    started = time.perf_counter()
+    for _ in range(5):
+        assert poller.poll(0.3) == []
+    assert time.perf_counter() - started >= 5 * 0.0003
+
+
+def test_a_poller_that_is_closed_says_so(poller: Poller) -> None:
+    if isinstance(poller, PortablePoller):
+        pytest.skip("that is for the standard library to say")
+    poller.close()
+    with pytest.raises((OSError, ValueError)):
+        poller.poll(0)

@@ -119,6 +119,49 @@ def test_a_client_that_waits_for_its_answers_is_never_taken_out_of_the_poller() 
 
 
 @pytest.mark.mechanism("N08")
+def test_a_client_that_does_not_wait_for_its_answers_is_read_without_asking_the_poller() -> None:
+    """It is taken out once. From then on a read follows every answer, and it is put back when that finds nothing."""
+    with bench() as b:
+        channel, client = b.connect()
+        client.send(framed(b"0"))
+        b.poll()
+        b.selector.request_received(channel)
+        client.send(framed(b"1"))
+        b.poll()
+        for number in range(1, 5):
+            assert channel.events == 0
+            b.answer(channel)
+            assert b.poll() == [("c", b"%d" % number)]
+            assert b.poller.timeouts[-1] == 0
+            b.selector.request_received(channel)
+            client.send(framed(b"%d" % (number + 1)))
+        b.answer(channel)
+        assert b.poll() == [("c", b"5")]
+        b.selector.request_received(channel)
+        b.answer(channel)
+        assert b.poll(0) == []
+        assert channel.events == READ
+        client.send(framed(b"6"))
+        assert b.poll() == [("c", b"6")]
+
+
+@pytest.mark.mechanism("N08")
+def test_a_channel_that_is_not_muted_goes_on_after_the_last_request_that_was_read_ahead() -> None:
+    """As in a client, whose channels are muted only at times."""
+    with bench() as b:
+        channel, client = b.connect()
+        client.send(framed(b"1", b"2"))
+        assert b.poll() == [("c", b"1")]
+        b.selector.mute(channel)
+        client.send(framed(b"3"))
+        assert b.poll() == []
+        assert channel.events == 0
+        b.selector.unmute(channel)
+        assert b.poll() == [("c", b"2")]
+        assert b.poll() == [("c", b"3")]
+
+
+@pytest.mark.mechanism("N08")
 def test_a_request_from_a_muted_channel_is_a_bug_that_is_noticed() -> None:
     with bench() as b:
         channel, _ = b.connect()

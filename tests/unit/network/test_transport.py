@@ -136,3 +136,47 @@ def test_closing_closes_the_socket(pair: tuple[PlaintextTransportLayer, socket.s
     transport.close()
     assert transport.socket.fileno() == -1
     assert client.recv(1) == b""
+
+
+@pytest.mark.mechanism("N06")
+def test_a_transport_that_is_closed_leaves_alone_whoever_has_its_number_now(
+    pair: tuple[PlaintextTransportLayer, socket.socket],
+) -> None:
+    transport, _ = pair
+    number = transport.fileno()
+    transport.close()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert number in {ours.fileno(), theirs.fileno()}, "or this test proves nothing"
+        theirs.setblocking(False)
+        ours.send(b"x")
+        for use in (lambda: transport.send(b"y"), lambda: transport.recv(10)):
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                use()
+        assert theirs.recv(10) == b"x"
+        with pytest.raises(BlockingIOError):
+            theirs.recv(10)
+
+
+@pytest.mark.mechanism("N06")
+def test_as_much_is_received_as_there_is_and_no_more_than_asked_for(
+    pair: tuple[PlaintextTransportLayer, socket.socket],
+) -> None:
+    transport, client = pair
+    client.sendall(b"0123456789")
+    assert [transport.recv(size) for size in (0, 4, 100)] == [b"", b"0123", b"456789"]
+    with pytest.raises(ValueError, match=r"negative|-1"):
+        transport.recv(-1)
+
+
+@pytest.mark.mechanism("N06")
+@pytest.mark.parametrize("size", [0, 1, 1 << 17], ids=["nothing", "little", "much"])
+def test_any_kind_of_buffer_can_be_sent(pair: tuple[PlaintextTransportLayer, socket.socket], size: int) -> None:
+    transport, client = pair
+    for kind in (bytes, bytearray, memoryview):
+        sent = transport.send(kind(bytes(size)))
+        assert sent <= size
+        assert bool(sent) is bool(size)
+        received = 0
+        while received < sent:
+            received += len(client.recv(sent - received))

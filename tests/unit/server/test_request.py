@@ -9,8 +9,6 @@ from barnabas.common.errors import ProtocolError
 from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.network.memory_pool import SimpleMemoryPool
 from barnabas.network.response import NO_OP, NetworkResponse
-from barnabas.protocol.framing import encode_request
-from barnabas.protocol.messages.envelope import EnvelopeRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.server.request_metrics import RequestTimes
 from network_fixtures import heartbeat, request_from

@@ -445,11 +445,14 @@ def test_a_processor_is_woken_if_it_sleeps(asleep: bool) -> None:
 def test_a_handler_with_more_short_requests_to_do_wakes_the_processor_later() -> None:
     b = Bench()
     to_wake = b.channel.defer_wakeups()
-    b.channel.send_requests([b.short(), b.short(), b.long()])
+    b.channel.send_requests([b.short(1), b.short(2), b.long()])
     b.channel.send_no_op_response(b.take())
-    assert (b.processor.wakeups, b.channel.may_defer_wakeups()) == (0, True)
-    b.channel.send_no_op_response(b.take())
-    assert (b.processor.wakeups, b.channel.may_defer_wakeups()) == (0, False), "a long one comes next"
+    following = b.channel.take_short_request()
+    assert following is not None
+    assert (b.processor.wakeups, following.correlation_id) == (0, 2)
+    b.channel.send_no_op_response(following)
+    assert b.channel.take_short_request() is None, "a long one comes next"
+    assert (b.processor.wakeups, b.channel.request_queue_size) == (0, 1)
     b.channel.wake_processors(to_wake)
     assert (b.processor.wakeups, to_wake) == (1, {})
 
@@ -461,8 +464,48 @@ def test_an_answer_is_not_slept_over_when_the_next_request_went_to_another_handl
     to_wake = b.channel.defer_wakeups()
     b.channel.send_requests([b.short(), b.short(), *([b.long()] if left != "nothing" else [])])
     b.channel.send_no_op_response(b.take())
-    assert b.channel.may_defer_wakeups()
     other = in_thread(b.take)
     ended(other)
+    assert b.channel.take_short_request() is None
     b.take()  # waits, or begins with something that may take long
     assert (b.processor.wakeups, to_wake) == (1, {})
+
+
+@pytest.mark.mechanism("N11")
+def test_a_handler_that_may_not_be_counted_on_takes_no_short_request_on_the_side() -> None:
+    """It was at a long one, and somebody else was woken for the rest."""
+    b = Bench()
+    b.channel.send_requests([b.long(), b.short()])
+    assert b.take().api_key is ApiKey.LEAVE_GROUP
+    assert b.channel.take_short_request() is None
+    assert b.take().api_key is ApiKey.HEARTBEAT
+
+
+@pytest.mark.mechanism("N11")
+@pytest.mark.parametrize("ahead", ["callback", "shutdown"])
+def test_short_requests_do_not_go_before_what_is_due_first(ahead: str) -> None:
+    b = Bench()
+    b.channel.send_requests([b.short(1)])
+    first = b.take()
+    if ahead == "callback":
+        b.channel.send_requests([b.short(2)])
+        b.channel.send_callback(nothing, first)
+    else:
+        b.channel.send_shutdown()
+        b.channel.send_requests([b.short(2)])
+    assert b.channel.take_short_request() is None
+    assert isinstance(b.take(), CallbackRequest) if ahead == "callback" else b.take() is SHUTDOWN
+
+
+@pytest.mark.mechanism("N11")
+def test_a_short_request_that_is_taken_makes_room_for_a_processor_that_waits() -> None:
+    clock = WatchedClock()
+    b = Bench(2, clock=clock)
+    b.channel.send_requests([b.short(1), b.short(2)])
+    b.take()
+    b.channel.send_requests([b.short(3)])
+    waiting = in_thread(lambda: b.channel.send_requests([b.short(4)]))
+    clock.await_waiters()
+    assert b.channel.take_short_request() is not None
+    ended(waiting)
+    assert b.channel.request_queue_size == 2

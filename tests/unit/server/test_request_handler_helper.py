@@ -24,6 +24,7 @@ from barnabas.protocol.messages.write_txn_markers import WritableTxnMarker, Writ
 from barnabas.security.principal import ANONYMOUS, serialize_principal
 from barnabas.server.envelope import open_envelope
 from barnabas.server.request import Request
+from barnabas.server.throttling import UNLIMITED_BANDWIDTH, ClientQuota
 from handler_fixtures import FakeQuota, HandlerBench
 
 pytestmark = pytest.mark.mechanism("R11")
@@ -33,8 +34,8 @@ pytestmark = pytest.mark.mechanism("R11")
 class Quotas:
     request: FakeQuota = field(default_factory=FakeQuota)
     controller_mutation: FakeQuota = field(default_factory=FakeQuota)
-    produce: FakeQuota = field(default_factory=FakeQuota)
-    fetch: FakeQuota = field(default_factory=FakeQuota)
+    produce: ClientQuota = UNLIMITED_BANDWIDTH
+    fetch: ClientQuota = UNLIMITED_BANDWIDTH
 
 
 @pytest.fixture

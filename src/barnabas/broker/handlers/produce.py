@@ -9,9 +9,11 @@ A request goes through these steps. The first three decide which of its partitio
 3. **One batch per partition, and of format v2**: anything else is INVALID_RECORD, zstd before v7 is
    UNSUPPORTED_COMPRESSION_TYPE. Only the first few fields are looked at here; what is in the batch is judged by the
    log that it goes to. A batch of which no reader could find the end is CORRUPT_MESSAGE, for the whole request.
-4. **Append.** The replica manager calls back when as many replicas have it as ``acks`` asks for: at once for 0 and 1,
+4. **Verification** of records that are part of a transaction: see
+   :mod:`~barnabas.broker.handlers.transactional_produce`. All others skip it.
+5. **Append.** The replica manager calls back when as many replicas have it as ``acks`` asks for: at once for 0 and 1,
    perhaps much later for -1.
-5. **Answer**, with the larger of two throttle times: bytes and request time. With acks=0 there is none. The connection
+6. **Answer**, with the larger of two throttle times: bytes and request time. With acks=0 there is none. The connection
    then reads on, or is closed if anything went wrong, which is all that can be done to tell the client; and its time is
    not charged, as there is no answer to put a throttle time into.
 
@@ -29,6 +31,7 @@ from typing import Final, Protocol
 
 from barnabas.broker.handlers.current_leader import current_leader
 from barnabas.broker.handlers.produce_answer import FIRST_VERSION, one_partition_answer
+from barnabas.broker.handlers.transactional_produce import TransactionalAppends
 from barnabas.common.clock import Clock
 from barnabas.common.errors import (
     ApiError,
@@ -38,6 +41,7 @@ from barnabas.common.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedCompressionTypeError,
 )
+from barnabas.coordinator.transaction.add_partitions_to_txn_manager import TransactionSupportedOperation
 from barnabas.metadata.cache import MetadataCache
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Buffer
@@ -108,19 +112,23 @@ class ProduceHandler:
         cache: MetadataCache,
         replicas: RecordAppender,
         clock: Clock,
+        transactions: TransactionalAppends | None = None,
     ) -> None:
+        """Without `transactions`, transactional records are appended as they come, if the log lets them pass."""
         self._helper = helper
         self._auth = auth
         self._cache = cache
         self._append_records = replicas.append_records
         self._now_ms = clock.milliseconds
+        self._transactions = transactions
 
     @handles(ApiKey.PRODUCE)
     def produce(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, ProduceRequest)
+        transactional_id: str | None = None
         if _has_transactional_records(body):
-            self._authorize_transactional_id(request, body)
+            transactional_id = self._authorize_transactional_id(request, body)
         entries: dict[TopicIdPartition, Buffer] = {}
         refused: dict[TopicIdPartition, ProduceResult] = {}
         self._sort_out(request, body, entries, refused)
@@ -137,21 +145,30 @@ class ProduceHandler:
         if not entries:
             answer({})
             return
-        self._append_records(
-            body.timeout_ms,
-            acks,
-            entries,
-            answer,
-            internal_topics_allowed=request.client_id == ADMIN_CLIENT_ID,
-        )
-        # They are in the log by now. Without this a request that waits would keep its whole buffer in memory.
+        internal_topics_allowed = request.client_id == ADMIN_CLIENT_ID
+        if transactional_id is not None and self._transactions is not None:
+            self._transactions.append_records(
+                transactional_id,
+                TransactionSupportedOperation.for_produce(request.api_version),
+                body.timeout_ms,
+                acks,
+                entries,
+                answer,
+                internal_topics_allowed=internal_topics_allowed,
+            )
+        else:
+            self._append_records(
+                body.timeout_ms, acks, entries, answer, internal_topics_allowed=internal_topics_allowed
+            )
+        # They are in the log by now, or on their way by themselves. Without this a request that waits would keep its
+        # whole buffer in memory.
         for topic in body.topic_data:
             for partition in topic.partition_data:
                 partition.records = None
 
     # Which partitions get as far as the log
 
-    def _authorize_transactional_id(self, request: Request, body: ProduceRequest) -> None:
+    def _authorize_transactional_id(self, request: Request, body: ProduceRequest) -> str:
         transactional_id = body.transactional_id
         if transactional_id is None or (
             self._auth.authorizer is not None
@@ -160,6 +177,7 @@ class ProduceHandler:
             )
         ):
             raise TransactionalIdAuthorizationError
+        return transactional_id
 
     def _sort_out(
         self,

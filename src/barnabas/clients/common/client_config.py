@@ -229,5 +229,3 @@ def define_security(definition: ConfigDef) -> ConfigDef:
     ):
         definition.define(name, kind, default, validator, importance, documentation)
     return definition
-
-

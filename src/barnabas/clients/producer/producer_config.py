@@ -71,9 +71,7 @@ def _definition() -> ConfigDef:
         HIGH,
         "The codec of batches.",
     )
-    define(
-        "compression.gzip.level", Type.INT, -1, LambdaValidator(_gzip_level, "[1,...,9] or -1"), MEDIUM, "Of gzip."
-    )
+    define("compression.gzip.level", Type.INT, -1, LambdaValidator(_gzip_level, "[1,...,9] or -1"), MEDIUM, "Of gzip.")
     define("compression.lz4.level", Type.INT, 9, Range.between(1, 17), MEDIUM, "Of lz4.")
     define("compression.zstd.level", Type.INT, 3, Range.between(-131_072, 22), MEDIUM, "Of zstd.")
     define("batch.size", Type.INT, 16_384, at_least_0, MEDIUM, "How large a batch is meant to become, in bytes.")
@@ -114,6 +112,7 @@ def _definition() -> ConfigDef:
 
 CONFIG: Final = _definition()
 """All settings that a producer has."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
@@ -165,7 +164,7 @@ class ProducerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> ProducerConfig:
-        given = {name: _plain(value) for name, value in properties.items()}
+        given = {name: _plain(name, value) for name, value in properties.items()}
         values = CONFIG.parse(given)
         acks = -1 if values.get_str("acks") == "all" else int(values.get_str("acks"))
         idempotent = _idempotence(values, acks)
@@ -224,11 +223,11 @@ class ProducerConfig:
         return self.max_in_flight == 1
 
 
-def _plain(value: object) -> Any:
+def _plain(name: str, value: object) -> Any:
     """Numbers where Kafka has texts (``acks=1``), and one address where it has a list."""
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | type):
         return tuple(value)
-    return value
+    return str(value) if name == "acks" and type(value) is int else value
 
 
 def _default_client_id(transactional_id: str | None) -> str:

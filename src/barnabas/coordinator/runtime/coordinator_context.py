@@ -236,7 +236,7 @@ class CoordinatorContext(Generic[S]):
         producer_epoch: int,
         coordinator_epoch: int,
         result: ControlRecordType,
-        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+        transaction_version: int,
     ) -> None:
         """Writes the marker that ends a transaction in this partition."""
         self.flush()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.coordinator.runtime.coordinator_shard import CoordinatorShard
-from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from barnabas.records.control import ControlRecordType
@@ -126,7 +125,7 @@ class CompleteTransactionEvent(_Event[S, None]):
         coordinator_epoch: int,
         result: ControlRecordType,
         timeout_ms: int,
-        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+        transaction_version: int,
     ) -> None:
         super().__init__(runtime, name, partition)
         self._producer_id = producer_id

@@ -37,7 +37,6 @@ from barnabas.coordinator.runtime.event_processor import EventProcessor
 from barnabas.coordinator.runtime.partition_writer import PartitionWriter
 from barnabas.coordinator.runtime.runtime_metrics import CoordinatorRuntimeMetrics
 from barnabas.coordinator.runtime.snapshottable_coordinator import SnapshottableCoordinator
-from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.records.batch import CompressionType
@@ -189,10 +188,13 @@ class CoordinatorRuntime(Generic[S]):
         producer_epoch: int,
         coordinator_epoch: int,
         result: ControlRecordType,
+        transaction_version: int,
         timeout_ms: int | None = None,
-        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> Future[None]:
-        """Writes the marker that ends a transaction in a partition, and has the shard know."""
+        """Writes the marker that ends a transaction in a partition, and has the shard know.
+
+        `transaction_version` is that of the transaction's protocol, which decides what epoch the marker must have.
+        """
         event = CompleteTransactionEvent(
             self,
             name,

@@ -22,7 +22,6 @@ cdef enum:
     STEPS = 128
     STEP_BITS = 7
     LOWEST_EXPONENT = -20
-    OCTAVES = 64
     MAX_COLUMNS = 32
     LAST = OCTAVES * STEPS - 1
     DOUBLE_FRACTION_BITS = 52
@@ -37,27 +36,8 @@ cdef int64_t SECOND_NS = 1_000_000_000
 cdef int64_t HALF_STEP = (<int64_t>1) << (DOUBLE_FRACTION_BITS - STEP_BITS - 1)
 cdef int64_t FIRST_STEP = (<int64_t>(DOUBLE_BIAS + LOWEST_EXPONENT)) << STEP_BITS
 
-cdef struct Column:
-    int64_t count
-    double origin
-    double distance
-    double squares
-    double low
-    double high
-    double zero
-    double *pages[OCTAVES]
-
-
 cdef class BucketTable:
     """Columns of fading buckets that are fed at the same time, and so share the clock and the weight."""
-
-    cdef Column *_columns
-    cdef Py_ssize_t _size
-    cdef double _alpha
-    cdef double _divisor
-    cdef double _weight
-    cdef int64_t _epoch_ns
-    cdef int64_t _tick_ns
 
     def __cinit__(self, Py_ssize_t columns, double alpha, int64_t start_ns, double divisor=1.0):
         if not 1 <= columns <= MAX_COLUMNS:
@@ -107,6 +87,19 @@ cdef class BucketTable:
         int64_t now_ns,
     ):
         """Adds what lies between six moments, the last of which is now: see the twin."""
+        self.add_timeline(first, second, third, fourth, fifth, aside, unscaled, now_ns)
+
+    cdef int add_timeline(
+        self,
+        int64_t first,
+        int64_t second,
+        int64_t third,
+        int64_t fourth,
+        int64_t fifth,
+        double aside,
+        double unscaled,
+        int64_t now_ns,
+    ) except -1:
         cdef Py_ssize_t i
         cdef double row[8]
         if self._size != 8:
@@ -125,6 +118,7 @@ cdef class BucketTable:
             self._keep_time(now_ns)
             for i in range(8):
                 self._add(&self._columns[i], row[i])
+        return 0
 
     def add(self, Py_ssize_t column, value, int64_t now_ns):
         """Adds one value to one column."""

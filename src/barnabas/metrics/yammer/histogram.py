@@ -143,7 +143,7 @@ class HistogramSet:
     One call and one lock for all of them, and one look at the clock, which the caller has done already.
     """
 
-    __slots__ = ("_histograms", "update", "update_moments")
+    __slots__ = ("_histograms", "table", "update", "update_moments")
 
     update: Callable[[tuple[float, ...], int], None]
     """Adds one value to each histogram, at a time in nanoseconds of the clock: ``update(values, now_ns)``.
@@ -156,6 +156,7 @@ class HistogramSet:
 
     def __init__(self, size: int, clock: Clock, biased: bool = True, divisor: float = 1.0) -> None:
         table = _table(size, clock, biased, divisor)
+        self.table = table
         self.update = table.add_row
         self.update_moments = table.add_moments
         self._histograms = tuple(Histogram._of(table, column, clock) for column in range(size))

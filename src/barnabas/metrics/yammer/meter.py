@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import math
-import threading
+import os
+from typing import TYPE_CHECKING
 
 from barnabas.common.clock import Clock
 from barnabas.metrics.units import TimeUnit
+from barnabas.metrics.yammer._meter_pure import TICK_NS
 
-TICK_NS = 5_000_000_000
-
-
-class _MovingAverage:
-    """A rate per nanosecond that follows what happens with a delay of some minutes.
-
-    Every five seconds it moves a part `alpha` of the way towards the rate of those five seconds. It starts from the
-    first rate it sees.
-    """
-
-    __slots__ = ("alpha", "rate", "started")
-
-    def __init__(self, minutes: int) -> None:
-        self.alpha = 1 - math.exp(-5 / 60 / minutes)
-        self.rate = 0.0
-        self.started = False
-
-    def tick(self, events: int, silent_ticks: int) -> None:
-        """Five seconds with so many events have passed, and after them so many times five without any."""
-        rate = events / TICK_NS
-        if self.started:
-            self.rate += self.alpha * (rate - self.rate)
-        else:
-            self.rate = rate
-            self.started = True
-        if silent_ticks:
-            self.rate *= (1 - self.alpha) ** silent_ticks
+if TYPE_CHECKING or os.environ.get("BARNABAS_PURE") == "1":
+    from barnabas.metrics.yammer._meter_pure import EventCount
+else:
+    try:
+        from barnabas.metrics.yammer._meter import EventCount
+    except ImportError:
+        from barnabas.metrics.yammer._meter_pure import EventCount
 
 
 class Meter:
@@ -49,42 +30,24 @@ class Meter:
     shows a share of time; see `IdleMeter`.
     """
 
-    __slots__ = (
-        "_count",
-        "_fifteen_minutes",
-        "_five_minutes",
-        "_lock",
-        "_nanoseconds",
-        "_next_tick_ns",
-        "_one_minute",
-        "_start_ns",
-        "_uncounted",
-        "event_type",
-        "rate_unit",
-    )
+    __slots__ = ("_nanoseconds", "_start_ns", "event_type", "events", "rate_unit")
 
     def __init__(self, clock: Clock, event_type: str = "events", rate_unit: TimeUnit = TimeUnit.SECONDS) -> None:
         self.event_type = event_type
         self.rate_unit = rate_unit
         self._nanoseconds = clock.nanoseconds
-        self._lock = threading.Lock()  # guards everything below; nothing is called with it held
-        self._count = 0
-        self._uncounted = 0
         self._start_ns = clock.nanoseconds()
-        self._next_tick_ns = self._start_ns + TICK_NS
-        self._one_minute = _MovingAverage(1)
-        self._five_minutes = _MovingAverage(5)
-        self._fifteen_minutes = _MovingAverage(15)
+        self.events = EventCount(self._start_ns)
+        """What is counted. Whoever has a number of events and the time at hand may add to it directly."""
 
     def mark(self, events: int = 1, now_ns: int | None = None) -> None:
         """Counts events; at the time that the caller already knows from the same clock, or now."""
-        if now_ns is None:
-            now_ns = self._nanoseconds()
-        with self._lock:
-            if now_ns >= self._next_tick_ns:
-                self._tick(now_ns)
-            self._count += events
-            self._uncounted += events
+        self.events.add(events, self._nanoseconds() if now_ns is None else now_ns)
+
+    @property
+    def _count(self) -> int:
+        """What has been counted so far: `count`, for a meter that does more than to tell that."""
+        return self.events.count
 
     @property
     def count(self) -> int:
@@ -98,29 +61,18 @@ class Meter:
 
     @property
     def one_minute_rate(self) -> float:
-        return self._rate(self._one_minute)
+        return self._rate(0)
 
     @property
     def five_minute_rate(self) -> float:
-        return self._rate(self._five_minutes)
+        return self._rate(1)
 
     @property
     def fifteen_minute_rate(self) -> float:
-        return self._rate(self._fifteen_minutes)
+        return self._rate(2)
 
-    def _rate(self, average: _MovingAverage) -> float:
-        now_ns = self._nanoseconds()
-        with self._lock:
-            if now_ns >= self._next_tick_ns:
-                self._tick(now_ns)
-            return average.rate * self.rate_unit.nanoseconds
-
-    def _tick(self, now_ns: int) -> None:
-        ticks = (now_ns - self._next_tick_ns) // TICK_NS + 1
-        self._next_tick_ns += ticks * TICK_NS
-        for average in (self._one_minute, self._five_minutes, self._fifteen_minutes):
-            average.tick(self._uncounted, ticks - 1)
-        self._uncounted = 0
+    def _rate(self, which: int) -> float:
+        return self.events.rate(which, self._nanoseconds()) * self.rate_unit.nanoseconds
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._count} {self.event_type})"
@@ -145,3 +97,6 @@ class IdleMeter(Meter):
     def waited(self, nanoseconds: int, threads: int = 1, now_ns: int | None = None) -> None:
         """One of so many threads has waited for so long."""
         self.mark(nanoseconds // threads, now_ns)
+
+
+__all__ = ["TICK_NS", "EventCount", "IdleMeter", "Meter"]

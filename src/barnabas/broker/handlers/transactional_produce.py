@@ -1,0 +1,288 @@
+"""Appends of records that are part of a transaction: they are verified first (KIP-890).
+
+A transactional batch that comes after its transaction has ended would open another one, which nobody ever ends. So
+before the first batch of a transaction is appended to a partition, its coordinator is asked; from the second on the log
+knows the transaction. With Produce v12 the broker adds the partition to the transaction in the same step.
+
+CONCURRENT_TRANSACTIONS means that the markers of the producer's last transaction are not written yet. It is over in a
+moment, so the question is repeated for up to ``add.partitions.to.txn.retry.backoff.max.ms`` rather than have the client
+do so, if it is one that can count on it (v12). Other errors of the coordinator that pass are NOT_ENOUGH_REPLICAS for the
+client, which old ones know how to try again after.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import Errors, InvalidPidMappingError
+from barnabas.common.scheduler import Scheduler
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.transaction.add_partitions_to_txn_manager import (
+    PartitionErrors,
+    TransactionSupportedOperation,
+)
+from barnabas.coordinator.transaction.transaction_metadata import ProducerIdAndEpoch
+from barnabas.log.verification_state import SENTINEL, VerificationGuard
+from barnabas.protocol.message import Buffer
+from barnabas.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_MASK
+from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.partition import Partition
+from barnabas.replica.results import ProduceCallback, ProduceResult
+from barnabas.server.action_queue import ActionQueue
+
+logger = logging.getLogger(__name__)
+
+_PRODUCER_FIELDS: Final = struct.Struct(">21xh20xqhi")
+"""Attributes, producer id, producer epoch and base sequence of a batch."""
+
+_PASSING: Final = frozenset(
+    {
+        Errors.NETWORK_EXCEPTION,
+        Errors.COORDINATOR_LOAD_IN_PROGRESS,
+        Errors.COORDINATOR_NOT_AVAILABLE,
+        Errors.NOT_COORDINATOR,
+    }
+)
+
+
+class TransactionalReplicas(Protocol):
+    """What is needed of the replica manager."""
+
+    @property
+    def action_queue(self) -> ActionQueue: ...
+
+    def get_partition_or_exception(self, partition: tuple[str, int]) -> Partition: ...
+
+    def append_records(
+        self,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicIdPartition, Buffer],
+        callback: ProduceCallback,
+        *,
+        internal_topics_allowed: bool = False,
+        verification_guards: Mapping[TopicPartition, VerificationGuard] | None = None,
+    ) -> None: ...
+
+
+class TransactionVerifier(Protocol):
+    """Who asks the coordinator: `AddPartitionsToTxnManager`."""
+
+    def add_or_verify_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        operation: TransactionSupportedOperation,
+    ) -> Future[PartitionErrors]: ...
+
+
+class TransactionalAppends:
+    """Appends the batches of a transactional producer, once they are known to be part of its transaction."""
+
+    def __init__(
+        self,
+        replicas: TransactionalReplicas,
+        verifier: TransactionVerifier,
+        scheduler: Scheduler,
+        clock: Clock,
+        *,
+        verification_enable: bool,
+        retry_backoff_ms: int,
+        retry_backoff_max_ms: int,
+    ) -> None:
+        self._replicas = replicas
+        self._verifier = verifier
+        self._scheduler = scheduler
+        self._now_ms = clock.hi_res_milliseconds
+        self._verification_enable = verification_enable
+        self._retry_backoff_ms = retry_backoff_ms
+        self._retry_backoff_max_ms = retry_backoff_max_ms
+
+    def append_records(
+        self,
+        transactional_id: str,
+        operation: TransactionSupportedOperation,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicIdPartition, Buffer],
+        callback: ProduceCallback,
+        *,
+        internal_topics_allowed: bool,
+    ) -> None:
+        """Like the replica manager's, except that it may return before anything is appended.
+
+        Raises `InvalidPidMappingError` if the batches are of several producers.
+        """
+        append = _Append(timeout_ms, required_acks, entries, callback, internal_topics_allowed)
+        producer, sequences = _producer_of(entries)
+        if producer is None or not self._verification_enable:
+            self._append(append, {}, {})
+            return
+        guards: dict[TopicPartition, VerificationGuard] = {}
+        errors: PartitionErrors = {}
+        for partition, sequence in sequences.items():
+            try:
+                guard = self._replicas.get_partition_or_exception(partition).maybe_start_transaction_verification(
+                    producer.producer_id, sequence, producer.epoch, supports_epoch_bump=operation.supports_epoch_bump
+                )
+            except Exception as error:  # noqa: BLE001 - it is for this partition alone
+                errors[partition] = Errors.for_exception(error)
+                continue
+            if guard is not SENTINEL:
+                guards[partition] = guard
+        if not guards:
+            self._append(append, errors, {})
+            return
+        self._verify(_Question(transactional_id, producer, operation, guards, self._now_ms()), append, errors)
+
+    def _verify(self, question: _Question, append: _Append, errors: PartitionErrors) -> None:
+        verified = self._verifier.add_or_verify_transaction(
+            question.transactional_id, question.producer, tuple(question.guards), question.operation
+        )
+        if verified.done():
+            self._verified(question, append, errors, verified)
+        else:
+            verified.add_done_callback(lambda future: self._resume(question, append, errors, future))
+
+    def _resume(
+        self, question: _Question, append: _Append, errors: PartitionErrors, verified: Future[PartitionErrors]
+    ) -> None:
+        """Goes on, on the thread of whoever brought the answer, which has no end of a request."""
+        try:
+            self._verified(question, append, errors, verified)
+        except Exception:
+            logger.exception("The records of %s could not be appended", question.transactional_id)
+            append.fail()
+        finally:
+            self._replicas.action_queue.try_complete_actions()
+
+    def _verified(
+        self, question: _Question, append: _Append, errors: PartitionErrors, verified: Future[PartitionErrors]
+    ) -> None:
+        found = verified.result()
+        operation = question.operation
+        if (
+            operation.supports_epoch_bump
+            and Errors.CONCURRENT_TRANSACTIONS in found.values()
+            and self._now_ms() - question.started_ms < self._retry_backoff_max_ms
+        ):
+
+            def again() -> None:
+                try:
+                    self._verify(question, append, errors)
+                finally:
+                    self._replicas.action_queue.try_complete_actions()
+
+            self._scheduler.schedule("retry-add-partitions-to-txn", again, self._retry_backoff_ms)
+            return
+        self._append(append, {**errors, **found}, question.guards, operation)
+
+    def _append(
+        self,
+        append: _Append,
+        errors: PartitionErrors,
+        guards: Mapping[TopicPartition, VerificationGuard],
+        operation: TransactionSupportedOperation = TransactionSupportedOperation.DEFAULT_ERROR,
+    ) -> None:
+        entries, callback = append.entries, append.callback
+        refused: dict[TopicIdPartition, ProduceResult] = {}
+        if errors:
+            refused = {
+                one: _refusal(errors[partition], operation)
+                for one in entries
+                if (partition := TopicPartition(one.topic or "", one.partition)) in errors
+            }
+            entries = {one: records for one, records in entries.items() if one not in refused}
+            if not entries:
+                callback(refused)
+                return
+
+        def answer(results: dict[TopicIdPartition, ProduceResult]) -> None:
+            callback({**results, **refused} if refused else results)
+
+        self._replicas.append_records(
+            append.timeout_ms,
+            append.required_acks,
+            entries,
+            answer,
+            internal_topics_allowed=append.internal_topics_allowed,
+            verification_guards=guards,
+        )
+
+
+class _Append:
+    """What is to be appended once it may be."""
+
+    __slots__ = ("callback", "entries", "internal_topics_allowed", "required_acks", "timeout_ms")
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicIdPartition, Buffer],
+        callback: ProduceCallback,
+        internal_topics_allowed: bool,
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.required_acks = required_acks
+        self.entries = entries
+        self.callback = callback
+        self.internal_topics_allowed = internal_topics_allowed
+
+    def fail(self) -> None:
+        self.callback(dict.fromkeys(self.entries, ProduceResult(Errors.UNKNOWN_SERVER_ERROR)))
+
+
+class _Question:
+    """What the coordinator is asked, perhaps several times."""
+
+    __slots__ = ("guards", "operation", "producer", "started_ms", "transactional_id")
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        operation: TransactionSupportedOperation,
+        guards: Mapping[TopicPartition, VerificationGuard],
+        started_ms: int,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer = producer
+        self.operation = operation
+        self.guards = guards
+        self.started_ms = started_ms
+
+
+def _producer_of(
+    entries: Mapping[TopicIdPartition, Buffer],
+) -> tuple[ProducerIdAndEpoch | None, dict[TopicPartition, int]]:
+    """Whose transactional batches these are, and with which number each partition's begins."""
+    producers: set[ProducerIdAndEpoch] = set()
+    sequences: dict[TopicPartition, int] = {}
+    for partition, records in entries.items():
+        if len(records) < _PRODUCER_FIELDS.size:
+            continue  # no batch is that short; the log will say so
+        attributes, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(records)
+        if attributes & TRANSACTIONAL_MASK and producer_id != NO_PRODUCER_ID:
+            producers.add(ProducerIdAndEpoch(producer_id, epoch))
+            sequences[TopicPartition(partition.topic or "", partition.partition)] = sequence
+    if len(producers) > 1:
+        raise InvalidPidMappingError("The transactional batches of a request are of several producers")
+    return next(iter(producers), None), sequences
+
+
+def _refusal(error: Errors, operation: TransactionSupportedOperation) -> ProduceResult:
+    if error is Errors.INVALID_TXN_STATE:
+        return ProduceResult(error, error_message="The partition was not added to the transaction")
+    if error in _PASSING or (error is Errors.CONCURRENT_TRANSACTIONS and not operation.supports_epoch_bump):
+        return ProduceResult(
+            Errors.NOT_ENOUGH_REPLICAS,
+            error_message=f"It could not be found out whether the partition is part of the transaction: {error.name}",
+        )
+    return ProduceResult(error)

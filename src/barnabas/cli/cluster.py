@@ -1,0 +1,69 @@
+"""How commands find the cluster, and what they say when they do not."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.cli.arguments import ArgumentParser
+from barnabas.cli.console import CommandError, UsageError
+
+if TYPE_CHECKING:
+    from barnabas.clients.common.blocking_client import BlockingClient
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+HTTP_TIMEOUT_S: Final = 10
+
+
+def add_cluster(parser: ArgumentParser) -> None:
+    """The option of every command that is about a cluster."""
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        dest="bootstrap",
+        default=os.environ.get("BARNABAS_BOOTSTRAP", DEFAULT_BOOTSTRAP),
+        metavar="HOST:PORT",
+        help=f"a broker, or several with commas; if left out, $BARNABAS_BOOTSTRAP, or {DEFAULT_BOOTSTRAP}",
+    )
+
+
+@contextmanager
+def connected(bootstrap: str) -> Iterator[BlockingClient]:
+    """A client for the cluster; what goes wrong with it ends the command."""
+    from barnabas.clients.common.blocking_client import BlockingClient, ClientError  # noqa: PLC0415 - not for --help
+    from barnabas.common.config_def import ConfigError  # noqa: PLC0415
+
+    # What the client warns of is said once, as the reason why the command failed.
+    logging.getLogger("barnabas").addHandler(logging.NullHandler())
+    try:
+        client = BlockingClient(bootstrap, client_id="barnabas-cli")
+    except ConfigError as error:
+        raise UsageError(f"--bootstrap-server: {error}") from None
+    with client:
+        try:
+            yield client
+        except ClientError as error:
+            raise CommandError(str(error)) from None
+
+
+def http_document(address: str, path: str) -> dict[str, Any]:
+    """A JSON page of a broker's HTTP endpoint; `CommandError` if it cannot be had."""
+    base = address if "://" in address else f"http://{address}"
+    url = f"{base.rstrip('/')}{path}"
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(f"{address!r} is not the address of an HTTP endpoint")
+    try:
+        with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:  # noqa: S310 - http or https
+            document = json.load(answer)
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise CommandError(f"{url} cannot be read: {reason}") from None
+    if not isinstance(document, dict):
+        raise CommandError(f"{url} is not what a broker shows there")
+    return document

@@ -1,0 +1,80 @@
+"""Amounts as people write them, and tables for them to read."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from barnabas.cli.console import UsageError, say
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+UNITS: Final[Mapping[str, str]] = {
+    "producer_byte_rate": "bytes/s",
+    "consumer_byte_rate": "bytes/s",
+    "request_percentage": "% of a thread",
+    "controller_mutation_rate": "partitions/s",
+    "connection_creation_rate": "connections/s",
+}
+"""The quotas that there are."""
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def parse_amount(text: str) -> float:
+    """A number, or one with a unit: 1MB is 1,000,000 bytes and 1MiB is 1,048,576.
+
+    >>> parse_amount("1.5MB"), parse_amount("64KiB"), parse_amount("12.5")
+    (1500000.0, 65536.0, 12.5)
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or (match[3] and not match[2]):
+        raise UsageError(f"{text!r} is not a number, nor one with a unit such as 10MB or 64KiB")
+    base = 1024 if match[3] else 1000
+    return float(match[1]) * math.pow(base, _POWERS[match[2].lower()])
+
+
+def amount_text(key: str, value: float) -> str:
+    """A limit with its unit."""
+    return f"{_number(value)} {UNITS.get(key, '')}".rstrip()
+
+
+def count_text(key: str, value: float) -> str:
+    """So many of what is counted."""
+    unit = UNITS[key].removesuffix("/s")
+    return f"{_number(value)} {unit.removesuffix('s') if value == 1 else unit}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) or value >= 1_000 else f"{value:,.2f}"
+
+
+def table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> RenderableType:
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    made = Table(box=box.SIMPLE_HEAD)
+    for header in headers:
+        made.add_column(header, justify="right" if header == "limit" else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def print_rich(*renderables: RenderableType) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    with console.capture() as written:
+        for renderable in renderables:
+            console.print(renderable)
+    say(written.get(), sys.stdout)
+
+
+def print_json(document: object) -> None:
+    say(json.dumps(document, indent=2) + "\n", sys.stdout)

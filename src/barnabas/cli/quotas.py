@@ -1,0 +1,215 @@
+"""``barnabas quotas``: who may have how much, and why somebody has to wait.
+
+    barnabas quotas list
+    barnabas quotas set --user alice producer_byte_rate=10MB consumer_byte_rate=20MB
+    barnabas quotas set --default-client-id request_percentage=50
+    barnabas quotas set --ip 192.0.2.7 connection_creation_rate=10
+    barnabas quotas remove --user alice consumer_byte_rate
+    barnabas quotas explain --user alice --client-id billing --bytes 4MB
+
+``explain`` shows the eight places that a limit can come from and which one counts, what the clients that share it have
+used lately, and how long they would be held back for the next so many bytes. The limits come from the metadata, over
+Kafka's protocol, so any broker can tell. What was used only the broker knows that has measured it: it shows that on
+``/quotas`` of its HTTP endpoint (``barnabas.http.listener``), which is found through its settings, or named by
+``--http``.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from barnabas.cli.arguments import ArgumentParser, add_command
+from barnabas.cli.cluster import add_cluster, connected
+from barnabas.cli.console import CommandError, UsageError, say
+
+if TYPE_CHECKING:
+    from barnabas.cli.arguments import Commands
+    from barnabas.cli.quota_requests import Parts
+
+ANONYMOUS: Final = "ANONYMOUS"
+"""The user of a listener that asks nobody who they are."""
+BYTE_RATES: Final = ("producer_byte_rate", "consumer_byte_rate")
+DESCRIPTION: Final = "Who may have how much of the cluster, and why somebody has to wait."
+EXPLANATION: Final = """\
+Says which limits a client has and why, what it has used of them lately, and what more of it would cost. What was used
+is asked of the brokers' HTTP endpoints, which are found through the brokers' settings."""
+
+
+def add_quotas(commands: Commands) -> None:
+    parser = commands.add_parser("quotas", help="show, set and explain quotas", description=DESCRIPTION)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=ArgumentParser, required=True)
+
+    listing = add_command(actions, "list", list_command, "show limits", "Shows all limits, or those of an entity.")
+    _add_entity(listing)
+    listing.add_argument("--json", dest="as_json", action="store_true", help="for other programs")
+
+    setting = add_command(
+        actions,
+        "set",
+        set_command,
+        "set limits",
+        "Sets limits of an entity. They count from the next request on; what was used so far is not forgotten.",
+    )
+    _add_entity(setting)
+    setting.add_argument("limits", nargs="+", metavar="KEY=VALUE", help="such as producer_byte_rate=10MB")
+
+    removing = add_command(actions, "remove", remove_command, "take limits away", "Takes limits of an entity away.")
+    _add_entity(removing)
+    removing.add_argument("keys", nargs="*", metavar="KEY", help="which; all of them if none is named")
+
+    explaining = add_command(actions, "explain", explain_command, "say why somebody has to wait", EXPLANATION)
+    add_cluster(explaining)
+    explaining.add_argument("-u", "--user", help=f"the principal's name, without User:; {ANONYMOUS} if left out")
+    explaining.add_argument("-c", "--client-id", help="the client id")
+    explaining.add_argument("--ip", help="an IP address, in place of user and client id")
+    explaining.add_argument(
+        "-n", "--bytes", dest="amount", default="1MiB", help="what the next so many bytes would cost; 1MiB if left out"
+    )
+    explaining.add_argument("--partitions", type=int, default=1, help="what creating so many would cost; 1 if left out")
+    explaining.add_argument("--http", metavar="HOST:PORT", help="the HTTP endpoint of the broker to ask")
+    explaining.add_argument("--json", dest="as_json", action="store_true", help="for other programs")
+
+
+def _add_entity(parser: ArgumentParser) -> None:
+    """Whose quota it is about."""
+    add_cluster(parser)
+    parser.add_argument("-u", "--user", help="the principal's name, without User:")
+    parser.add_argument("-c", "--client-id", help="the client id")
+    parser.add_argument("--ip", help="the IP address")
+    parser.add_argument("--default-user", action="store_true", help="all users without a quota of their own")
+    parser.add_argument("--default-client-id", action="store_true", help="all client ids without one")
+    parser.add_argument("--default-ip", action="store_true", help="all addresses without one")
+
+
+def list_command(bootstrap: str, as_json: bool, **entity: str | bool | None) -> None:
+    """Shows all limits, or those of an entity."""
+    from barnabas.cli.quota_output import amount_text, print_json, print_rich, table  # noqa: PLC0415 - not for --help
+    from barnabas.cli.quota_requests import describe_quotas  # noqa: PLC0415
+
+    parts = _entity(entity)
+    with connected(bootstrap) as client:
+        limits = describe_quotas(client, dict(parts))
+    if as_json:
+        print_json([{"entity": dict(whose), "quotas": values} for whose, values in limits.items()])
+        return
+    if not limits:
+        _tell("There are no quotas for that." if parts else "There are no quotas.")
+        return
+    rows = [
+        (_entity_text(whose), key, amount_text(key, value))
+        for whose, values in sorted(limits.items(), key=repr)
+        for key, value in sorted(values.items())
+    ]
+    print_rich(table(("entity", "quota", "limit"), rows))
+
+
+def set_command(bootstrap: str, limits: list[str], **entity: str | bool | None) -> None:
+    """Sets limits of an entity."""
+    from barnabas.cli.quota_output import amount_text, parse_amount  # noqa: PLC0415
+    from barnabas.cli.quota_requests import alter_quotas  # noqa: PLC0415
+
+    parts = _some_entity(entity)
+    wanted: dict[str, float] = {}
+    for limit in limits:
+        key, equals, value = limit.partition("=")
+        if not equals:
+            raise UsageError(f"a limit is written as key=value, not as {limit!r}")
+        wanted[_known(key)] = parse_amount(value)
+    with connected(bootstrap) as client:
+        alter_quotas(client, parts, wanted)
+    for name, amount in wanted.items():
+        _tell(f"{_entity_text(parts)}: {name} is {amount_text(name, amount)}")
+
+
+def remove_command(bootstrap: str, keys: list[str], **entity: str | bool | None) -> None:
+    """Takes limits of an entity away."""
+    from barnabas.cli.quota_requests import alter_quotas, describe_quotas  # noqa: PLC0415
+
+    parts = _some_entity(entity)
+    with connected(bootstrap) as client:
+        present = describe_quotas(client, dict(parts)).get(parts, {})
+        wanted = [_known(key) for key in keys] if keys else sorted(present)
+        missing = [key for key in wanted if key not in present]
+        if missing or not wanted:
+            raise CommandError(f"{_entity_text(parts)} has no {' and no '.join(missing) or 'quota'}")
+        alter_quotas(client, parts, dict.fromkeys(wanted))
+    for key in wanted:
+        _tell(f"{_entity_text(parts)}: {key} is gone")
+
+
+def explain_command(
+    bootstrap: str,
+    user: str | None,
+    client_id: str | None,
+    ip: str | None,
+    amount: str,
+    partitions: int,
+    http: str | None,
+    as_json: bool,
+) -> None:
+    """Says which limits a client has and why, what it has used, and what more would cost."""
+    from barnabas.cli import quota_explanation as explanation  # noqa: PLC0415
+    from barnabas.cli.quota_output import parse_amount, print_json, print_rich  # noqa: PLC0415
+    from barnabas.cli.quota_requests import describe_quotas  # noqa: PLC0415
+
+    if ip is not None and (user is not None or client_id is not None):
+        raise UsageError("an address is not explained together with a user or client id: their quotas are separate")
+    if ip is None and user is None and client_id is None:
+        raise UsageError("whom to explain? give --user, --client-id or both, or --ip")
+    next_amounts = dict.fromkeys(BYTE_RATES, parse_amount(amount)) | {
+        "controller_mutation_rate": float(partitions),
+        "connection_creation_rate": 1.0,
+    }
+    with connected(bootstrap) as client:
+        limits = describe_quotas(client)
+        report = (
+            explanation.explain_client(user or ANONYMOUS, client_id or "", limits)
+            if ip is None
+            else explanation.explain_ip(ip, limits)
+        )
+        explanation.add_usage(report, client, http, next_amounts)
+    if as_json:
+        print_json(report)
+    else:
+        print_rich(*explanation.explained(report))
+
+
+def _tell(text: str) -> None:
+    say(f"{text}\n", sys.stdout)
+
+
+# -- entities
+
+
+def _entity(options: dict[str, str | bool | None]) -> Parts:
+    """The entity that the options name; one with no parts if they name none."""
+    parts: dict[str, str | None] = {}
+    for kind, option in (("user", "user"), ("client-id", "client_id"), ("ip", "ip")):
+        name, is_default = options[option], options[f"default_{option}"]
+        if name is not None and is_default:
+            raise UsageError(f"--{kind} and --default-{kind} exclude each other")
+        if name is not None or is_default:
+            parts[kind] = None if name is None else str(name)
+    if "ip" in parts and len(parts) > 1:
+        raise UsageError("the quota of an address cannot be combined with a user or client id")
+    return tuple(sorted(parts.items()))
+
+
+def _some_entity(options: dict[str, str | bool | None]) -> Parts:
+    entity = _entity(options)
+    if not entity:
+        raise UsageError("whose quota? give --user, --client-id, --ip, or one of --default-user and its like")
+    return entity
+
+
+def _entity_text(entity: Parts) -> str:
+    return ", ".join(f"default {kind}" if name is None else f"{kind} {name}" for kind, name in reversed(entity))
+
+
+def _known(key: str) -> str:
+    from barnabas.cli.quota_output import UNITS  # noqa: PLC0415
+
+    if key.strip() not in UNITS:
+        raise UsageError(f"there is no quota {key!r}; there are {', '.join(UNITS)}")
+    return key.strip()

@@ -1,0 +1,166 @@
+"""A client that asks one question at a time and waits for the answer: for commands and small tools.
+
+    with BlockingClient("127.0.0.1:9092") as client:
+        response = client.send(DescribeClusterRequest())
+
+It is a `NetworkClient` with its polling done for the caller. Connections are made when they are needed and made again
+when they are lost; the version of each request is negotiated; a broker that throttles this client is obeyed. What goes
+wrong is one exception with a sentence that says what to do about it.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Any, Final, Self
+
+from barnabas.clients.common.bootstrap import bootstrap_nodes
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.errors import BarnabasError
+from barnabas.network.client import NetworkClient
+from barnabas.network.client_config import NetworkClientConfig
+from barnabas.network.client_request import ClientResponse
+from barnabas.network.connection_failure import explain_request_timeout, explain_setup_timeout
+from barnabas.network.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.metadata_updater import ManualMetadataUpdater
+from barnabas.network.node import Node
+from barnabas.network.node_connection import ConnectionState
+from barnabas.network.selector import Selector
+from barnabas.protocol.message import Request
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+log = logging.getLogger(__name__)
+
+_POLL_MS: Final = 100
+
+
+class ClientError(BarnabasError):
+    """A question was not answered; the message says why."""
+
+
+class ConnectionFailedError(ClientError):
+    """No broker could be reached: a wrong address, an unknown host, or something that is no Kafka broker."""
+
+
+class RequestTimedOutError(ClientError):
+    """A broker was reached, and did not answer in time."""
+
+
+class BlockingClient:
+    """Sends requests and waits for their answers. Belongs to one thread."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        client_id: str = "barnabas",
+        connect_timeout_ms: int = 10_000,
+        request_timeout_ms: int = 30_000,
+        clock: Clock = SYSTEM_CLOCK,
+        resolver: HostResolver = resolve_all_ips,
+    ) -> None:
+        """Connects to nobody yet; `ConfigError` if the addresses are none."""
+        servers = [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
+        # Unresolved: that a host is unknown is found out when it is connected to, and told like other troubles.
+        self._bootstrap = bootstrap_nodes(servers, None)
+        self._clock = clock
+        self._connect_timeout_ms = connect_timeout_ms
+        self._request_timeout_ms = request_timeout_ms
+        self._client = NetworkClient(
+            Selector(clock=clock),
+            ManualMetadataUpdater(self._bootstrap),
+            NetworkClientConfig(
+                client_id=client_id,
+                request_timeout_ms=request_timeout_ms,
+                socket_connection_setup_timeout_ms=connect_timeout_ms,
+                socket_connection_setup_timeout_max_ms=connect_timeout_ms,
+            ),
+            clock=clock,
+            resolver=resolver,
+        )
+        self._preferred: Node | None = None
+        """The bootstrap server that answered last."""
+
+    def send(self, body: Request, node: Node | None = None) -> Any:
+        """The answer to a request: of that node, or of any of the bootstrap servers.
+
+        What the answer says is for the caller to look at; errors inside it are not raised here.
+        """
+        node = self._connect() if node is None else self._connect_to([node])
+        now = self._clock.hi_res_milliseconds()
+        request = self._client.new_client_request(node.id_string, body, now)
+        self._client.send(request, now)
+        while True:
+            for response in self._client.poll(_POLL_MS, self._clock.hi_res_milliseconds()):
+                if response.request is request:
+                    return self._answer(node, response)
+
+    def nodes(self) -> dict[int, Node]:
+        """The brokers of the cluster, by id."""
+        response: DescribeClusterResponse = self.send(DescribeClusterRequest())
+        return {
+            broker.broker_id: Node(broker.broker_id, broker.host, broker.port, broker.rack)
+            for broker in response.brokers
+        }
+
+    def _answer(self, node: Node, response: ClientResponse) -> Any:
+        if response.body is not None:
+            return response.body
+        where = f"{node.host}:{node.port}"
+        title = response.api_key.title
+        if response.version_mismatch is not None:
+            raise ClientError(f"{where} cannot be asked for {title}: {response.version_mismatch}")
+        if response.timed_out:
+            raise RequestTimedOutError(f"{where} did not answer {title} within {self._request_timeout_ms} ms")
+        reason = response.reason or self._client.last_error(node.id_string) or f"{where} closed the connection"
+        raise ClientError(f"{title} was not answered: {reason}")
+
+    # -- connections
+
+    def _connect(self) -> Node:
+        if self._preferred is not None and self._client.is_ready(self._preferred, self._clock.hi_res_milliseconds()):
+            return self._preferred
+        self._preferred = self._connect_to(self._bootstrap)
+        return self._preferred
+
+    def _connect_to(self, nodes: list[Node]) -> Node:
+        """The first of these that can be talked to; each is tried once, and all of them within the time to connect."""
+        deadline = self._clock.hi_res_milliseconds() + self._connect_timeout_ms
+        failures: dict[str, str] = {}
+        for node in nodes:
+            was_tried = False
+            while True:
+                now = self._clock.hi_res_milliseconds()
+                # A connection that was lost a moment ago is not tried again at once; its failure is an old one.
+                was_tried |= not self._client.connection_delay(node, now)
+                if self._client.ready(node, now):
+                    return node
+                if was_tried and self._client.connection_failed(node):
+                    failures[node.id_string] = self._client.last_error(node.id_string) or f"{node} is not reachable"
+                    break
+                if now >= deadline:
+                    failures[node.id_string] = self._explain_silence(node)
+                    break
+                wait_ms = min(deadline - now, max(self._client.throttle_delay_ms(node, now), _POLL_MS))
+                self._client.poll(wait_ms, now)
+        raise ConnectionFailedError("; ".join(failures.values()))
+
+    def _explain_silence(self, node: Node) -> str:
+        state = self._client.connection_state(node.id_string)
+        if state is None or state is ConnectionState.CONNECTING:
+            return explain_setup_timeout(node, self._connect_timeout_ms)
+        return explain_request_timeout(node, state)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"BlockingClient({', '.join(f'{node.host}:{node.port}' for node in self._bootstrap)})"

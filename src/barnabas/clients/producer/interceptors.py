@@ -1,0 +1,68 @@
+"""Interceptors: plug-ins that see every record on its way out, and what became of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from barnabas.clients.producer.producer_record import ProducerRecord
+from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION, RecordMetadata
+from barnabas.common.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class ProducerInterceptor:
+    """To be derived from. What an interceptor raises is logged and goes no further."""
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Called once with the settings of the producer, for an interceptor that was given as a class."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Before serialization, on the thread that sends; returns the record to go on with."""
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        """When the outcome is known; on the I/O thread, in most cases."""
+
+    def close(self) -> None: ...
+
+
+class ProducerInterceptors:
+    """A chain of them. One that fails is skipped: the next gets what the one before it returned."""
+
+    def __init__(self, interceptors: Sequence[ProducerInterceptor] = ()) -> None:
+        self._interceptors = tuple(interceptors)
+
+    def __bool__(self) -> bool:
+        return bool(self._interceptors)
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        for interceptor in self._interceptors:
+            try:
+                record = interceptor.on_send(record)
+            except Exception:
+                log.exception("%r failed to look at a record for %s", interceptor, record.topic)
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_acknowledgement(metadata, error)
+            except Exception:
+                log.exception("%r failed to look at an acknowledgement", interceptor)
+
+    def on_send_error(self, record: ProducerRecord, partition: TopicPartition | None, error: Exception) -> None:
+        """A record that did not get as far as the accumulator."""
+        where = partition or TopicPartition(
+            record.topic, UNKNOWN_PARTITION if record.partition is None else record.partition
+        )
+        self.on_acknowledgement(RecordMetadata(*where, -1, -1, -1, -1), error)
+
+    def close(self) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.close()
+            except Exception:
+                log.exception("%r failed to close", interceptor)

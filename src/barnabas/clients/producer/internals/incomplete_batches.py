@@ -1,0 +1,47 @@
+"""The batches that have been created and are not completed yet."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.clients.producer.internals.produce_request_result import ProduceRequestResult
+    from barnabas.clients.producer.internals.producer_batch import ProducerBatch
+
+
+class IncompleteBatches:
+    """A set of batches that any thread may use: what a flush waits for, and what a forced close has to end."""
+
+    __slots__ = ("_batches", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Guards the set. It is taken with a queue's lock held, and nothing is locked inside it."""
+        self._batches: dict[ProducerBatch, None] = {}
+
+    def add(self, batch: ProducerBatch) -> None:
+        with self._lock:
+            self._batches[batch] = None
+
+    def remove(self, batch: ProducerBatch) -> None:
+        with self._lock:
+            if batch not in self._batches:
+                raise RuntimeError(f"{batch!r} is not among the incomplete batches: it was completed twice")
+            del self._batches[batch]
+
+    def discard(self, batch: ProducerBatch) -> None:
+        """Takes a batch out, if it is in."""
+        with self._lock:
+            self._batches.pop(batch, None)
+
+    def copy_all(self) -> list[ProducerBatch]:
+        with self._lock:
+            return list(self._batches)
+
+    def request_results(self) -> list[ProduceRequestResult]:
+        with self._lock:
+            return [batch.produce_future for batch in self._batches]
+
+    def __len__(self) -> int:
+        return len(self._batches)

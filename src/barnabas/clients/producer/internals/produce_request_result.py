@@ -1,0 +1,115 @@
+"""What became of a batch: the one thing that all futures of its records look at."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.records.batch import NO_TIMESTAMP
+
+INVALID_OFFSET = -1
+
+RecordErrors = Callable[[int], Exception]
+"""The error of a record, by its index in the batch."""
+
+
+class SplitPart(NamedTuple):
+    """Where some of the records of a split batch have gone: those from ``start`` on, up to the next part."""
+
+    start: int
+    result: ProduceRequestResult
+
+
+class ProduceRequestResult:
+    """The outcome of a batch: open, then set, then done.
+
+    *Set* means that the outcome is known, and callbacks may look at it; *done* that the callbacks have been called,
+    and whoever waits may go on. So a callback has always run before ``future.result()`` returns.
+
+    A batch that was too large is split, and its records go on in other batches. Its own result is then done, and
+    ``parts`` tells where to look further; the futures, of which there may be hundreds, need not be touched.
+    """
+
+    __slots__ = (
+        "_listeners",
+        "_lock",
+        "base_offset",
+        "errors",
+        "is_done",
+        "log_append_time",
+        "parts",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.base_offset = INVALID_OFFSET
+        self.log_append_time = NO_TIMESTAMP
+        self.errors: RecordErrors | None = None
+        self.parts: Sequence[SplitPart] | None = None
+        self.is_done = False
+        self._lock = threading.Lock()
+        """Guards the listeners, and the step to done. Nothing is called with it held."""
+        self._listeners: list[Callable[[], None]] | None = None
+
+    def set(self, base_offset: int, log_append_time: int, errors: RecordErrors | None) -> None:
+        self.base_offset = base_offset
+        self.log_append_time = log_append_time
+        self.errors = errors
+
+    def done(self) -> None:
+        """The outcome can be used by everybody. Listeners are called here, in the order in which they came."""
+        with self._lock:
+            if self.is_done:
+                raise RuntimeError(f"the result of a batch for {self.topic_partition} is done already")
+            self.is_done = True
+            listeners, self._listeners = self._listeners, None
+        for listener in listeners or ():
+            listener()
+
+    def split_into(self, parts: Sequence[SplitPart]) -> None:
+        """The records live on in other batches."""
+        self.parts = parts
+        self.done()
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Has ``listener`` called when the result is done; at once if it is. It must not raise."""
+        with self._lock:
+            if not self.is_done:
+                if self._listeners is None:
+                    self._listeners = []
+                self._listeners.append(listener)
+                return
+        listener()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Blocks until the result is done; false if that takes longer."""
+        if self.is_done:
+            return True
+        event = threading.Event()
+        self.add_listener(event.set)
+        return event.wait(timeout_s)
+
+    def wait_for_all(self) -> None:
+        """Blocks until the result is done, and those of all batches that it was split into."""
+        self.wait()
+        for part in self.parts or ():
+            part.result.wait_for_all()
+
+    def find(self, index: int) -> tuple[ProduceRequestResult, int]:
+        """The result that is about the record with this index by now, and its index there."""
+        result = self
+        while result.parts is not None:
+            part = result.parts[0]
+            for following in result.parts:
+                if following.start > index:
+                    break
+                part = following
+            result, index = part.result, index - part.start
+        return result, index
+
+    def __repr__(self) -> str:
+        state = "split" if self.parts is not None else "done" if self.is_done else "open"
+        return f"ProduceRequestResult({self.topic_partition}, {state}, base offset {self.base_offset})"

@@ -1,0 +1,413 @@
+"""A batch of records for one partition, from its first record to its last callback."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from barnabas.clients.producer.internals.compression_ratio_estimator import CompressionRatioEstimator
+from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
+from barnabas.clients.producer.internals.produce_request_result import (
+    INVALID_OFFSET,
+    ProduceRequestResult,
+    RecordErrors,
+    SplitPart,
+)
+from barnabas.clients.producer.record_metadata import RecordMetadata
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.records.batch import (
+    ATTRIBUTES_OFFSET,
+    CRC_OFFSET,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    CompressionType,
+    RecordBatch,
+    increment_sequence,
+)
+from barnabas.records.builder import RecordBatchBuilder, estimate_size_in_bytes_upper_bound
+from barnabas.records.checksum import crc32c
+from barnabas.records.reader import read_records
+
+log = logging.getLogger(__name__)
+
+Callback: TypeAlias = Callable[[RecordMetadata, Exception | None], object]
+"""Called with where the record is, and None; or with a metadata that has no offset, and what went wrong."""
+
+_PRODUCER_STATE: Final = struct.Struct(">qhi")
+_PRODUCER_STATE_OFFSET: Final = 43
+_CRC: Final = struct.Struct(">I")
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who a producer is. The epoch fences: of two producers with one id, the one with the higher epoch is alive."""
+
+    producer_id: int
+    epoch: int
+
+    @property
+    def is_valid(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    def __str__(self) -> str:
+        return f"(producerId={self.producer_id}, epoch={self.epoch})"
+
+
+NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+class FinalState(Enum):
+    """How a batch ended.
+
+    =========  =====================================================================================
+    from       may be followed by
+    =========  =====================================================================================
+    (open)     SUCCEEDED, FAILED, ABORTED
+    FAILED     FAILED (ignored), SUCCEEDED (told in the log: the broker had it after all)
+    ABORTED    the same
+    SUCCEEDED  nothing; anything else is a mistake in the program
+    =========  =====================================================================================
+
+    Only the first one reaches futures and callbacks. The others happen because a batch can run out of time while it
+    is in flight: it has failed as far as the application is concerned, and the broker's answer comes later.
+    """
+
+    ABORTED = "aborted"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+
+
+class Thunk(NamedTuple):
+    """A record whose application wants to be called back. Records without a callback need none."""
+
+    index: int
+    callback: Callback
+    future: FutureRecordMetadata
+
+
+class ProducerBatch:
+    """Records on their way to one partition, in the bytes in which they will be sent.
+
+    Not synchronised: while it is in a queue, the lock of that queue guards it; once drained it belongs to the I/O
+    thread.
+
+    The producer's identity and the sequence number of the first record are kept beside the bytes, and written into
+    their header by `close`. A batch that has been sent keeps its sequence, or the broker could not tell that it is the
+    same one again. The exception is an epoch that was raised, which starts the sequences of a partition over: then
+    `reset_producer_state`, and `close` writes a *copy* with the new header, because the network may still hold the
+    old bytes.
+    """
+
+    __slots__ = (
+        "_estimator",
+        "_reopened",
+        "_records",
+        "_thunks",
+        "attempts",
+        "attempts_when_leader_last_changed",
+        "base_sequence",
+        "builder",
+        "created_ms",
+        "current_leader_epoch",
+        "drained_ms",
+        "final_state",
+        "in_flight",
+        "is_split_batch",
+        "is_transactional",
+        "last_attempt_ms",
+        "max_record_size",
+        "produce_future",
+        "producer_epoch",
+        "producer_id",
+        "reserved_bytes",
+        "retry",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        builder: RecordBatchBuilder,
+        created_ms: int,
+        estimator: CompressionRatioEstimator,
+        *,
+        reserved_bytes: int = 0,
+        is_split_batch: bool = False,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.builder = builder
+        self.created_ms = created_ms
+        self.last_attempt_ms = created_ms
+        self.drained_ms = 0
+        self.reserved_bytes = reserved_bytes
+        """What it has of the buffer pool; nothing, if it came out of a split."""
+        self.is_split_batch = is_split_batch
+        self.produce_future = ProduceRequestResult(topic_partition)
+        self.attempts = 0
+        self.retry = False
+        self.max_record_size = 0
+        self.final_state: FinalState | None = None
+        self.in_flight = False
+        """Whether the network has its bytes; until it gives them back, their memory is in use."""
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.base_sequence = NO_SEQUENCE
+        self.is_transactional = False
+        self.current_leader_epoch: int | None = None
+        self.attempts_when_leader_last_changed = 0
+        self._thunks: list[Thunk] | None = None
+        self._reopened = False
+        self._records: bytearray | None = None
+        self._estimator = estimator
+        if builder.compression is not CompressionType.NONE:
+            builder.estimated_compression_ratio = estimator.estimation(topic_partition.topic, builder.compression)
+
+    # -- records come in
+
+    @property
+    def record_count(self) -> int:
+        return self.builder.record_count
+
+    @property
+    def is_full(self) -> bool:
+        return self.builder.is_full
+
+    @property
+    def estimated_size_in_bytes(self) -> int:
+        return len(self._records) if self._records is not None else self.builder.size_in_bytes
+
+    def try_append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        callback: Callback | None,
+        size_upper_bound: int,
+    ) -> FutureRecordMetadata | None:
+        """Adds a record if there is room, and returns its future; None if there is not."""
+        index = self.builder.try_append(timestamp_ms, key, value, headers)
+        if index is None:
+            return None
+        self.max_record_size = max(self.max_record_size, size_upper_bound)
+        future = FutureRecordMetadata(
+            self.produce_future,
+            index,
+            timestamp_ms,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )
+        if callback is not None:
+            self.add_thunk(index, callback, future)
+        return future
+
+    def add_thunk(self, index: int, callback: Callback, future: FutureRecordMetadata) -> None:
+        if self._thunks is None:
+            self._thunks = []
+        self._thunks.append(Thunk(index, callback, future))
+
+    def close_for_record_appends(self) -> None:
+        self.builder.close_for_appends()
+
+    # -- bytes go out
+
+    def close(self) -> bytearray:
+        """The bytes of the batch, as they will be sent. To be called again after `reset_producer_state`."""
+        if self._records is None:
+            builder = self.builder
+            builder.set_producer_state(self.producer_id, self.producer_epoch, self.base_sequence, self.is_transactional)
+            self._records = builder.close()
+            if builder.compression is not CompressionType.NONE:
+                self._estimator.update_estimation(
+                    self.topic_partition.topic, builder.compression, builder.compression_ratio
+                )
+        elif self._reopened:
+            rewritten = bytearray(self._records)
+            _PRODUCER_STATE.pack_into(
+                rewritten, _PRODUCER_STATE_OFFSET, self.producer_id, self.producer_epoch, self.base_sequence
+            )
+            with memoryview(rewritten) as view:
+                _CRC.pack_into(rewritten, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
+            self._records = rewritten
+        self._reopened = False
+        return self._records
+
+    @property
+    def is_closed(self) -> bool:
+        return self._records is not None and not self._reopened
+
+    @property
+    def records(self) -> bytearray:
+        assert self._records is not None, "closed before it is sent"
+        return self._records
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.builder.compression is not CompressionType.NONE
+
+    @property
+    def compression_ratio(self) -> float:
+        return self.builder.compression_ratio
+
+    def set_producer_state(self, identity: ProducerIdAndEpoch, base_sequence: int, is_transactional: bool) -> None:
+        if self._records is not None:
+            raise RuntimeError(f"{self!r} has been closed; its sequence must not change")
+        self.producer_id, self.producer_epoch = identity
+        self.base_sequence = base_sequence
+        self.is_transactional = is_transactional
+
+    def reset_producer_state(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
+        """Another identity and sequence for a batch that has been closed, and perhaps sent."""
+        log.info(
+            "Resetting the sequence number of a batch for %s from %d to %d",
+            self.topic_partition,
+            self.base_sequence,
+            base_sequence,
+        )
+        self._reopened = self._records is not None
+        self.producer_id, self.producer_epoch = identity
+        self.base_sequence = base_sequence
+
+    @property
+    def sequence_has_been_reset(self) -> bool:
+        return self._reopened
+
+    @property
+    def has_sequence(self) -> bool:
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def last_sequence(self) -> int:
+        return increment_sequence(self.base_sequence, self.record_count - 1)
+
+    # -- attempts
+
+    def maybe_update_leader_epoch(self, latest: int | None) -> None:
+        if latest is not None and (self.current_leader_epoch is None or self.current_leader_epoch < latest):
+            self.attempts_when_leader_last_changed = self.attempts
+            self.current_leader_epoch = latest
+
+    @property
+    def has_leader_changed_for_the_ongoing_retry(self) -> bool:
+        """Whether the next attempt goes to another leader than the one that failed: then there is no reason to wait."""
+        return self.attempts >= 1 and self.attempts == self.attempts_when_leader_last_changed
+
+    def reenqueued(self, now: int) -> None:
+        self.attempts += 1
+        self.last_attempt_ms = max(self.last_attempt_ms, now)
+        self.retry = True
+
+    def drained(self, now: int) -> None:
+        self.drained_ms = max(self.drained_ms, now)
+
+    @property
+    def queue_time_ms(self) -> int:
+        return self.drained_ms - self.created_ms
+
+    def waited_time_ms(self, now: int) -> int:
+        return max(0, now - self.last_attempt_ms)
+
+    def has_reached_delivery_timeout(self, delivery_timeout_ms: int, now: int) -> bool:
+        return delivery_timeout_ms <= now - self.created_ms
+
+    # -- the end
+
+    @property
+    def is_done(self) -> bool:
+        return self.final_state is not None
+
+    def abort(self, error: Exception) -> None:
+        """Ends a batch that will not be sent any more."""
+        if self.final_state is not None:
+            raise RuntimeError(f"{self!r} has ended already")
+        self.final_state = FinalState.ABORTED
+        self._complete(INVALID_OFFSET, NO_TIMESTAMP, lambda _index: error)
+
+    def complete(self, base_offset: int, log_append_time: int) -> bool:
+        """The broker has it. Returns whether that is news."""
+        return self._done(FinalState.SUCCEEDED, base_offset, log_append_time, None)
+
+    def complete_exceptionally(self, error: Exception, errors: RecordErrors | None = None) -> bool:
+        """It has failed, all of its records with the same error or each with its own."""
+        return self._done(FinalState.FAILED, INVALID_OFFSET, NO_TIMESTAMP, errors or (lambda _index: error))
+
+    def _done(self, state: FinalState, base_offset: int, log_append_time: int, errors: RecordErrors | None) -> bool:
+        before = self.final_state
+        if before is None:
+            self.final_state = state
+            self._complete(base_offset, log_append_time, errors)
+            return True
+        if before is FinalState.SUCCEEDED:
+            raise RuntimeError(f"{self!r} has succeeded and cannot become {state.value}")
+        if state is FinalState.SUCCEEDED:
+            log.warning("The broker has a batch for %s that had %s here", self.topic_partition, before.value)
+        else:
+            log.debug("A batch for %s that had %s has failed once more", self.topic_partition, before.value)
+        return False
+
+    def _complete(self, base_offset: int, log_append_time: int, errors: RecordErrors | None) -> None:
+        self.produce_future.set(base_offset, log_append_time, errors)
+        thunks, self._thunks = self._thunks, None
+        for thunk in thunks or ():
+            try:
+                if errors is None:
+                    thunk.callback(thunk.future.value(), None)
+                else:
+                    thunk.callback(RecordMetadata(*self.topic_partition, -1, NO_TIMESTAMP, -1, -1), errors(thunk.index))
+            except Exception:
+                log.exception("The callback of a record for %s failed", self.topic_partition)
+        self.produce_future.done()
+
+    # -- too large
+
+    def split(self, split_batch_size: int) -> list[ProducerBatch]:
+        """The same records in smaller batches, which take over its sequence numbers, callbacks and futures.
+
+        The first record of a batch always fits, so there is always an end to it.
+        """
+        if self._records is None:
+            raise RuntimeError(f"{self!r} has not been closed")
+        batches: list[ProducerBatch] = []
+        parts: list[SplitPart] = []
+        batch: ProducerBatch | None = None
+        thunks = iter(self._thunks or ())
+        thunk = next(thunks, None)
+        self._thunks = None
+        for index, record in enumerate(read_records(RecordBatch(self._records))):
+            size = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
+            position = None
+            if batch is not None:
+                position = batch.builder.try_append(record.timestamp, record.key, record.value, record.headers)
+            if batch is None or position is None:
+                batch = self._split_batch(max(size, split_batch_size))
+                position = batch.builder.try_append(record.timestamp, record.key, record.value, record.headers)
+                batches.append(batch)
+                parts.append(SplitPart(index, batch.produce_future))
+            batch.max_record_size = max(batch.max_record_size, size)
+            if thunk is not None and thunk.index == index:
+                assert position is not None
+                batch.add_thunk(position, thunk.callback, thunk.future)
+                thunk = next(thunks, None)
+        sequence = self.base_sequence
+        for part in batches:
+            part.close_for_record_appends()
+            if self.has_sequence:
+                part.set_producer_state(
+                    ProducerIdAndEpoch(self.producer_id, self.producer_epoch), sequence, self.is_transactional
+                )
+                sequence = increment_sequence(sequence, part.record_count)
+        self.final_state = FinalState.FAILED
+        self.produce_future.split_into(parts)
+        return batches
+
+    def _split_batch(self, size: int) -> ProducerBatch:
+        builder = RecordBatchBuilder(compression=self.builder.compression, level=self.builder.level, max_size=size)
+        return ProducerBatch(self.topic_partition, builder, self.created_ms, self._estimator, is_split_batch=True)
+
+    def __repr__(self) -> str:
+        state = "open" if self.final_state is None else self.final_state.value
+        return f"ProducerBatch({self.topic_partition}, {self.record_count} records, {state}, sequence {self.base_sequence})"

@@ -1,0 +1,670 @@
+"""Where records wait: a queue of batches for each partition, filled by any thread and emptied by the I/O thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
+from barnabas.clients.common.metadata_snapshot import EMPTY_SNAPSHOT, MetadataSnapshot
+from barnabas.clients.producer.errors import ProducerClosedError
+from barnabas.clients.producer.internals.buffer_pool import BufferPool
+from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner, StickyPartitionInfo
+from barnabas.clients.producer.internals.compression_ratio_estimator import CompressionRatioEstimator
+from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
+from barnabas.clients.producer.internals.incomplete_batches import IncompleteBatches
+from barnabas.clients.producer.internals.producer_batch import Callback, ProducerBatch
+from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.metrics.registry import Metrics
+from barnabas.network.exponential_backoff import ExponentialBackoff
+from barnabas.network.inflight import FOREVER
+from barnabas.network.node import Node
+from barnabas.records.batch import NO_SEQUENCE, CompressionType
+from barnabas.records.builder import RecordBatchBuilder
+
+if TYPE_CHECKING:
+    from barnabas.clients.producer.internals.transaction_manager import TransactionManager
+
+log = logging.getLogger(__name__)
+
+METRIC_GROUP: Final = "producer-metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatorConfig:
+    """What the accumulator can be told."""
+
+    batch_size: int = 16_384
+    linger_ms: int = 5
+    delivery_timeout_ms: int = 120_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    compression: CompressionType = CompressionType.NONE
+    compression_level: int | None = None
+    adaptive_partitioning: bool = True
+    partition_availability_timeout_ms: int = 0
+    rack: str | None = None
+    """The rack to prefer; None: not rack aware."""
+
+
+class PartitionQueue:
+    """The batches of one partition. All but the last are full or closed; the last may take more records."""
+
+    __slots__ = ("batches", "lock", "muted", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.lock = threading.Lock()
+        """Guards the queue, the batches in it, and the bytes counted for a sticky choice of this partition. Inside it,
+        the locks of the incomplete batches and of the transaction manager may be taken; a thread never holds the locks
+        of two queues."""
+        self.batches: deque[ProducerBatch] = deque()
+        self.muted = False
+        """Whether nothing may be drained because a batch is in flight. Belongs to the I/O thread."""
+
+
+class TopicEntry:
+    """A topic that has got records: its queues and its partitioner."""
+
+    __slots__ = ("partition_count", "partitioner", "queues", "snapshot", "touched", "topic")
+
+    def __init__(self, topic: str, partitioner: BuiltInPartitioner) -> None:
+        self.topic = topic
+        self.partitioner = partitioner
+        self.queues: dict[int, PartitionQueue] = {}
+        """Grows only, with the accumulator's lock held; a lookup needs none."""
+        self.snapshot: MetadataSnapshot = EMPTY_SNAPSHOT
+        """The metadata that `partition_count` comes from. Set together with it, after it."""
+        self.partition_count = 0
+        self.touched = False
+        """Whether there was a record since metadata last asked: such a topic is not forgotten."""
+
+
+class RecordAppendResult(NamedTuple):
+    """What an append has led to."""
+
+    future: FutureRecordMetadata | None
+    partition: int
+    wake: bool
+    """Whether the I/O thread has something to do that it did not have before."""
+    new_batch_created: bool
+    abort_for_new_batch: bool = False
+
+
+class ReadyCheckResult(NamedTuple):
+    """Which nodes something can be sent to."""
+
+    ready_nodes: list[Node]
+    next_ready_check_delay_ms: int
+    unknown_leader_topics: set[str]
+
+
+@dataclass(slots=True)
+class NodeLatencyStats:
+    """When a node last had something to be sent, and when it last could take it."""
+
+    ready_time_ms: int
+    drain_time_ms: int
+
+
+@dataclass(slots=True)
+class _NodeState:
+    drain_index: int = 0
+    latency: NodeLatencyStats | None = field(default=None)
+
+
+class RecordAccumulator:
+    """The staging area between the threads that send and the one that does the I/O.
+
+    **Append** looks at the last batch of the partition's queue. If the record fits in, that is all. If not, memory for
+    another batch is taken from the pool, which may block, so the lock of the queue is given back before; whoever comes
+    first after that makes the new batch, and the others find room in it and give their memory back.
+
+    **Ready** is a node, if it leads a partition whose first batch is full, or has lingered for ``linger.ms`` (or, if it
+    failed before, has waited for its back-off), or if memory has run out, the producer is being flushed or closed, or a
+    transaction is being completed. Partitions that are muted or backing off do not count.
+
+    **Drain** takes at most one batch of each partition, starting at another partition each time, so that the ones at
+    the front of the list do not starve those behind. This is where an idempotent batch gets its sequence number: not
+    before, because only now is it sure to be the next one.
+
+    Nothing that was accepted is lost by closing: an append looks whether the accumulator is closed with the lock of the
+    queue held, and `abort_incomplete_batches` takes each of these locks once after it was closed.
+    """
+
+    def __init__(
+        self,
+        config: AccumulatorConfig,
+        pool: BufferPool,
+        *,
+        transaction_manager: TransactionManager | None = None,
+        metrics: Metrics | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        random: Random | None = None,
+    ) -> None:
+        self.config = config
+        self.pool = pool
+        self.estimator = CompressionRatioEstimator()
+        self._transaction_manager = transaction_manager
+        self._clock = clock
+        self._random = Random() if random is None else random  # noqa: S311 - spreads load, keeps no secret
+        self._retry_backoff = ExponentialBackoff(
+            config.retry_backoff_ms,
+            RETRY_BACKOFF_EXP_BASE,
+            config.retry_backoff_max_ms,
+            RETRY_BACKOFF_JITTER,
+            self._random,
+        )
+        self._lock = threading.Lock()
+        """Guards the growth of the topics and of their queues, and the count of flushes. Nothing is locked in it."""
+        self.topics: dict[str, TopicEntry] = {}
+        self.incomplete = IncompleteBatches()
+        self.closed = False
+        self._flushes_in_progress = 0
+        self._nodes: dict[int, _NodeState] = {}
+        """Belongs to the I/O thread, as does the next field."""
+        self._next_batch_expiry_ms = FOREVER
+        if metrics is not None:
+            self._register(metrics)
+
+    def _register(self, metrics: Metrics) -> None:
+        pool = self.pool
+        for name, description, gauge in (
+            ("waiting-threads", "How many threads wait for buffer memory.", lambda *_: float(pool.queued)),
+            ("buffer-total-bytes", "How much buffer memory there is.", lambda *_: float(pool.total_memory)),
+            ("buffer-available-bytes", "How much of it is not in use.", lambda *_: float(pool.available_memory())),
+        ):
+            metrics.add_metric(metrics.metric_name(name, METRIC_GROUP, description=description), gauge)
+
+    # -- append
+
+    def entry(self, topic: str) -> TopicEntry:
+        entry = self.topics.get(topic)
+        if entry is None:
+            with self._lock:
+                entry = self.topics.get(topic)
+                if entry is None:
+                    config = self.config
+                    partitioner = BuiltInPartitioner(
+                        topic, config.batch_size, rack=config.rack, random=Random(self._random.getrandbits(64))
+                    )
+                    entry = TopicEntry(topic, partitioner)
+                    # Replaced, not changed: the I/O thread goes through it meanwhile.
+                    self.topics = {**self.topics, topic: entry}
+        return entry
+
+    def _queue(self, entry: TopicEntry, partition: int) -> PartitionQueue:
+        queue = entry.queues.get(partition)
+        if queue is None:
+            with self._lock:
+                queue = entry.queues.get(partition)
+                if queue is None:
+                    queue = PartitionQueue(TopicPartition(entry.topic, partition))
+                    entry.queues = {**entry.queues, partition: queue}
+        return queue
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        callback: Callback | None,
+        size: int,
+        snapshot: MetadataSnapshot,
+        max_time_to_block_ms: float,
+        *,
+        abort_on_new_batch: bool = False,
+    ) -> RecordAppendResult:
+        """Adds a record to a batch, a new one if need be. ``size`` is an upper bound of the batch with just this
+        record; ``partition`` may be `UNKNOWN_PARTITION`, then the built-in partitioner chooses."""
+        entry = self.entry(topic)
+        entry.touched = True
+        partitioner = entry.partitioner
+        reserved = 0
+        try:
+            while True:
+                sticky: StickyPartitionInfo | None = None
+                effective = partition
+                if partition == UNKNOWN_PARTITION:
+                    sticky = partitioner.peek_current_partition_info(snapshot)
+                    effective = sticky.partition
+                queue = self._queue(entry, effective)
+                with queue.lock:
+                    if self._partition_changed(partitioner, sticky, queue, snapshot):
+                        continue
+                    result = self._try_append(
+                        partitioner, sticky, queue, snapshot, timestamp_ms, key, value, headers, callback, size
+                    )
+                    if result is not None:
+                        return result
+                    if reserved:
+                        batch = self._new_batch(queue, size, reserved)
+                        reserved = 0
+                        future = batch.try_append(timestamp_ms, key, value, headers, callback, size)
+                        assert future is not None, "the first record always fits"
+                        queue.batches.append(batch)
+                        self.incomplete.add(batch)
+                        full = batch.is_full
+                        partitioner.update_partition_info(sticky, batch.estimated_size_in_bytes, snapshot, full)
+                        # A third batch changes nothing for the I/O thread: with two, the first one was full.
+                        return RecordAppendResult(future, effective, len(queue.batches) <= 2, True)
+                if abort_on_new_batch:
+                    return RecordAppendResult(None, effective, False, False, True)
+                reserved = self.pool.allocate(max(self.config.batch_size, size), max_time_to_block_ms)
+        finally:
+            if reserved:
+                self.pool.deallocate(reserved)
+
+    def _partition_changed(
+        self,
+        partitioner: BuiltInPartitioner,
+        sticky: StickyPartitionInfo | None,
+        queue: PartitionQueue,
+        snapshot: MetadataSnapshot,
+    ) -> bool:
+        if sticky is None:
+            return False
+        if partitioner.is_partition_changed(sticky):
+            return True
+        # A switch that was put off because the last batch had room: it has none any more.
+        if not queue.batches or queue.batches[-1].is_full:
+            partitioner.update_partition_info(sticky, 0, snapshot, enable_switch=True)
+            return partitioner.is_partition_changed(sticky)
+        return False
+
+    def _try_append(
+        self,
+        partitioner: BuiltInPartitioner,
+        sticky: StickyPartitionInfo | None,
+        queue: PartitionQueue,
+        snapshot: MetadataSnapshot,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        callback: Callback | None,
+        size: int,
+    ) -> RecordAppendResult | None:
+        if self.closed:
+            raise ProducerClosedError("Producer closed while send in progress")
+        batches = queue.batches
+        if not batches:
+            return None
+        last = batches[-1]
+        before = last.builder.estimated_size
+        future = last.try_append(timestamp_ms, key, value, headers, callback, size)
+        if future is None:
+            last.close_for_record_appends()
+            return None
+        full = last.is_full
+        if sticky is not None:
+            partitioner.update_partition_info(sticky, last.builder.estimated_size - before, snapshot, full)
+        return RecordAppendResult(future, queue.topic_partition.partition, full and len(batches) == 1, False)
+
+    def _new_batch(self, queue: PartitionQueue, size: int, reserved: int) -> ProducerBatch:
+        config = self.config
+        builder = RecordBatchBuilder(
+            compression=config.compression,
+            level=config.compression_level,
+            max_size=max(config.batch_size, size),
+        )
+        return ProducerBatch(
+            queue.topic_partition,
+            builder,
+            self._clock.hi_res_milliseconds(),
+            self.estimator,
+            reserved_bytes=reserved,
+        )
+
+    # -- ready
+
+    @property
+    def flush_in_progress(self) -> bool:
+        return self._flushes_in_progress > 0
+
+    def ready(self, snapshot: MetadataSnapshot, now: int) -> ReadyCheckResult:
+        """Which nodes have something to be sent to them, and when to look again if that is none."""
+        ready_nodes: dict[Node, None] = {}
+        unknown_leader_topics: set[str] = set()
+        manager = self._transaction_manager
+        send_all = (
+            self.pool.queued > 0
+            or self.closed
+            or self.flush_in_progress
+            or (manager is not None and manager.is_completing)
+        )
+        delay_ms = FOREVER
+        expiry_ms = FOREVER
+        for entry in self.topics.values():
+            sizes: list[int] = []
+            ids: list[int] = []
+            racks: list[str | None] = []
+            excluded = 0
+            partition_count = snapshot.partition_count(entry.topic) or 0
+            adaptive = self.config.adaptive_partitioning and len(entry.queues) >= partition_count
+            for partition, queue in entry.queues.items():
+                batches = queue.batches
+                info = snapshot.partition(queue.topic_partition)
+                leader = None if info is None else info.leader
+                if adaptive and leader is not None:
+                    if self._is_stuck(leader):
+                        excluded += 1
+                    else:
+                        sizes.append(len(batches))
+                        ids.append(partition)
+                        racks.append(leader.rack)
+                if not batches:
+                    continue
+                with queue.lock:
+                    if not batches:
+                        continue
+                    batch = batches[0]
+                    waited_ms = batch.waited_time_ms(now)
+                    if info is not None:
+                        batch.maybe_update_leader_epoch(info.leader_epoch)
+                    backing_off = self._should_back_off(batch, waited_ms)
+                    attempts = batch.attempts
+                    full = len(batches) > 1 or batch.is_full
+                    expiry_ms = min(expiry_ms, batch.created_ms + self.config.delivery_timeout_ms)
+                if leader is None:
+                    unknown_leader_topics.add(entry.topic)
+                    continue
+                if queue.muted or leader in ready_nodes:
+                    continue
+                wait_ms = self._retry_backoff.backoff(max(attempts - 1, 0)) if backing_off else self.config.linger_ms
+                if not backing_off and (full or send_all or waited_ms >= wait_ms):
+                    ready_nodes[leader] = None
+                else:
+                    delay_ms = min(delay_ms, max(wait_ms - waited_ms, 0))
+            if adaptive:
+                entry.partitioner.update_partition_load_stats(sizes, ids, racks, excluded=excluded)
+            else:
+                entry.partitioner.update_partition_load_stats(None)
+        self._next_batch_expiry_ms = expiry_ms
+        return ReadyCheckResult(list(ready_nodes), delay_ms, unknown_leader_topics)
+
+    def _should_back_off(self, batch: ProducerBatch, waited_ms: int) -> bool:
+        """Whether a batch that has failed waits before it is sent again; not, if it will go to another leader."""
+        attempts = batch.attempts
+        return (
+            attempts > 0
+            and not batch.has_leader_changed_for_the_ongoing_retry
+            and waited_ms < self._retry_backoff.backoff(attempts - 1)
+        )
+
+    def _is_stuck(self, leader: Node) -> bool:
+        """Whether a node has had something to take for too long without taking it."""
+        limit_ms = self.config.partition_availability_timeout_ms
+        if limit_ms <= 0:
+            return False
+        state = self._nodes.get(leader.id)
+        stats = None if state is None else state.latency
+        return stats is not None and stats.ready_time_ms - stats.drain_time_ms > limit_ms
+
+    def update_node_latency_stats(self, node_id: int, now: int, can_drain: bool) -> None:
+        """A node had batches ready; ``can_drain`` says whether it could take them."""
+        if self.config.partition_availability_timeout_ms <= 0:
+            return
+        state = self._nodes.setdefault(node_id, _NodeState())
+        if state.latency is None:
+            state.latency = NodeLatencyStats(now, now)
+        if can_drain:
+            state.latency.drain_time_ms = now
+        state.latency.ready_time_ms = now
+
+    # -- drain
+
+    def drain(
+        self, snapshot: MetadataSnapshot, nodes: Collection[Node], max_size: int, now: int
+    ) -> dict[int, list[ProducerBatch]]:
+        """Takes the batches that can be sent to these nodes, at most so many bytes for each, by node id."""
+        return {node.id: self._drain_batches_for_one_node(snapshot, node, max_size, now) for node in nodes}
+
+    def _drain_batches_for_one_node(
+        self, snapshot: MetadataSnapshot, node: Node, max_size: int, now: int
+    ) -> list[ProducerBatch]:
+        partitions = snapshot.partitions_for_node(node.id)
+        ready: list[ProducerBatch] = []
+        if not partitions:
+            return ready
+        state = self._nodes.setdefault(node.id, _NodeState())
+        start = state.drain_index % len(partitions)
+        size = 0
+        topics = self.topics
+        for step in range(len(partitions)):
+            index = (start + step) % len(partitions)
+            state.drain_index = index
+            topic, partition = partitions[index]
+            entry = topics.get(topic)
+            queue = None if entry is None else entry.queues.get(partition)
+            if queue is None or queue.muted or not queue.batches:
+                continue
+            with queue.lock:
+                if not queue.batches:
+                    continue
+                first = queue.batches[0]
+                first.maybe_update_leader_epoch(snapshot.leader_epoch_for(queue.topic_partition))
+                if self._should_back_off(first, first.waited_time_ms(now)):
+                    continue
+                if ready and size + first.estimated_size_in_bytes > max_size:
+                    break  # the next request begins with it
+                if self._should_stop_drain_batches_for_partition(first):
+                    continue
+                batch = queue.batches.popleft()
+                batch.close_for_record_appends()
+                self._assign_sequence(batch)
+            # Outside the lock: compression and checksum take their time, and nobody else has the batch any more.
+            size += len(batch.close())
+            ready.append(batch)
+            batch.drained(now)
+        return ready
+
+    def _should_stop_drain_batches_for_partition(self, first: ProducerBatch) -> bool:
+        """Whether sending this batch now could put it before, or instead of, one that has to come first."""
+        manager = self._transaction_manager
+        if manager is None:
+            return False
+        partition = first.topic_partition
+        if not manager.is_send_to_partition_allowed(partition) or not manager.producer_id_and_epoch.is_valid:
+            return True
+        if not first.has_sequence:
+            # A batch of the new epoch starts at 0 and must not overtake those that still have the old one.
+            if manager.has_in_flight_batches(partition) and manager.has_stale_producer_id_and_epoch(partition):
+                return True
+            # It is not known whether the batches before it were written: which sequence is next, then?
+            if manager.has_unresolved_sequence(partition):
+                return True
+        # A batch that is sent again waits until it is the first of those in flight: so recovery goes one by one.
+        first_in_flight = manager.first_in_flight_sequence(partition)
+        return first_in_flight != NO_SEQUENCE and first.has_sequence and first.base_sequence != first_in_flight
+
+    def _assign_sequence(self, batch: ProducerBatch) -> None:
+        manager = self._transaction_manager
+        if manager is None or batch.has_sequence:
+            return
+        manager.maybe_update_producer_id_and_epoch(batch.topic_partition)
+        batch.set_producer_state(
+            manager.producer_id_and_epoch, manager.sequence_number(batch.topic_partition), manager.is_transactional
+        )
+        manager.increment_sequence_number(batch.topic_partition, batch.record_count)
+        manager.add_in_flight_batch(batch)
+
+    # -- back again
+
+    def reenqueue(self, batch: ProducerBatch, now: int) -> None:
+        """Puts a batch that failed to the front of its queue, in the order of sequences if there are any."""
+        batch.reenqueued(now)
+        queue = self._queue(self.entry(batch.topic_partition.topic), batch.topic_partition.partition)
+        with queue.lock:
+            self._insert(queue, batch)
+
+    def _insert(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        if self._transaction_manager is None:
+            queue.batches.appendleft(batch)
+        else:
+            self._insert_in_sequence_order(queue.batches, batch)
+
+    def _insert_in_sequence_order(self, batches: deque[ProducerBatch], batch: ProducerBatch) -> None:
+        """Several batches in flight can fail in any order; in the queue they are in the order of their sequences."""
+        manager = self._transaction_manager
+        assert manager is not None
+        if not batch.has_sequence:
+            raise RuntimeError(f"{batch!r} is sent again and has no sequence, although idempotence is on")
+        if not manager.has_in_flight_batches(batch.topic_partition):
+            raise RuntimeError(f"{batch!r} is sent again and is not tracked as in flight")
+        position = 0
+        for other in batches:
+            if not other.has_sequence or other.base_sequence >= batch.base_sequence:
+                break
+            position += 1
+        batches.insert(position, batch)
+
+    def split_and_reenqueue(self, big: ProducerBatch) -> int:
+        """Replaces a batch that was too large by several smaller ones; returns how many."""
+        # Whatever was expected of compression was too much.
+        self.estimator.set_estimation(
+            big.topic_partition.topic, self.config.compression, max(1.0, big.compression_ratio)
+        )
+        batches = big.split(self.config.batch_size)
+        queue = self._queue(self.entry(big.topic_partition.topic), big.topic_partition.partition)
+        for batch in reversed(batches):
+            self.incomplete.add(batch)
+            with queue.lock:
+                if self._transaction_manager is not None:
+                    self._transaction_manager.add_in_flight_batch(batch)
+                self._insert(queue, batch)
+        return len(batches)
+
+    # -- expiry
+
+    def expired_batches(self, now: int) -> list[ProducerBatch]:
+        """Takes out the batches that have waited for longer than ``delivery.timeout.ms``."""
+        expired: list[ProducerBatch] = []
+        if now < self._next_batch_expiry_ms:
+            return expired
+        timeout_ms = self.config.delivery_timeout_ms
+        for queue in self._queues():
+            with queue.lock:
+                while queue.batches and queue.batches[0].has_reached_delivery_timeout(timeout_ms, now):
+                    batch = queue.batches.popleft()
+                    batch.close_for_record_appends()
+                    expired.append(batch)
+        return expired
+
+    @property
+    def next_expiry_time_ms(self) -> int:
+        """When the first of the batches that wait here runs out of time, as of the last `ready`."""
+        return self._next_batch_expiry_ms
+
+    def _queues(self) -> Iterator[PartitionQueue]:
+        for entry in self.topics.values():
+            yield from entry.queues.values()
+
+    # -- memory
+
+    def deallocate(self, batch: ProducerBatch) -> None:
+        """A batch is over: gives back its memory, and forgets it."""
+        self.complete_batch(batch)
+        self.release(batch)
+
+    def complete_batch(self, batch: ProducerBatch) -> None:
+        """A batch is over, but the network may still read its bytes: forgets it, and keeps its memory reserved."""
+        self.incomplete.remove(batch)
+
+    def release(self, batch: ProducerBatch) -> None:
+        """Gives back the memory of a batch, if that has not been done."""
+        reserved, batch.reserved_bytes = batch.reserved_bytes, 0
+        if reserved:
+            self.pool.deallocate(reserved)
+
+    # -- flush and close
+
+    @property
+    def has_undrained(self) -> bool:
+        return any(queue.batches for queue in self._queues())
+
+    @property
+    def has_incomplete(self) -> bool:
+        return len(self.incomplete) > 0
+
+    def begin_flush(self) -> None:
+        with self._lock:
+            self._flushes_in_progress += 1
+
+    def await_flush_completion(self) -> None:
+        """Blocks until all batches that are incomplete now are completed, and what they were split into."""
+        try:
+            for result in self.incomplete.request_results():
+                result.wait_for_all()
+        finally:
+            with self._lock:
+                self._flushes_in_progress -= 1
+
+    def abort_incomplete_batches(self) -> None:
+        """Ends everything that is left. After `close`."""
+        for queue in self._queues():
+            with queue.lock:
+                pass  # whoever was in the middle of an append is through now, and nobody comes after: it is closed
+        self.abort_batches(ProducerClosedError("Producer is closed forcefully."))
+
+    def abort_batches(self, reason: Exception) -> None:
+        """Ends all batches that are not completed, also those in flight."""
+        self._abort(reason, undrained_only=False)
+
+    def abort_undrained_batches(self, reason: Exception) -> None:
+        """Ends the batches that have not been sent yet."""
+        self._abort(reason, undrained_only=True)
+
+    def _abort(self, reason: Exception, *, undrained_only: bool) -> None:
+        for batch in self.incomplete.copy_all():
+            queue = self._queue(self.entry(batch.topic_partition.topic), batch.topic_partition.partition)
+            with queue.lock:
+                drained = batch.is_closed if self._transaction_manager is None else batch.has_sequence
+                if undrained_only and drained:
+                    continue
+                batch.close_for_record_appends()
+                if batch in queue.batches:
+                    queue.batches.remove(batch)
+            if not batch.is_done:
+                batch.abort(reason)
+            self.deallocate(batch)
+
+    def close(self) -> None:
+        """No record is accepted any more."""
+        self.closed = True
+        self.pool.close()
+
+    # -- muting
+
+    def mute_partition(self, partition: TopicPartition) -> None:
+        self._queue(self.entry(partition.topic), partition.partition).muted = True
+
+    def unmute_partition(self, partition: TopicPartition) -> None:
+        self._queue(self.entry(partition.topic), partition.partition).muted = False
+
+    # -- for others to look at
+
+    def queue(self, partition: TopicPartition) -> PartitionQueue | None:
+        entry = self.topics.get(partition.topic)
+        return None if entry is None else entry.queues.get(partition.partition)
+
+    def take_touched(self, topic: str) -> bool:
+        """Whether a topic was used since this was last asked."""
+        entry = self.topics.get(topic)
+        if entry is None:
+            return False
+        touched, entry.touched = entry.touched, False
+        return touched
+
+    def __repr__(self) -> str:
+        return f"RecordAccumulator({len(self.incomplete)} incomplete batches, {self.pool!r})"

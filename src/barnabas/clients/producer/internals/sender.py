@@ -1,0 +1,657 @@
+"""The I/O thread of a producer: everything that touches the network."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from barnabas.clients.common.metadata import LeaderIdAndEpoch
+from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
+from barnabas.clients.producer.errors import TransactionAbortedError
+from barnabas.clients.producer.internals.produce_request_result import INVALID_OFFSET, RecordErrors
+from barnabas.clients.producer.internals.producer_batch import ProducerBatch
+from barnabas.clients.producer.internals.producer_metadata import ProducerMetadata
+from barnabas.clients.producer.internals.producer_metrics import SenderMetrics
+from barnabas.clients.producer.internals.record_accumulator import RecordAccumulator
+from barnabas.clients.producer.internals.transaction_manager import TransactionManager
+from barnabas.clients.producer.internals.transaction_requests import CoordinatorType, TxnRequestHandler
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.errors import (
+    ApiError,
+    AuthenticationError,
+    BarnabasError,
+    ClusterAuthorizationError,
+    Errors,
+    InvalidMetadataError,
+    InvalidRecordError,
+    KafkaTimeoutError,
+    TopicAuthorizationError,
+    TransactionalIdAuthorizationError,
+)
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.network.client_request import ClientRequest, ClientResponse, RequestBuilder, RequestCompletionHandler
+from barnabas.network.inflight import FOREVER
+from barnabas.network.least_loaded_node import LeastLoadedNode
+from barnabas.network.node import Node
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.message import Request
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from barnabas.protocol.versions import VersionRange
+from barnabas.records.batch import NO_TIMESTAMP
+
+log = logging.getLogger(__name__)
+
+LAST_PRODUCE_BEFORE_TRANSACTION_V2: Final = 11
+LAST_PRODUCE_BY_NAME: Final = 12
+
+
+class KafkaClient(Protocol):
+    """The network client as the sender sees it."""
+
+    def ready(self, node: Node, now: int) -> bool: ...
+
+    def poll_delay_ms(self, node: Node, now: int) -> int: ...
+
+    def connection_failed(self, node: Node) -> bool: ...
+
+    def authentication_error(self, node: Node) -> AuthenticationError | None: ...
+
+    def least_loaded_node(self, now: int) -> LeastLoadedNode: ...
+
+    def new_client_request(
+        self,
+        node_id: str,
+        body: Request | RequestBuilder,
+        now: int,
+        *,
+        expect_response: bool = True,
+        request_timeout_ms: int | None = None,
+        callback: RequestCompletionHandler | None = None,
+        allowed_versions: VersionRange | None = None,
+    ) -> ClientRequest: ...
+
+    def send(self, request: ClientRequest, now: int) -> None: ...
+
+    def poll(self, timeout_ms: float, now: int) -> list[ClientResponse]: ...
+
+    def in_flight_request_count(self, node_id: str | None = None) -> int: ...
+
+    def wakeup(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SenderConfig:
+    """What the sender can be told."""
+
+    acks: int = -1
+    retries: int = 2**31 - 1
+    max_request_size: int = 1_048_576
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    guarantee_message_order: bool = False
+    """Whether partitions are muted while a batch is in flight: for ``max.in.flight.requests.per.connection=1``."""
+
+
+class PartitionResult(NamedTuple):
+    """The answer for one partition, or what stands for one when there was none."""
+
+    error: Errors
+    base_offset: int = INVALID_OFFSET
+    log_append_time: int = NO_TIMESTAMP
+    log_start_offset: int = INVALID_OFFSET
+    message: str | None = None
+    record_errors: Sequence[tuple[int, str | None]] = ()
+    leader: LeaderIdAndEpoch | None = None
+
+
+class Sender:
+    """Drains the accumulator, sends what it gets, and deals with the answers. It runs on a thread of its own.
+
+    One turn, `run_once`::
+
+        transactions        identity, coordinator, the next step of a transaction
+        ready               which nodes have batches that may go out
+        client.ready        of these, which are connected and take another request
+        drain               one batch of each of their partitions, with sequence numbers
+        expire              batches, waiting or in flight, whose time is over
+        send                one request for each node
+        poll                bytes go out, answers come in, callbacks are called
+
+    **After an answer**, a batch is complete; or split, if it was too large and has more than one record, which is not
+    counted as an attempt; or put back to be sent again, if the error may pass, its time is not over and it has attempts
+    left; or failed.
+
+    **Who is woken when.** A thread that appends wakes this one only if there is something new to do, and once per turn:
+    `woken` is reset when a turn begins, before anything is looked at. Whatever was appended before that is seen in this
+    turn, and for whatever comes later somebody sets `woken` and wakes up the poll.
+    """
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        metadata: ProducerMetadata,
+        accumulator: RecordAccumulator,
+        config: SenderConfig,
+        metrics: SenderMetrics,
+        *,
+        transaction_manager: TransactionManager | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._config = config
+        self._metrics = metrics
+        self._transaction_manager = transaction_manager
+        self._clock = clock
+        self._in_flight_batches: dict[TopicPartition, list[ProducerBatch]] = {}
+        """All that has been sent and is not answered, to see when its time is over."""
+        self._earliest_in_flight_ms = FOREVER
+        """No batch in flight was created before this."""
+        self._running = True
+        self._force_close = False
+        self.woken = False
+
+    # -- the thread
+
+    def run(self) -> None:
+        """Until `initiate_close`, and then until everything is sent, or `force_close` says that it need not be."""
+        log.debug("Starting the producer's I/O thread")
+        while self._running:
+            self._run_once_logged()
+        log.debug("Sending what is left")
+        manager = self._transaction_manager
+        while not self._force_close and (
+            self._accumulator.has_undrained
+            or self._client.in_flight_request_count() > 0
+            or (manager is not None and manager.has_pending_requests and manager.has_ongoing_transaction)
+        ):
+            self._run_once_logged()
+        while not self._force_close and manager is not None and manager.has_ongoing_transaction:
+            if not manager.is_completing:
+                log.info("Aborting the open transaction, because the producer is closed")
+                try:
+                    manager.begin_abort()
+                except BarnabasError:
+                    log.exception("The open transaction cannot be aborted")
+                    self._force_close = True
+            self._run_once_logged()
+        if self._force_close:
+            if manager is not None:
+                manager.close()
+            self._accumulator.abort_incomplete_batches()
+        self._client.close()
+        log.debug("The producer's I/O thread has ended")
+
+    def _run_once_logged(self) -> None:
+        try:
+            self.run_once()
+        except Exception:
+            log.exception("Uncaught error in the producer's I/O thread")
+
+    def wakeup(self) -> None:
+        """Ends a poll that is under way. May be called from any thread."""
+        self._client.wakeup()
+
+    def wake_for_work(self) -> None:
+        """There is something to send. May be called from any thread."""
+        if not self.woken:
+            self.woken = True
+            self._client.wakeup()
+
+    def initiate_close(self) -> None:
+        self._accumulator.close()
+        self._running = False
+        self.wakeup()
+
+    def force_close(self) -> None:
+        self._force_close = True
+        self.initiate_close()
+
+    @property
+    def is_running(self) -> bool:
+        return self._running
+
+    # -- one turn
+
+    def run_once(self) -> None:
+        self.woken = False
+        delay_ms = FOREVER
+        manager = self._transaction_manager
+        if manager is not None:
+            manager.maybe_resolve_sequences()
+            last_error = manager.last_error
+            if manager.has_fatal_error:
+                if last_error is not None:
+                    self._maybe_abort_batches(last_error)
+                self._client.poll(self._config.retry_backoff_ms, self._now())
+                return
+            if manager.has_abortable_error and self._should_handle_authorization_error(manager, last_error):
+                return
+            manager.bump_idempotent_epoch_and_reset_id_if_needed()
+            waits = self._maybe_send_transactional_request(manager)
+            if waits is None:
+                return
+            delay_ms = waits
+        now = self._now()
+        delay_ms = min(delay_ms, self._send_producer_data(now))
+        self._client.poll(delay_ms, now)
+
+    def _now(self) -> int:
+        return self._clock.hi_res_milliseconds()
+
+    def _maybe_abort_batches(self, error: Exception) -> None:
+        if self._accumulator.has_incomplete:
+            log.error("Giving up all batches: %s", error)
+            self._accumulator.abort_batches(error)
+            self._in_flight_batches.clear()
+
+    def _should_handle_authorization_error(self, manager: TransactionManager, error: Exception | None) -> bool:
+        """A right is missing: everything fails, and the producer is as good as new when it has been granted."""
+        if not isinstance(error, TransactionalIdAuthorizationError | ClusterAuthorizationError):
+            return False
+        failed = AuthenticationError(str(error))
+        failed.__cause__ = error
+        manager.fail_pending_requests(failed)
+        self._maybe_abort_batches(error)
+        manager.transition_to_uninitialized(error)
+        return True
+
+    # -- transactions
+
+    def _maybe_send_transactional_request(self, manager: TransactionManager) -> int | None:
+        """Sends the next step, if there is one to be sent. None: it has polled, and data has to wait for the answer;
+        else for how long there is nothing to do about steps."""
+        backoff_ms = self._config.retry_backoff_ms
+        if manager.has_in_flight_request:
+            self._client.poll(backoff_ms, self._now())
+            return None
+        if (manager.has_abortable_error or manager.is_aborting) and self._accumulator.has_incomplete:
+            error = manager.last_error or TransactionAbortedError()
+            self._accumulator.abort_undrained_batches(error)
+        now = self._now()
+        handler = manager.next_request(has_incomplete_batches=self._accumulator.has_incomplete, now=now)
+        if isinstance(handler, int):
+            return handler
+        kind = handler.coordinator_type
+        node = self._client.least_loaded_node(now).node if kind is None else manager.coordinator(kind)
+        if node is None:
+            if kind is None:
+                manager.enqueue(handler)
+                self._client.poll(backoff_ms, now)
+            else:
+                manager.lookup_coordinator(kind, handler.coordinator_key)
+                manager.enqueue(handler)
+            return None
+        if not self._client.ready(node, now):
+            self._await_node(manager, handler, node, now)
+            return None
+        if kind is CoordinatorType.TRANSACTION:
+            manager.handle_coordinator_ready()
+        request = self._client.new_client_request(
+            node.id_string,
+            handler,
+            now,
+            request_timeout_ms=self._config.request_timeout_ms,
+            callback=handler.on_complete,
+        )
+        log.debug("Sending %s to node %s", handler.operation, node)
+        manager.set_in_flight_correlation_id(request.correlation_id)
+        self._client.send(request, now)
+        self._client.poll(backoff_ms, self._now())
+        return None
+
+    def _await_node(self, manager: TransactionManager, handler: TxnRequestHandler, node: Node, now: int) -> None:
+        """The node is not connected, or takes nothing now. If it cannot be reached, somebody else may have taken over
+        from it."""
+        error = self._client.authentication_error(node)
+        if error is not None:
+            handler.fatal_error(error)
+        elif self._client.connection_failed(node):
+            if handler.coordinator_type is not None:
+                manager.lookup_coordinator(handler.coordinator_type, handler.coordinator_key)
+            else:
+                self._metadata.request_update()
+            manager.retry(handler)
+        else:
+            manager.enqueue(handler)
+        self._client.poll(min(self._config.retry_backoff_ms, self._client.poll_delay_ms(node, now)), now)
+
+    # -- data
+
+    def _send_producer_data(self, now: int) -> int:
+        """Sends what can be sent; returns for how long there is nothing more."""
+        accumulator = self._accumulator
+        snapshot = self._metadata.snapshot
+        result = accumulator.ready(snapshot, now)
+        if result.unknown_leader_topics:
+            for topic in result.unknown_leader_topics:
+                self._metadata.add(topic, now)
+            log.debug("Asking for metadata: no leader is known for partitions of %s", result.unknown_leader_topics)
+            self._metadata.request_update()
+        not_ready_ms = FOREVER
+        ready_nodes: list[Node] = []
+        for node in result.ready_nodes:
+            if self._client.ready(node, now):
+                accumulator.update_node_latency_stats(node.id, now, True)
+                ready_nodes.append(node)
+            else:
+                accumulator.update_node_latency_stats(node.id, now, False)
+                not_ready_ms = min(not_ready_ms, self._client.poll_delay_ms(node, now))
+        batches = accumulator.drain(snapshot, ready_nodes, self._config.max_request_size, now)
+        self._add_to_in_flight_batches(batches)
+        self._fail_expired_batches(accumulator.expired_batches(now), now)
+        self._fail_expired_batches(self._expired_in_flight_batches(now), now)
+        self._metrics.update_produce_request_metrics(batches, self._clock.milliseconds())
+        drained = False
+        for node_id, node_batches in batches.items():
+            if node_batches:
+                drained = True
+                self._send_produce_request(now, node_id, node_batches, snapshot)
+        if drained:
+            return 0  # there may be more where this came from
+        expiry_ms = min(
+            accumulator.next_expiry_time_ms, self._earliest_in_flight_ms + accumulator.config.delivery_timeout_ms
+        )
+        return max(min(result.next_ready_check_delay_ms, not_ready_ms, expiry_ms - now), 0)
+
+    def _add_to_in_flight_batches(self, batches: Mapping[int, Iterable[ProducerBatch]]) -> None:
+        for node_batches in batches.values():
+            for batch in node_batches:
+                self._in_flight_batches.setdefault(batch.topic_partition, []).append(batch)
+                self._earliest_in_flight_ms = min(self._earliest_in_flight_ms, batch.created_ms)
+                if self._config.guarantee_message_order:
+                    self._accumulator.mute_partition(batch.topic_partition)
+
+    def _maybe_remove_from_in_flight_batches(self, batch: ProducerBatch) -> None:
+        batches = self._in_flight_batches.get(batch.topic_partition)
+        if batches is not None and batch in batches:
+            batches.remove(batch)
+            if not batches:
+                del self._in_flight_batches[batch.topic_partition]
+                if not self._in_flight_batches:
+                    self._earliest_in_flight_ms = FOREVER
+
+    def _expired_in_flight_batches(self, now: int) -> list[ProducerBatch]:
+        timeout_ms = self._accumulator.config.delivery_timeout_ms
+        if now - self._earliest_in_flight_ms < timeout_ms:
+            return []
+        expired: list[ProducerBatch] = []
+        earliest = FOREVER
+        for batches in self._in_flight_batches.values():
+            for batch in batches:
+                if batch.has_reached_delivery_timeout(timeout_ms, now):
+                    expired.append(batch)
+                else:
+                    earliest = min(earliest, batch.created_ms)
+        self._earliest_in_flight_ms = earliest
+        return expired
+
+    def _fail_expired_batches(self, expired: Iterable[ProducerBatch], now: int) -> None:
+        for batch in expired:
+            self._fail_batch(
+                batch,
+                KafkaTimeoutError(
+                    f"Expiring {batch.record_count} record(s) for {batch.topic_partition}:{now - batch.created_ms} ms "
+                    "has passed since batch creation"
+                ),
+                adjust_sequence_numbers=False,
+            )
+            # It was sent, and may have been written: which sequence is next is not known.
+            if self._transaction_manager is not None and batch.has_sequence:
+                self._transaction_manager.mark_sequence_unresolved(batch)
+
+    # -- requests
+
+    def _send_produce_request(
+        self, now: int, node_id: int, batches: Sequence[ProducerBatch], snapshot: MetadataSnapshot
+    ) -> None:
+        config = self._config
+        topics: dict[str, TopicProduceData] = {}
+        by_partition: dict[TopicPartition, ProducerBatch] = {}
+        names: dict[Uuid, str] = {}
+        highest = ApiKey.PRODUCE.stable_versions.highest
+        for batch in batches:
+            topic, partition = batch.topic_partition
+            data = topics.get(topic)
+            if data is None:
+                topic_id = snapshot.topic_id(topic)
+                if topic_id == ZERO_UUID:
+                    highest = min(highest, LAST_PRODUCE_BY_NAME)
+                names[topic_id] = topic
+                data = topics[topic] = TopicProduceData(name=topic, topic_id=topic_id)
+            data.partition_data.append(PartitionProduceData(index=partition, records=batch.records))
+            by_partition[batch.topic_partition] = batch
+            batch.in_flight = True
+        transactional_id: str | None = None
+        manager = self._transaction_manager
+        if manager is not None and manager.is_transactional:
+            transactional_id = manager.transactional_id
+            if not manager.is_transaction_v2_enabled:
+                highest = min(highest, LAST_PRODUCE_BEFORE_TRANSACTION_V2)
+        request = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=config.acks,
+            timeout_ms=config.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+        self._client.send(
+            self._client.new_client_request(
+                str(node_id),
+                request,
+                now,
+                expect_response=config.acks != 0,
+                request_timeout_ms=config.request_timeout_ms,
+                callback=lambda response: self._handle_produce_response(response, by_partition, names),
+                allowed_versions=VersionRange(ApiKey.PRODUCE.stable_versions.lowest, highest),
+            ),
+            now,
+        )
+
+    # -- answers
+
+    def _handle_produce_response(
+        self, response: ClientResponse, batches: Mapping[TopicPartition, ProducerBatch], names: Mapping[Uuid, str]
+    ) -> None:
+        now = self._now()
+        body = response.body
+        leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
+        if body is None:
+            self._complete_all(batches.values(), self._without_answer(response), now)
+            return
+        assert isinstance(body, ProduceResponse)
+        answered: set[TopicPartition] = set()
+        for topic in body.responses:
+            name = topic.name or names.get(topic.topic_id)
+            if name is None:
+                log.warning("An answer from node %s is about a topic that was not sent", response.destination)
+                continue
+            for row in topic.partition_responses:
+                partition = TopicPartition(name, row.index)
+                batch = batches.get(partition)
+                if batch is None:
+                    log.warning("An answer from node %s is about %s, not sent to", response.destination, partition)
+                    continue
+                answered.add(partition)
+                result = _partition_result(row)
+                if result.leader is not None:
+                    leaders[partition] = result.leader
+                self._complete_batch(batch, result, now)
+        for partition in batches.keys() - answered:
+            message = f"the answer of node {response.destination} says nothing about {partition}"
+            self._complete_batch(batches[partition], PartitionResult(Errors.UNKNOWN_SERVER_ERROR, message=message), now)
+        if leaders:
+            nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in body.node_endpoints]
+            for partition in self._metadata.update_partition_leadership(leaders, nodes):
+                log.debug("The leader of %s has changed", partition)
+        self._metrics.record_latency(response.destination, response.latency_ms)
+
+    def _without_answer(self, response: ClientResponse) -> PartitionResult:
+        if response.timed_out:
+            message = f"Disconnected from node {response.destination} due to timeout"
+            return PartitionResult(Errors.REQUEST_TIMED_OUT, message=message)
+        if response.disconnected:
+            reason = f": {response.reason}" if response.reason else ""
+            return PartitionResult(
+                Errors.NETWORK_EXCEPTION, message=f"Disconnected from node {response.destination}{reason}"
+            )
+        if response.version_mismatch is not None:
+            log.warning("%s", response.version_mismatch)
+            return PartitionResult(Errors.UNSUPPORTED_VERSION, message=str(response.version_mismatch))
+        return PartitionResult(Errors.NONE)  # acks=0
+
+    def _complete_all(self, batches: Iterable[ProducerBatch], result: PartitionResult, now: int) -> None:
+        for batch in batches:
+            self._complete_batch(batch, result, now)
+
+    def _complete_batch(self, batch: ProducerBatch, result: PartitionResult, now: int) -> None:
+        """What an answer means for a batch."""
+        accumulator = self._accumulator
+        manager = self._transaction_manager
+        error = result.error
+        batch.in_flight = False
+        if batch.is_done:
+            # Its time was over, or it was aborted, while the network had it. Now nobody needs its memory any more.
+            accumulator.release(batch)
+            if error is Errors.NONE:
+                self._batch_succeeded(batch, result)
+        elif error is Errors.MESSAGE_TOO_LARGE and batch.record_count > 1:
+            log.warning("A batch for %s is too large and is split", batch.topic_partition)
+            if manager is not None:
+                manager.remove_in_flight_batch(batch)
+            accumulator.split_and_reenqueue(batch)
+            self._maybe_remove_and_deallocate_batch(batch)
+            self._metrics.batch_split.record_unchecked()
+        elif error is Errors.NONE:
+            self._batch_succeeded(batch, result)
+        else:
+            if self._can_retry(batch, result, now):
+                log.log(
+                    logging.WARNING if batch.attempts == 0 else logging.INFO,
+                    "A batch for %s failed and is sent again (%d attempts left): %s",
+                    batch.topic_partition,
+                    self._config.retries - batch.attempts - 1,
+                    result.message or error.name,
+                )
+                self._reenqueue_batch(batch, now)
+            elif error is Errors.DUPLICATE_SEQUENCE_NUMBER:
+                # The broker has it, and does not remember where.
+                self._batch_succeeded(batch, result)
+            else:
+                self._batch_failed(batch, result)
+            if error.exception is not None and issubclass(error.exception, InvalidMetadataError):
+                self._metadata.request_update()
+        if self._config.guarantee_message_order:
+            accumulator.unmute_partition(batch.topic_partition)
+
+    def _can_retry(self, batch: ProducerBatch, result: PartitionResult, now: int) -> bool:
+        manager = self._transaction_manager
+        return (
+            not batch.is_done
+            and not batch.has_reached_delivery_timeout(self._accumulator.config.delivery_timeout_ms, now)
+            and batch.attempts < self._config.retries
+            and (
+                result.error.retriable
+                if manager is None
+                else manager.can_retry(result.error, result.log_start_offset, batch)
+            )
+        )
+
+    def _reenqueue_batch(self, batch: ProducerBatch, now: int) -> None:
+        self._accumulator.reenqueue(batch, now)
+        self._maybe_remove_from_in_flight_batches(batch)
+        self._metrics.record_retries(batch.topic_partition.topic, batch.record_count)
+
+    def _maybe_remove_and_deallocate_batch(self, batch: ProducerBatch) -> None:
+        self._maybe_remove_from_in_flight_batches(batch)
+        if batch.in_flight:
+            self._accumulator.complete_batch(batch)  # its memory follows with the answer
+        else:
+            self._accumulator.deallocate(batch)
+
+    def _batch_succeeded(self, batch: ProducerBatch, result: PartitionResult) -> None:
+        if self._transaction_manager is not None:
+            self._transaction_manager.handle_completed_batch(batch, result.base_offset)
+        if batch.complete(result.base_offset, result.log_append_time):
+            self._maybe_remove_and_deallocate_batch(batch)
+
+    def _batch_failed(self, batch: ProducerBatch, result: PartitionResult) -> None:
+        error = _exception(batch.topic_partition.topic, result)
+        self._fail_batch(
+            batch,
+            error,
+            errors=_record_errors(result) if result.record_errors else None,
+            adjust_sequence_numbers=batch.attempts < self._config.retries,
+        )
+
+    def _fail_batch(
+        self,
+        batch: ProducerBatch,
+        error: Exception,
+        *,
+        adjust_sequence_numbers: bool,
+        errors: RecordErrors | None = None,
+    ) -> None:
+        self._metrics.record_errors(batch.topic_partition.topic, batch.record_count)
+        if batch.complete_exceptionally(error, errors):
+            if self._transaction_manager is not None:
+                try:
+                    self._transaction_manager.handle_failed_batch(batch, error, adjust_sequence_numbers)
+                except BarnabasError:
+                    log.exception("A failed batch for %s could not be handled", batch.topic_partition)
+            self._maybe_remove_and_deallocate_batch(batch)
+
+
+def _partition_result(row: PartitionProduceResponse) -> PartitionResult:
+    if row.error_code == 0:
+        return PartitionResult(Errors.NONE, row.base_offset, row.log_append_time_ms, row.log_start_offset)
+    error = Errors.for_code(row.error_code)
+    leader = row.current_leader
+    known = leader is not None and leader.leader_id != -1 and leader.leader_epoch != -1
+    moved = error in {Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH}
+    return PartitionResult(
+        error,
+        row.base_offset,
+        row.log_append_time_ms,
+        row.log_start_offset,
+        row.error_message,
+        [(record.batch_index, record.batch_index_error_message) for record in row.record_errors],
+        LeaderIdAndEpoch(leader.leader_id, leader.leader_epoch) if leader is not None and known and moved else None,
+    )
+
+
+def _exception(topic: str, result: PartitionResult) -> ApiError:
+    if result.error is Errors.TOPIC_AUTHORIZATION_FAILED:
+        return TopicAuthorizationError(f"Not authorized to access topics: [{topic}]", unauthorized_topics=[topic])
+    if result.error is Errors.CLUSTER_AUTHORIZATION_FAILED:
+        return ClusterAuthorizationError("The producer is not authorized to do idempotent sends")
+    error = result.error.to_exception(result.message)
+    assert error is not None
+    return error
+
+
+def _record_errors(result: PartitionResult) -> RecordErrors:
+    """The broker has singled out some records (KIP-467): those have its message, the others were in bad company."""
+    bad: dict[int, Exception] = {}
+    for index, message in result.record_errors:
+        text = message or result.message or result.error.message
+        alone = result.error.to_exception(text) if len(result.record_errors) == 1 else None
+        bad[index] = alone or InvalidRecordError(text)
+
+    def error_of(index: int) -> Exception:
+        return bad.get(index) or BarnabasError(
+            "Failed to append record because it was part of a batch which had one or more invalid records"
+        )
+
+    return error_of

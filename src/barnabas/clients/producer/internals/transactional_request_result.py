@@ -1,0 +1,57 @@
+"""The outcome of a step of a transaction, for the thread that asked for it."""
+
+from __future__ import annotations
+
+import threading
+
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.errors import KafkaTimeoutError
+
+
+class TransactionalRequestResult:
+    """Open, then done or failed. The thread that waits may give up and come back: the step goes on, and the same result
+    is handed to it again."""
+
+    __slots__ = ("_changed", "_clock", "error", "is_acked", "is_completed", "operation")
+
+    def __init__(self, operation: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.operation = operation
+        self.error: Exception | None = None
+        self.is_completed = False
+        self.is_acked = False
+        """Whether the thread that waits has taken notice."""
+        self._clock = clock
+        self._changed = threading.Condition()
+        """Guards the fields above. Nothing is locked inside it."""
+
+    def done(self) -> None:
+        with self._changed:
+            self.is_completed = True
+            self._changed.notify_all()
+
+    def fail(self, error: Exception) -> None:
+        with self._changed:
+            self.error = error
+            self.is_completed = True
+            self._changed.notify_all()
+
+    @property
+    def is_successful(self) -> bool:
+        return self.is_completed and self.error is None
+
+    def wait(self, timeout_ms: float) -> None:
+        """Blocks until the step is over; raises what went wrong, or `KafkaTimeoutError` after so long."""
+        with self._changed:
+            deadline = self._clock.hi_res_milliseconds() + timeout_ms
+            while not self.is_completed:
+                remaining = deadline - self._clock.hi_res_milliseconds()
+                if remaining <= 0:
+                    raise KafkaTimeoutError(f"Timeout expired after {timeout_ms}ms while awaiting {self.operation}")
+                self._clock.wait(self._changed, remaining)
+            self.is_acked = True
+            if self.error is not None:
+                raise self.error
+
+    def __repr__(self) -> str:
+        outcome = "open" if not self.is_completed else "done" if self.error is None else repr(self.error)
+        return f"TransactionalRequestResult({self.operation}, {outcome})"

@@ -1,0 +1,700 @@
+"""The producer: what an application calls."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from random import Random
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from barnabas.clients.common.bootstrap import bootstrap_nodes
+from barnabas.clients.common.client_config import client_properties, refuse_unknown
+from barnabas.clients.common.default_metadata_updater import DefaultMetadataUpdater
+from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo
+from barnabas.clients.producer.errors import IllegalStateError, ProducerClosedError, SerializationError
+from barnabas.clients.producer.interceptors import ProducerInterceptor, ProducerInterceptors
+from barnabas.clients.producer.internals.buffer_pool import BufferPool
+from barnabas.clients.producer.internals.fast_send import make_fast_send
+from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
+from barnabas.clients.producer.internals.produce_request_result import ProduceRequestResult
+from barnabas.clients.producer.internals.producer_batch import Callback
+from barnabas.clients.producer.internals.producer_metadata import ProducerMetadata
+from barnabas.clients.producer.internals.producer_metrics import GROUP, KafkaProducerMetrics, SenderMetrics
+from barnabas.clients.producer.internals.record_accumulator import AccumulatorConfig, RecordAccumulator
+from barnabas.clients.producer.internals.sender import Sender, SenderConfig
+from barnabas.clients.producer.internals.transaction_manager import TransactionManager
+from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from barnabas.clients.producer.partitioner import Partitioner
+from barnabas.clients.producer.producer_config import CONFIG, ProducerConfig
+from barnabas.clients.producer.producer_record import ProducerRecord
+from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION, RecordMetadata
+from barnabas.clients.producer.serialization import Serializer, as_serializer
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.errors import (
+    ApiError,
+    BarnabasError,
+    InvalidTopicError,
+    KafkaTimeoutError,
+    RecordTooLargeError,
+)
+from barnabas.common.murmur2 import partition_for_key
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.metrics.config import MetricConfig, RecordingLevel
+from barnabas.metrics.metric import KafkaMetric
+from barnabas.metrics.names import MetricName
+from barnabas.metrics.registry import Metrics
+from barnabas.network.client import NetworkClient
+from barnabas.network.client_config import NetworkClientConfig
+from barnabas.network.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.node_api_versions import ApiVersions
+from barnabas.network.selectable import Selectable
+from barnabas.network.selector import Selector
+from barnabas.records.builder import estimate_size_in_bytes_upper_bound
+
+log = logging.getLogger(__name__)
+
+NETWORK_THREAD_PREFIX: Final = "kafka-producer-network-thread"
+
+Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+
+_NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class _Waited(NamedTuple):
+    snapshot: MetadataSnapshot
+    waited_ms: int
+
+
+class KafkaProducer:
+    """Sends records to Kafka. One for a whole application: any number of threads may use it at once.
+
+        with KafkaProducer(bootstrap_servers="localhost:9092") as producer:
+            future = producer.send("orders", key=b"42", value=b"...")
+            print(future.result().offset)
+
+    ``send`` puts the record into a batch and returns at once; a thread of the producer's own does the rest. It blocks
+    in two cases, together for at most ``max.block.ms``: while nothing is known about the topic yet, and while
+    ``buffer.memory`` is used up, which is how a producer holds back an application that is faster than the network.
+
+    Unless told otherwise, a producer is idempotent: each record is written once, and the records of a partition in the
+    order in which they were sent, whatever happens to connections and brokers. What could not be written after
+    ``delivery.timeout.ms`` fails.
+
+    **Errors.** What the cluster, or the state of things, has against a record is in the future (and in the callback):
+    it is too large, its topic is invalid, time is over. What is wrong with the *program* is raised: a key that cannot
+    be serialized, a producer that is closed.
+
+    **Callbacks** run on the I/O thread, in the order of sending for each partition. A slow one holds up everything.
+
+    **Settings** are Kafka's, as keywords (``linger_ms=5``) or in a mapping (``{"linger.ms": 5}``). Keys and values are
+    bytes unless there is a serializer: a class, an object with ``serialize()``, or a function such as ``str.encode``.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        key_serializer: object = None,
+        value_serializer: object = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        clock: Clock = SYSTEM_CLOCK,
+        resolver: HostResolver = resolve_all_ips,
+        selector: Selectable | None = None,
+        random: Random | None = None,
+        start_thread: bool = True,
+        **settings: object,
+    ) -> None:
+        """``selector``, ``clock``, ``random`` and ``start_thread`` are for tests: with them a producer does nothing by
+        itself, and ``producer.sender.run_once()`` is one turn of its I/O thread."""
+        refuse_unknown(settings, CONFIG)
+        properties = client_properties(config, settings)
+        given_key = key_serializer or properties.pop("key.serializer", None)
+        given_value = value_serializer or properties.pop("value.serializer", None)
+        self.config = ProducerConfig.from_properties(properties)
+        cfg = self.config
+        values = cfg.values
+        self._clock = clock
+        self._max_block_ms = cfg.max_block_ms
+        originals = {**values.originals, "client.id": cfg.client_id}
+        self._key_serializer: Serializer | None = as_serializer(_load(given_key), originals, is_key=True)
+        self._value_serializer: Serializer | None = as_serializer(_load(given_value), originals, is_key=False)
+        self._partitioner = partitioner or _configured(values.get_optional_class("partitioner.class"), originals)
+        configured = [_configured(_load(name), originals) for name in values.get_list("interceptor.classes")]
+        self._interceptors = ProducerInterceptors([*configured, *interceptors])
+
+        self._metrics = Metrics(
+            MetricConfig(
+                samples=values.get_int("metrics.num.samples"),
+                window_ms=max(values.get_int("metrics.sample.window.ms"), 1),
+                record_level=RecordingLevel[values.get_str("metrics.recording.level")],
+                tags={"client-id": cfg.client_id},
+            ),
+            [_configured(_load(name), originals) for name in values.get_list("metric.reporters")],
+            clock,
+        )
+        self._producer_metrics = KafkaProducerMetrics(self._metrics)
+        self._sender_metrics = SenderMetrics(self._metrics)
+
+        resolve = resolver if not values.get_int("bootstrap.resolve.timeout.ms") else None
+        nodes = bootstrap_nodes(cfg.bootstrap_servers, resolve)
+        random = Random() if random is None else random  # noqa: S311 - spreads load, keeps no secret
+        self.api_versions = ApiVersions()
+        self.transaction_manager: TransactionManager | None = None
+        if cfg.enable_idempotence:
+            self.transaction_manager = TransactionManager(
+                cfg.transactional_id,
+                cfg.transaction_timeout_ms,
+                cfg.retry_backoff_ms,
+                self.api_versions,
+                clock=clock,
+            )
+        self.accumulator = RecordAccumulator(
+            AccumulatorConfig(
+                batch_size=cfg.batch_size,
+                linger_ms=cfg.linger_ms,
+                delivery_timeout_ms=cfg.delivery_timeout_ms,
+                retry_backoff_ms=cfg.retry_backoff_ms,
+                retry_backoff_max_ms=cfg.retry_backoff_max_ms,
+                compression=cfg.compression,
+                compression_level=cfg.compression_level,
+                adaptive_partitioning=cfg.adaptive_partitioning and self._partitioner is None,
+                partition_availability_timeout_ms=cfg.partition_availability_timeout_ms,
+                rack=cfg.client_rack if cfg.rack_aware and cfg.client_rack else None,
+            ),
+            BufferPool(cfg.buffer_memory, cfg.batch_size, self._metrics, clock),
+            transaction_manager=self.transaction_manager,
+            metrics=self._metrics,
+            clock=clock,
+            random=random,
+        )
+        self.metadata = ProducerMetadata(
+            cfg.retry_backoff_ms,
+            cfg.retry_backoff_max_ms,
+            cfg.metadata_max_age_ms,
+            cfg.metadata_max_idle_ms,
+            clock=clock,
+            random=random,
+        )
+        self.metadata.was_used = self.accumulator.take_touched
+        self.metadata.bootstrap(nodes)
+        self.client = self._network_client(selector, resolver, random)
+        self.sender = Sender(
+            self.client,
+            self.metadata,
+            self.accumulator,
+            SenderConfig(
+                acks=cfg.acks,
+                retries=cfg.retries,
+                max_request_size=cfg.max_request_size,
+                request_timeout_ms=cfg.request_timeout_ms,
+                retry_backoff_ms=cfg.retry_backoff_ms,
+                guarantee_message_order=cfg.guarantee_message_order,
+            ),
+            self._sender_metrics,
+            transaction_manager=self.transaction_manager,
+            clock=clock,
+        )
+        self._sender_metrics.add_gauges(
+            lambda *_: float(self.client.in_flight_request_count()), lambda *_: self._metadata_age_s()
+        )
+        self._is_transactional = cfg.transactional_id is not None
+        self._fast_send = make_fast_send(
+            self.accumulator,
+            self.metadata,
+            self.sender,
+            self.transaction_manager,
+            clock,
+            max_size=min(cfg.max_request_size, cfg.buffer_memory),
+            batch_size=cfg.batch_size,
+            ignore_keys=cfg.partitioner_ignore_keys,
+            usable=not (
+                self._interceptors
+                or self._key_serializer
+                or self._value_serializer
+                or self._partitioner
+                or self._is_transactional
+            ),
+        )
+        self._thread = threading.Thread(
+            target=self.sender.run, name=f"{NETWORK_THREAD_PREFIX} | {cfg.client_id}", daemon=True
+        )
+        if start_thread:
+            self._thread.start()
+        log.debug("The producer %s has started", cfg.client_id)
+
+    def _network_client(self, selector: Selectable | None, resolver: HostResolver, random: Random) -> NetworkClient:
+        values = self.config.values
+        updater = DefaultMetadataUpdater(
+            self.metadata,
+            can_rebootstrap=values.get_str("metadata.recovery.strategy").upper() == "REBOOTSTRAP",
+            rebootstrap_trigger_ms=values.get_int("metadata.recovery.rebootstrap.trigger.ms"),
+            check_cluster=values.get_bool("metadata.cluster.check.enable"),
+        )
+        if selector is None:
+            selector = Selector(clock=self._clock, connections_max_idle_ms=values.get_int("connections.max.idle.ms"))
+        client = NetworkClient(
+            selector,
+            updater,
+            NetworkClientConfig(
+                client_id=self.config.client_id,
+                max_in_flight_requests_per_connection=self.config.max_in_flight,
+                request_timeout_ms=self.config.request_timeout_ms,
+                reconnect_backoff_ms=values.get_int("reconnect.backoff.ms"),
+                reconnect_backoff_max_ms=values.get_int("reconnect.backoff.max.ms"),
+                socket_connection_setup_timeout_ms=values.get_int("socket.connection.setup.timeout.ms"),
+                socket_connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
+                send_buffer_bytes=values.get_int("send.buffer.bytes"),
+                receive_buffer_bytes=values.get_int("receive.buffer.bytes"),
+            ),
+            clock=self._clock,
+            random=random,
+            resolver=resolver,
+            api_versions=self.api_versions,
+            throttle_time_sensor=self._sender_metrics.throttle_time,
+        )
+        updater.reason_of = client.last_error
+        return client
+
+    def _metadata_age_s(self) -> float:
+        updated_ms = self.metadata.last_successful_update_ms
+        return float("nan") if updated_ms is None else (self._clock.hi_res_milliseconds() - updated_ms) / 1000
+
+    # -- sending
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        callback: Callback | None = None,
+    ) -> FutureRecordMetadata:
+        """Sends a record; returns the future of its place in the topic.
+
+        ``callback(metadata, error)`` is called when the outcome is known. Headers are pairs of a text and bytes, or a
+        mapping. Without a partition the key decides, and without a key the built-in partitioner; without a timestamp
+        it is now.
+        """
+        # Nearly every record takes this way: its topic is known, and there is room in the last batch.
+        future = self._fast_send(topic, value, key, headers, partition, timestamp_ms, callback)
+        if future is not None:
+            return future
+        return self._send(
+            ProducerRecord(topic, value, key, _as_headers(headers), partition, timestamp_ms), callback, None
+        )
+
+    def send_record(self, record: ProducerRecord, callback: Callback | None = None) -> FutureRecordMetadata:
+        """`send` for a record in one piece."""
+        return self._send(record, callback, None)
+
+    def _send(
+        self, record: ProducerRecord, callback: Callback | None, max_block_ms: int | None
+    ) -> FutureRecordMetadata:
+        interceptors = self._interceptors
+        if interceptors:
+            record = interceptors.on_send(record)
+            callback = _intercepted(interceptors, callback)
+        partition = UNKNOWN_PARTITION if record.partition is None else record.partition
+        try:
+            self._raise_if_closed()
+            if self._is_transactional:
+                assert self.transaction_manager is not None
+                self.transaction_manager.ensure_in_transaction()
+            block_ms = self._max_block_ms if max_block_ms is None else max_block_ms
+            waited = self._wait_on_metadata(record.topic, record.partition, block_ms)
+            key = _serialize(self._key_serializer, record, record.key, "key")
+            value = _serialize(self._value_serializer, record, record.value, "value")
+            snapshot = waited.snapshot
+            partition = self._partition(record, key, value, snapshot)
+            size = estimate_size_in_bytes_upper_bound(key, value, record.headers)
+            self._ensure_valid_record_size(size)
+            timestamp_ms = self._clock.milliseconds() if record.timestamp_ms is None else record.timestamp_ms
+            remaining_ms = max(0, block_ms - waited.waited_ms)
+            result = self.accumulator.append(
+                record.topic,
+                partition,
+                timestamp_ms,
+                key,
+                value,
+                record.headers,
+                callback,
+                size,
+                snapshot,
+                remaining_ms,
+                abort_on_new_batch=self._partitioner is not None,
+            )
+            if result.abort_for_new_batch:
+                assert self._partitioner is not None
+                self._partitioner.on_new_batch(record.topic, snapshot, partition)
+                partition = self._partition(record, key, value, snapshot)
+                result = self.accumulator.append(
+                    record.topic,
+                    partition,
+                    timestamp_ms,
+                    key,
+                    value,
+                    record.headers,
+                    callback,
+                    size,
+                    snapshot,
+                    remaining_ms,
+                )
+            partition = result.partition
+            manager = self.transaction_manager
+            if manager is not None and (self._is_transactional or manager.failed):
+                manager.maybe_add_partition(TopicPartition(record.topic, partition))
+            if result.wake:
+                self.sender.wake_for_work()
+            assert result.future is not None
+            return result.future
+        except ApiError as error:
+            return self._send_failed(record, partition, error, callback)
+        except BarnabasError as error:
+            self._sender_metrics.errors.record_unchecked()
+            interceptors.on_send_error(record, TopicPartition(record.topic, partition), error)
+            raise
+        except Exception as error:
+            interceptors.on_send_error(record, TopicPartition(record.topic, partition), error)
+            raise
+
+    def _send_failed(
+        self, record: ProducerRecord, partition: int, error: ApiError, callback: Callback | None
+    ) -> FutureRecordMetadata:
+        """The record was not accepted, for a reason that the cluster or the state of things has: not raised, but in
+        the future, so that an application has one place to look for such errors."""
+        log.debug("A record for %s was not accepted: %r", record.topic, error)
+        where = TopicPartition(record.topic, partition)
+        if callback is not None:
+            try:
+                callback(RecordMetadata(*where, -1, -1, -1, -1), error)
+            except Exception:
+                log.exception("The callback of a record for %s failed", where)
+        self._sender_metrics.errors.record_unchecked()
+        if self.transaction_manager is not None:
+            self.transaction_manager.maybe_transition_to_error_state(error)
+        result = ProduceRequestResult(where)
+        result.set(-1, -1, lambda _index: error)
+        result.done()
+        return FutureRecordMetadata(result, 0, -1, -1, -1)
+
+    def _wait_on_metadata(self, topic: str, partition: int | None, max_wait_ms: int) -> _Waited:
+        metadata = self.metadata
+        snapshot = metadata.snapshot
+        now = self._clock.hi_res_milliseconds()
+        if topic in snapshot.invalid_topics:
+            raise InvalidTopicError(f"Invalid topics: [{topic}]", invalid_topics=[topic])
+        metadata.add(topic, now)
+        count = snapshot.partition_count(topic)
+        if count is not None and (partition is None or partition < count):
+            self._remember(topic, snapshot, count)
+            return _Waited(snapshot, 0)
+        started_ns = self._clock.nanoseconds()
+        elapsed_ms = 0
+        while True:
+            metadata.add(topic, now + elapsed_ms)
+            version = metadata.request_update_for_topic(topic)
+            self.sender.wakeup()
+            try:
+                metadata.await_update(version, max_wait_ms - elapsed_ms)
+            except KafkaTimeoutError:
+                raise self._no_metadata(topic, partition, count, max_wait_ms) from None
+            except BarnabasError as error:
+                if metadata.is_closed:
+                    raise ProducerClosedError("Producer closed while send in progress") from error
+                raise
+            snapshot = metadata.snapshot
+            elapsed_ms = self._clock.hi_res_milliseconds() - now
+            if elapsed_ms >= max_wait_ms:
+                raise self._no_metadata(topic, partition, count, max_wait_ms)
+            metadata.maybe_raise_for_topic(topic)
+            count = snapshot.partition_count(topic)
+            if count is not None and (partition is None or partition < count):
+                break
+        self._producer_metrics.metadata_wait.record_unchecked(self._clock.nanoseconds() - started_ns)
+        self._remember(topic, snapshot, count)
+        return _Waited(snapshot, elapsed_ms)
+
+    def _remember(self, topic: str, snapshot: MetadataSnapshot, count: int) -> None:
+        """Lets the next records of this topic take the fast way, until there is newer metadata."""
+        entry = self.accumulator.entry(topic)
+        if entry.snapshot is not snapshot:
+            entry.partition_count = count
+            entry.snapshot = snapshot
+
+    def _no_metadata(self, topic: str, partition: int | None, count: int | None, waited_ms: int) -> KafkaTimeoutError:
+        if count is None or partition is None:
+            message = f"Topic {topic} not present in metadata after {waited_ms} ms."
+        else:
+            message = (
+                f"Partition {partition} of topic {topic} with partition count {count} is not present in metadata after "
+                f"{waited_ms} ms."
+            )
+        silence = self.metadata.explain_silence()
+        if silence:
+            message = f"{message} {silence}"
+        error = KafkaTimeoutError(message)
+        known = self.metadata.topic_error(topic)
+        if known is not None:
+            error.__cause__ = known.to_exception()
+        return error
+
+    def _partition(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, snapshot: MetadataSnapshot
+    ) -> int:
+        if record.partition is not None:
+            return record.partition
+        if self._partitioner is not None:
+            chosen = self._partitioner.partition(record.topic, record.key, key, record.value, value, snapshot)
+            if chosen < 0:
+                raise ValueError(
+                    f"The partitioner generated an invalid partition number: {chosen}. Partition number should always "
+                    "be non-negative."
+                )
+            return chosen
+        if key is not None and not self.config.partitioner_ignore_keys:
+            count = snapshot.partition_count(record.topic)
+            assert count is not None
+            return partition_for_key(key, count)
+        return UNKNOWN_PARTITION
+
+    def _ensure_valid_record_size(self, size: int) -> None:
+        if size > self.config.max_request_size:
+            raise RecordTooLargeError(
+                f"The message is {size} bytes when serialized which is larger than {self.config.max_request_size}, "
+                "which is the value of the max.request.size configuration."
+            )
+        if size > self.config.buffer_memory:
+            raise RecordTooLargeError(
+                f"The message is {size} bytes when serialized which is larger than the total memory buffer you have "
+                "configured with the buffer.memory configuration."
+            )
+
+    def _raise_if_closed(self) -> None:
+        if not self.sender.is_running:
+            raise IllegalStateError("Cannot perform operation after producer has been closed")
+
+    # -- transactions
+
+    def _manager(self) -> TransactionManager:
+        manager = self.transaction_manager
+        if manager is None or not manager.is_transactional:
+            raise IllegalStateError(
+                "Cannot use transactional methods without enabling transactions by setting the transactional.id "
+                "configuration property"
+            )
+        self._raise_if_closed()
+        return manager
+
+    def init_transactions(self) -> None:
+        """Once, before the first transaction: fences whoever had this transactional id before, and waits until the
+        transactions it left open are over."""
+        manager = self._manager()
+        with self._timed(self._producer_metrics.init):
+            result = manager.initialize_transactions()
+            self.sender.wakeup()
+            result.wait(self._max_block_ms)
+
+    def begin_transaction(self) -> None:
+        """What is sent from now on is visible to readers of committed data together, or not at all."""
+        manager = self._manager()
+        with self._timed(self._producer_metrics.begin):
+            manager.begin_transaction()
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+    ) -> None:
+        """Commits what a consumer group has read as part of the transaction: the offset *after* the last record."""
+        manager = self._manager()
+        if isinstance(group, str):
+            group = ConsumerGroupMetadata(group)
+        if not offsets:
+            return
+        made = {
+            partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            for partition, offset in offsets.items()
+        }
+        with self._timed(self._producer_metrics.send_offsets):
+            result = manager.send_offsets_to_transaction(made, group)
+            self.sender.wakeup()
+            result.wait(self._max_block_ms)
+
+    def commit_transaction(self) -> None:
+        """Sends what is left and makes the transaction visible. After a `KafkaTimeoutError` it may be called again."""
+        manager = self._manager()
+        with self._timed(self._producer_metrics.commit):
+            result = manager.begin_commit()
+            self.sender.wakeup()
+            result.wait(self._max_block_ms)
+
+    def abort_transaction(self) -> None:
+        """Throws the transaction away, and what was not sent yet."""
+        manager = self._manager()
+        with self._timed(self._producer_metrics.abort):
+            result = manager.begin_abort()
+            self.sender.wakeup()
+            result.wait(self._max_block_ms)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """``with producer.transaction():`` commits at the end, and aborts if there was an exception."""
+        self.begin_transaction()
+        try:
+            yield self
+        except BaseException:
+            manager = self.transaction_manager
+            if manager is not None and not manager.has_fatal_error and self.sender.is_running:
+                self.abort_transaction()
+            raise
+        try:
+            self.commit_transaction()
+        except BarnabasError:
+            manager = self.transaction_manager
+            if manager is not None and manager.has_abortable_error:
+                self.abort_transaction()
+            raise
+
+    @contextmanager
+    def _timed(self, sensor: Any) -> Iterator[None]:
+        started = self._clock.nanoseconds()
+        try:
+            yield
+        finally:
+            sensor.record_unchecked(self._clock.nanoseconds() - started)
+
+    # -- the rest
+
+    def flush(self) -> None:
+        """Sends everything that was accepted so far without further delay, and blocks until it is done with."""
+        if threading.current_thread() is self._thread:
+            raise IllegalStateError(
+                "Cannot call flush from a callback: it would wait for the very thread that it is called on"
+            )
+        with self._timed(self._producer_metrics.flush):
+            self.accumulator.begin_flush()
+            self.sender.wakeup()
+            self.accumulator.await_flush_completion()
+
+    def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
+        """The partitions of a topic, with their leaders. Blocks while they are not known."""
+        self._raise_if_closed()
+        return self._wait_on_metadata(topic, None, self._max_block_ms).snapshot.partitions_for(topic)
+
+    def metrics(self) -> dict[MetricName, KafkaMetric]:
+        """All metrics by name: ``record-send-rate``, ``batch-size-avg`` and so on."""
+        return self._metrics.metrics
+
+    def metric(self, name: str, group: str = GROUP, **tags: str) -> Any:
+        """The value of one metric now; tags with underscores for hyphens."""
+        given = {"client-id": self.config.client_id, **{tag.replace("_", "-"): value for tag, value in tags.items()}}
+        metric = self._metrics.metric(MetricName(name, group, given))
+        if metric is None:
+            raise KeyError(f"there is no metric {name} in {group} with {given}")
+        return metric.value()
+
+    @property
+    def client_id(self) -> str:
+        return self.config.client_id
+
+    def close(self, timeout: float | None = None) -> None:
+        """Sends what is left, for at most so many seconds, and ends the I/O thread. Whatever is not sent by then
+        fails. From a callback it does not wait, and gives up what is left."""
+        if timeout is not None and timeout < 0:
+            raise ValueError("The timeout cannot be negative.")
+        from_callback = threading.current_thread() is self._thread
+        if from_callback:
+            if timeout != 0:
+                log.warning("close() was called from a callback, which cannot wait for its own thread to end")
+        elif timeout is None or timeout > 0:
+            self.sender.initiate_close()
+            if self._thread.is_alive():
+                self._thread.join(timeout)
+        if self._thread.is_alive():
+            log.info("Closing the producer by force: not everything could be sent within %s s", timeout)
+            self.sender.force_close()
+            if not from_callback:
+                self._thread.join()
+        elif self.sender.is_running or self._thread.ident is None:
+            # There is no thread, so it is done here: a producer that is driven by a test.
+            self.sender.force_close()
+            if self._thread.ident is None:
+                self.sender.run()
+        self._interceptors.close()
+        self._metrics.close()
+        for plug_in in (self._key_serializer, self._value_serializer, self._partitioner):
+            if plug_in is not None:
+                plug_in.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"KafkaProducer({self.config.client_id}, {self.accumulator!r})"
+
+
+def _as_headers(headers: Headers | None) -> tuple[tuple[str, bytes | None], ...]:
+    if not headers:
+        return _NO_HEADERS
+    if isinstance(headers, Mapping):
+        return tuple(headers.items())
+    return tuple((key, value) for key, value in headers)
+
+
+def _serialize(serializer: Serializer | None, record: ProducerRecord, data: Any, what: str) -> bytes | None:
+    if serializer is None:
+        if data is None or type(data) is bytes:
+            return data
+        if isinstance(data, bytes | bytearray | memoryview):
+            return bytes(data)
+        raise SerializationError(
+            f"Can't convert {what} of class {type(data).__name__} to bytes: without a {what}_serializer it must be bytes"
+        )
+    try:
+        made = serializer.serialize(record.topic, record.headers, data)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise SerializationError(
+            f"Can't convert {what} of class {type(data).__name__} with {type(serializer).__name__}: {error}"
+        ) from error
+    if made is not None and type(made) is not bytes:
+        raise SerializationError(f"{type(serializer).__name__} made {type(made).__name__} of a {what}, not bytes")
+    return made
+
+
+def _intercepted(interceptors: ProducerInterceptors, callback: Callback | None) -> Callback:
+    def both(metadata: RecordMetadata, error: Exception | None) -> None:
+        interceptors.on_acknowledgement(metadata, error)
+        if callback is not None:
+            callback(metadata, error)
+
+    return both
+
+
+def _load(given: object) -> Any:
+    """The class of a dotted name; anything else as it is."""
+    if not isinstance(given, str):
+        return given
+    return CONFIG.parse_value("partitioner.class", given)
+
+
+def _configured(given: Any, config: Mapping[str, Any]) -> Any:
+    """An instance of a plug-in that was given as a class."""
+    if not isinstance(given, type):
+        return given
+    made: Any = given()
+    if hasattr(made, "configure"):
+        made.configure(config)
+    return made
+

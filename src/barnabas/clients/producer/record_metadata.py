@@ -1,0 +1,41 @@
+"""Where a record has gone."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from barnabas.common.topic_partition import TopicPartition
+
+UNKNOWN_PARTITION: Final = -1
+"""Stands for "not chosen yet"."""
+
+
+class RecordMetadata(NamedTuple):
+    """The place of a record in its topic, as the broker has confirmed it.
+
+    ``offset`` is -1 where nobody told: with ``acks=0`` there is no answer, and a batch that the broker had already may
+    be too long ago for it to remember where. ``timestamp_ms`` is the record's own, or the broker's, if the topic is set
+    to append time. Sizes are -1 for a key or value that is None.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    serialized_key_size: int
+    serialized_value_size: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def has_offset(self) -> bool:
+        return self.offset != -1
+
+    @property
+    def has_timestamp(self) -> bool:
+        return self.timestamp_ms != -1
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}@{self.offset}"

@@ -1,0 +1,1 @@
+"""Server-side assignors: who gets which partitions of a consumer group."""

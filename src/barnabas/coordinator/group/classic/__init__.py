@@ -1,0 +1,1 @@
+"""Groups whose members compute their assignment themselves (JoinGroup, SyncGroup)."""

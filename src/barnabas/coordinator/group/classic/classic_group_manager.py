@@ -1,0 +1,729 @@
+"""The life of classic groups: join, sync, heartbeat, leave, and the timeouts in between."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from barnabas.common.errors import (
+    ApiError,
+    CoordinatorNotAvailableError,
+    Errors,
+    GroupIdNotFoundError,
+    IllegalGenerationError,
+)
+from barnabas.coordinator.group import group_records, group_timers
+from barnabas.coordinator.group.classic.classic_group import ClassicGroup
+from barnabas.coordinator.group.classic.classic_group_member import ClassicGroupMember
+from barnabas.coordinator.group.classic.classic_group_state import ClassicGroupState
+from barnabas.coordinator.group.group import UNKNOWN_MEMBER_ID
+from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
+from barnabas.coordinator.group.group_metrics import GroupMetrics
+from barnabas.coordinator.group.group_store import GroupStore
+from barnabas.coordinator.group.member_context import MemberContext
+from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
+from barnabas.coordinator.runtime.coordinator_result import EMPTY_RESULT, CoordinatorResult
+from barnabas.coordinator.runtime.coordinator_timer import CoordinatorTimer
+from barnabas.protocol.internal.consumer_offsets import GroupMetadataValue
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+logger = logging.getLogger(__name__)
+
+KNOWN_MEMBER_ID_REQUIRED_SINCE: Final = 4
+"""The first version of JoinGroup whose clients understand MEMBER_ID_REQUIRED."""
+SKIP_ASSIGNMENT_SINCE: Final = 9
+
+_State = ClassicGroupState
+_NO_MORE_TO_SAY: Final = "not provided"
+
+
+class ClassicGroupManager:
+    """Runs the classic protocol.
+
+    A rebalance is two barriers. At the first, JoinGroup, all members meet; when everybody is there (or patience is at an
+    end) all get the new generation, and one of them is told to be the leader. At the second, SyncGroup, all wait for the
+    leader's assignment. It is written to the log first; only when it is there for good is anybody given it, for after a
+    failover the new coordinator has to know the same.
+
+    Answers that have to wait are futures, which stay with the member. An operation returns the records to write, mostly
+    none.
+    """
+
+    def __init__(
+        self, store: GroupStore, timer: CoordinatorTimer, config: GroupCoordinatorConfig, metrics: GroupMetrics
+    ) -> None:
+        self._store = store
+        self._timer = timer
+        self._config = config
+        self._metrics = metrics
+
+    # -- JoinGroup
+
+    def join(
+        self,
+        context: MemberContext,
+        request: JoinGroupRequest,
+        answer: Future[JoinGroupResponse],
+        records: Sequence[CoordinatorRecord] = (),
+    ) -> CoordinatorResult[None]:
+        """`records` make way for the group: the tombstones of an empty one of another kind."""
+        member_id = request.member_id
+        is_new_member = member_id == UNKNOWN_MEMBER_ID
+        is_new_group = request.group_id not in self._store.groups
+        try:
+            group = (
+                self._store.get_or_create_classic_group(request.group_id)
+                if is_new_member
+                else self._store.classic_group(request.group_id)
+            )
+        except GroupIdNotFoundError:
+            answer.set_result(_join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
+            return EMPTY_RESULT
+        result: CoordinatorResult[None] = EMPTY_RESULT
+        if not self._accepts(group, member_id):
+            group.remove(member_id)
+            answer.set_result(_join_error(UNKNOWN_MEMBER_ID, Errors.GROUP_MAX_SIZE_REACHED))
+        elif group.is_in_state(_State.DEAD):
+            answer.set_result(_join_error(member_id, Errors.COORDINATOR_NOT_AVAILABLE))
+        elif not group.supports_protocols(request.protocol_type, [one.name for one in request.protocols]):
+            answer.set_result(_join_error(member_id, Errors.INCONSISTENT_GROUP_PROTOCOL))
+        elif is_new_member:
+            result = self._join_new_member(context, request, group, answer)
+        else:
+            result = self._join_existing_member(context, request, group, answer)
+        if is_new_group and result is EMPTY_RESULT:
+            return self._write_new_group(group, answer, records)
+        if records:
+            result = result._replace(records=[*records, *result.records])
+        return result
+
+    def _write_new_group(
+        self, group: ClassicGroup, answer: Future[JoinGroupResponse], records: Sequence[CoordinatorRecord]
+    ) -> CoordinatorResult[None]:
+        """Writes that there is a group, so that its offsets have something to belong to from the start."""
+        written: Future[None] = Future()
+
+        def on_written(future: Future[None]) -> None:
+            error = future.exception()
+            if error is not None and not answer.done():
+                answer.set_result(
+                    JoinGroupResponse(error_code=response_error_of_append(Errors.for_exception(error)))
+                )
+
+        written.add_done_callback(on_written)
+        return CoordinatorResult(
+            [*records, group_records.empty_group_metadata(group)], append_future=written, replay_records=False
+        )
+
+    def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
+        """Whether there is room for this member."""
+        max_size = self._config.classic_max_size
+        if group.state in {_State.EMPTY, _State.DEAD}:
+            return True
+        if group.state is _State.PREPARING_REBALANCE:
+            # Members of the last generation have a right to come back only as long as there is room: it may be that the
+            # group is too large since the limit was changed.
+            member = group.members.get(member_id)
+            return (member is not None and member.is_awaiting_join) or group.num_awaiting_join < max_size
+        return group.has_member(member_id) or group.num_members < max_size
+
+    def _join_new_member(
+        self, context: MemberContext, request: JoinGroupRequest, group: ClassicGroup, answer: Future[JoinGroupResponse]
+    ) -> CoordinatorResult[None]:
+        instance_id = request.group_instance_id
+        member_id = group.generate_member_id(context.client_id, instance_id)
+        if instance_id is not None:
+            existing = group.static_members.get(instance_id)
+            if existing is not None:
+                logger.info("Group %s: instance %s is %s from now on, not %s", group.group_id, instance_id, member_id,
+                            existing)
+                return self._replace_static_member(context, request, group, existing, member_id, answer)
+            return self._add_member(context, request, group, member_id, answer)
+        if context.api_version < KNOWN_MEMBER_ID_REQUIRED_SINCE:
+            return self._add_member(context, request, group, member_id, answer)
+        group.add_pending_member(member_id)
+        self._schedule_heartbeat(group.group_id, member_id, request.session_timeout_ms)
+        answer.set_result(_join_error(member_id, Errors.MEMBER_ID_REQUIRED))
+        return EMPTY_RESULT
+
+    def _join_existing_member(
+        self, context: MemberContext, request: JoinGroupRequest, group: ClassicGroup, answer: Future[JoinGroupResponse]
+    ) -> CoordinatorResult[None]:
+        member_id = request.member_id
+        if group.is_pending_member(member_id):
+            if request.group_instance_id is not None:
+                # Ids are handed out to dynamic members only.
+                answer.set_result(_join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
+                return EMPTY_RESULT
+            return self._add_member(context, request, group, member_id, answer)
+        try:
+            group.validate_member(member_id, request.group_instance_id)
+        except ApiError as error:
+            answer.set_result(
+                JoinGroupResponse(member_id=member_id, error_code=Errors.for_exception(error), protocol_name=None)
+            )
+            return EMPTY_RESULT
+        member = group.members[member_id]
+        unchanged = member.matches(request.protocols)
+        state = group.state
+        if state is _State.PREPARING_REBALANCE:
+            return self._rejoin(request, group, member, answer)
+        if state is _State.COMPLETING_REBALANCE:
+            if unchanged:
+                # Its answer got lost, so here it is again.
+                answer.set_result(self._joined(group, member))
+                return EMPTY_RESULT
+            return self._rejoin(request, group, member, answer)
+        if state is _State.STABLE:
+            if group.is_leader(member_id) or not unchanged:
+                # A leader joins again when it wants another assignment: it has seen that a topic has changed.
+                return self._rejoin(request, group, member, answer)
+            answer.set_result(self._joined(group, member, with_members=False))
+            return EMPTY_RESULT
+        answer.set_result(_join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
+        return EMPTY_RESULT
+
+    def _joined(self, group: ClassicGroup, member: ClassicGroupMember, *, with_members: bool = True) -> JoinGroupResponse:
+        return JoinGroupResponse(
+            members=group.current_members if with_members and group.is_leader(member.member_id) else [],
+            member_id=member.member_id,
+            generation_id=group.generation_id,
+            protocol_name=group.protocol_name,
+            protocol_type=group.protocol_type,
+            leader=group.leader_id or "",
+        )
+
+    def _rejoin(
+        self,
+        request: JoinGroupRequest,
+        group: ClassicGroup,
+        member: ClassicGroupMember,
+        answer: Future[JoinGroupResponse],
+    ) -> CoordinatorResult[None]:
+        self._settle_superseded(group, member)
+        group.update_member(
+            member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer
+        )
+        return self._rebalance_or_complete_join(group, f"member {member.member_id} joins again", request.reason)
+
+    @staticmethod
+    def _settle_superseded(group: ClassicGroup, member: ClassicGroupMember) -> None:
+        """A JoinGroup that waits while its member sends another has been given up by the client."""
+        group.complete_join_future(
+            member, JoinGroupResponse(member_id=member.member_id, error_code=Errors.REBALANCE_IN_PROGRESS)
+        )
+
+    def _add_member(
+        self,
+        context: MemberContext,
+        request: JoinGroupRequest,
+        group: ClassicGroup,
+        member_id: str,
+        answer: Future[JoinGroupResponse],
+    ) -> CoordinatorResult[None]:
+        member = ClassicGroupMember(
+            member_id,
+            request.group_instance_id,
+            context.client_id,
+            context.client_host,
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            request.protocol_type,
+            request.protocols,
+        )
+        member.is_new = True
+        if group.is_in_state(_State.PREPARING_REBALANCE) and group.previous_state is _State.EMPTY:
+            group.new_member_added = True
+        group.add(member, answer)
+        # It sends no heartbeats before it has joined, and if its client dies meanwhile nobody would ever notice.
+        self._schedule_heartbeat(group.group_id, member_id, self._config.classic_new_member_join_timeout_ms)
+        return self._rebalance_or_complete_join(group, f"member {member_id} is new", request.reason)
+
+    def _replace_static_member(
+        self,
+        context: MemberContext,
+        request: JoinGroupRequest,
+        group: ClassicGroup,
+        old_member_id: str,
+        new_member_id: str,
+        answer: Future[JoinGroupResponse],
+    ) -> CoordinatorResult[None]:
+        """A static member is back, under another member id. A group that is stable stays so."""
+        instance_id = request.group_instance_id
+        assert instance_id is not None
+        leader_before = group.leader_id
+        member = group.replace_static_member(instance_id, old_member_id, new_member_id)
+        self._timer.cancel(group_timers.classic_heartbeat(group.group_id, old_member_id))
+        self._reschedule_heartbeat(group, member)
+        before = (list(member.supported_protocols), member.rebalance_timeout_ms, member.session_timeout_ms)
+        group.update_member(
+            member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer
+        )
+        if group.is_in_state(_State.STABLE):
+            if group.select_protocol() != group.protocol_name:
+                return self._rebalance_or_complete_join(
+                    group, f"the protocol changes with static member {new_member_id}", request.reason
+                )
+            return self._write_replaced_member(
+                context, group, member, old_member_id, leader_before, before, answer
+            )
+        if group.is_in_state(_State.COMPLETING_REBALANCE):
+            return self.prepare_rebalance(group, f"static member {new_member_id} is back")
+        return self._maybe_complete_join_phase(group)
+
+    def _write_replaced_member(
+        self,
+        context: MemberContext,
+        group: ClassicGroup,
+        member: ClassicGroupMember,
+        old_member_id: str,
+        leader_before: str | None,
+        before: tuple[list[JoinGroupRequestProtocol], int, int],
+        answer: Future[JoinGroupResponse],
+    ) -> CoordinatorResult[None]:
+        """The new id has to survive a failover, or the member would be fenced by its old self."""
+        written: Future[None] = Future()
+
+        def on_written(future: Future[None]) -> None:
+            error = future.exception()
+            if error is not None:
+                self._revert_replaced_member(group, member, old_member_id, before)
+                if not answer.done():
+                    failed = self._joined(group, member, with_members=False)
+                    failed.member_id = UNKNOWN_MEMBER_ID
+                    failed.leader = leader_before or ""
+                    failed.error_code = response_error_of_append(Errors.for_exception(error))
+                    answer.set_result(failed)
+                return
+            if context.api_version >= SKIP_ASSIGNMENT_SINCE:
+                response = self._joined(group, member)
+                response.skip_assignment = group.is_leader(member.member_id)
+            else:
+                # It is not told if it is the leader, or it would compute an assignment that nobody waits for.
+                response = self._joined(group, member, with_members=False)
+                response.leader = leader_before or ""
+            group.complete_join_future(member, response)
+
+        written.add_done_callback(on_written)
+        record = group_records.group_metadata(group, group.assignment)
+        return CoordinatorResult([record], append_future=written, replay_records=False)
+
+    def _revert_replaced_member(
+        self,
+        group: ClassicGroup,
+        member: ClassicGroupMember,
+        old_member_id: str,
+        before: tuple[list[JoinGroupRequestProtocol], int, int],
+    ) -> None:
+        assert member.group_instance_id is not None
+        if member.member_id not in group.members:
+            return  # the group has moved on
+        group.update_member(member, *before, None)
+        old = group.replace_static_member(member.group_instance_id, member.member_id, old_member_id)
+        self._reschedule_heartbeat(group, old)
+
+    # -- the first barrier
+
+    def _rebalance_or_complete_join(self, group: ClassicGroup, why: str, reason: str | None = None) -> CoordinatorResult[None]:
+        if group.can_rebalance:
+            return self.prepare_rebalance(group, f"{why}; client reason: {reason or _NO_MORE_TO_SAY}")
+        return self._maybe_complete_join_phase(group)
+
+    def prepare_rebalance(self, group: ClassicGroup, why: str) -> CoordinatorResult[None]:
+        """Everybody has to join anew."""
+        if group.is_in_state(_State.COMPLETING_REBALANCE):
+            self._reset_and_propagate_assignment(group, Errors.REBALANCE_IN_PROGRESS)
+        group.pending_sync_members.clear()
+        self._timer.cancel(group_timers.classic_sync(group.group_id))
+        is_initial = group.is_in_state(_State.EMPTY)
+        group.transition_to(_State.PREPARING_REBALANCE)
+        self._metrics.classic_group_rebalances.record()
+        logger.info("Group %s prepares to rebalance in generation %d: %s", group.group_id, group.generation_id, why)
+        if not is_initial:
+            return self._complete_join_or_schedule(group)
+        # Consumers that are started together should not rebalance one by one.
+        delay_ms = self._config.classic_initial_rebalance_delay_ms
+        remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        self._schedule_initial(group.group_id, delay_ms, remaining_ms)
+        return EMPTY_RESULT
+
+    def _schedule_initial(self, group_id: str, delay_ms: int, remaining_ms: int) -> None:
+        self._timer.schedule(
+            group_timers.classic_join(group_id),
+            delay_ms,
+            lambda: self._complete_initial_rebalance(group_id, delay_ms, remaining_ms),
+            retry=False,
+        )
+
+    def _complete_initial_rebalance(self, group_id: str, delay_ms: int, remaining_ms: int) -> CoordinatorResult[None]:
+        group = self._find(group_id)
+        if group is None:
+            return EMPTY_RESULT
+        if group.new_member_added and remaining_ms != 0:
+            group.new_member_added = False
+            next_delay_ms = min(self._config.classic_initial_rebalance_delay_ms, remaining_ms)
+            self._schedule_initial(group_id, next_delay_ms, max(remaining_ms - delay_ms, 0))
+            return EMPTY_RESULT
+        return self._complete_join(group)
+
+    def _complete_join_or_schedule(self, group: ClassicGroup) -> CoordinatorResult[None]:
+        if group.has_all_members_joined:
+            return self._complete_join(group)
+        self._schedule_join(group)
+        return EMPTY_RESULT
+
+    def _schedule_join(self, group: ClassicGroup) -> None:
+        group_id = group.group_id
+        self._timer.schedule(
+            group_timers.classic_join(group_id),
+            group.rebalance_timeout_ms,
+            lambda: self._expire_join(group_id),
+            retry=False,
+        )
+
+    def _expire_join(self, group_id: str) -> CoordinatorResult[None]:
+        group = self._find(group_id)
+        return EMPTY_RESULT if group is None else self._complete_join(group)
+
+    def _maybe_complete_join_phase(self, group: ClassicGroup) -> CoordinatorResult[None]:
+        if (
+            group.is_in_state(_State.PREPARING_REBALANCE)
+            # The initial delay is sat out even if everybody there is has joined.
+            and group.previous_state is not _State.EMPTY
+            and group.has_all_members_joined
+        ):
+            return self._complete_join(group)
+        return EMPTY_RESULT
+
+    def _complete_join(self, group: ClassicGroup) -> CoordinatorResult[None]:
+        """The barrier opens. Who is not there is out, unless it is a static member, whose session decides."""
+        group_id = group.group_id
+        self._timer.cancel(group_timers.classic_join(group_id))
+        if not group.is_in_state(_State.PREPARING_REBALANCE):
+            return EMPTY_RESULT
+        for member in group.not_yet_rejoined_members:
+            if not member.is_static_member:
+                logger.info("Group %s: member %s did not join in time and is removed", group_id, member.member_id)
+                group.remove(member.member_id)
+                self._timer.cancel(group_timers.classic_heartbeat(group_id, member.member_id))
+        if not group.maybe_elect_new_joined_leader() and group.members:
+            # Static members, none of which has come back: they have until their sessions end.
+            self._schedule_join(group)
+            return EMPTY_RESULT
+        group.init_next_generation()
+        if group.is_empty:
+            logger.info("Group %s is empty in generation %d", group_id, group.generation_id)
+            record = group_records.group_metadata(group, {})
+            return CoordinatorResult([record], replay_records=False)
+        logger.info(
+            "Group %s is in generation %d with %d members", group_id, group.generation_id, group.num_members
+        )
+        for member in group.members.values():
+            group.complete_join_future(member, self._joined(group, member))
+            self._reschedule_heartbeat(group, member)
+            member.is_new = False
+            group.pending_sync_members.add(member.member_id)
+        generation_id = group.generation_id
+        self._timer.schedule(
+            group_timers.classic_sync(group_id),
+            group.rebalance_timeout_ms,
+            lambda: self._expire_pending_sync(group_id, generation_id),
+            retry=False,
+        )
+        return EMPTY_RESULT
+
+    # -- SyncGroup
+
+    def sync(
+        self, group: ClassicGroup, request: SyncGroupRequest, answer: Future[SyncGroupResponse]
+    ) -> CoordinatorResult[None]:
+        error = self._problem_with_sync(group, request)
+        if error is None and group.is_in_state(_State.PREPARING_REBALANCE):
+            error = Errors.REBALANCE_IN_PROGRESS
+        if error is not None:
+            answer.set_result(SyncGroupResponse(error_code=error))
+            return EMPTY_RESULT
+        member = group.members[request.member_id]
+        if group.is_in_state(_State.STABLE):
+            self._received_sync(group, member.member_id)
+            answer.set_result(
+                SyncGroupResponse(
+                    protocol_type=group.protocol_type,
+                    protocol_name=group.protocol_name,
+                    assignment=member.assignment,
+                )
+            )
+            return EMPTY_RESULT
+        group.complete_sync_future(member, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
+        member.awaiting_sync_future = answer
+        self._received_sync(group, member.member_id)
+        if not group.is_leader(member.member_id):
+            return EMPTY_RESULT
+        given = {one.member_id: one.assignment for one in request.assignments}
+        assignment = {member_id: given.get(member_id, b"") for member_id in group.members}
+        forgotten = [member_id for member_id in group.members if member_id not in given]
+        if forgotten:
+            logger.warning(
+                "Group %s: the leader has forgotten %s in generation %d", group.group_id, forgotten, group.generation_id
+            )
+        written: Future[None] = Future()
+        written.add_done_callback(
+            lambda future: self._assignment_written(group, request.generation_id, assignment, future)
+        )
+        record = group_records.group_metadata(group, assignment)
+        return CoordinatorResult([record], append_future=written, replay_records=False)
+
+    def _assignment_written(
+        self, group: ClassicGroup, generation_id: int, assignment: Mapping[str, bytes], written: Future[None]
+    ) -> None:
+        if not group.is_in_state(_State.COMPLETING_REBALANCE) or group.generation_id != generation_id:
+            return  # another rebalance has begun meanwhile
+        failure = written.exception()
+        if failure is not None:
+            error = response_error_of_append(Errors.for_exception(failure))
+            self._reset_and_propagate_assignment(group, error)
+            self._rebalance_or_complete_join(group, f"the assignment could not be written: {error.name}")
+            return
+        for member in group.members.values():
+            member.assignment = assignment.get(member.member_id, b"")
+        self._propagate_assignment(group, Errors.NONE)
+        group.transition_to(_State.STABLE)
+        self._metrics.classic_group_completed_rebalances.record()
+        logger.info("Group %s is stable in generation %d", group.group_id, group.generation_id)
+
+    def _problem_with_sync(self, group: ClassicGroup, request: SyncGroupRequest) -> Errors | None:
+        if group.is_in_state(_State.DEAD):
+            return Errors.COORDINATOR_NOT_AVAILABLE
+        try:
+            group.validate_member(request.member_id, request.group_instance_id)
+        except ApiError as error:
+            return Errors.for_exception(error)
+        if request.generation_id != group.generation_id:
+            return Errors.ILLEGAL_GENERATION
+        if _differ(request.protocol_type, group.protocol_type) or _differ(request.protocol_name, group.protocol_name):
+            return Errors.INCONSISTENT_GROUP_PROTOCOL
+        return None
+
+    def _received_sync(self, group: ClassicGroup, member_id: str) -> None:
+        group.pending_sync_members.discard(member_id)
+        if not group.pending_sync_members:
+            self._timer.cancel(group_timers.classic_sync(group.group_id))
+
+    def _expire_pending_sync(self, group_id: str, generation_id: int) -> CoordinatorResult[None]:
+        """Who has joined and never asked for its assignment is out: it would keep partitions that it does not know
+        of."""
+        group = self._find(group_id)
+        if (
+            group is None
+            or group.generation_id != generation_id
+            or group.state not in {_State.COMPLETING_REBALANCE, _State.STABLE}
+            or not group.pending_sync_members
+        ):
+            return EMPTY_RESULT
+        late = sorted(group.pending_sync_members)
+        for member_id in late:
+            group.remove(member_id)
+            self._timer.cancel(group_timers.classic_heartbeat(group_id, member_id))
+        return self.prepare_rebalance(group, f"{late} did not sync in time")
+
+    def _reset_and_propagate_assignment(self, group: ClassicGroup, error: Errors) -> None:
+        for member in group.members.values():
+            member.assignment = b""
+        self._propagate_assignment(group, error)
+
+    def _propagate_assignment(self, group: ClassicGroup, error: Errors) -> None:
+        good = error is Errors.NONE
+        for member in group.members.values():
+            response = SyncGroupResponse(
+                protocol_name=group.protocol_name if good else None,
+                protocol_type=group.protocol_type if good else None,
+                assignment=member.assignment,
+                error_code=error,
+            )
+            if group.complete_sync_future(member, response):
+                # It was excused while it waited.
+                self._reschedule_heartbeat(group, member)
+
+    # -- Heartbeat
+
+    def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResponse]:
+        if group.is_in_state(_State.DEAD):
+            raise CoordinatorNotAvailableError
+        group.validate_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation_id:
+            raise IllegalGenerationError
+        self._reschedule_heartbeat(group, group.members[request.member_id])
+        rebalances = group.is_in_state(_State.PREPARING_REBALANCE)
+        return CoordinatorResult(
+            (), HeartbeatResponse(error_code=Errors.REBALANCE_IN_PROGRESS if rebalances else Errors.NONE)
+        )
+
+    def reschedule_heartbeat(self, group: ClassicGroup, member_id: str) -> None:
+        """A member has been heard of by other means: its commits count, too."""
+        member = group.members.get(member_id)
+        if member is not None:
+            self._reschedule_heartbeat(group, member)
+
+    def _reschedule_heartbeat(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
+        self._schedule_heartbeat(group.group_id, member.member_id, member.session_timeout_ms)
+
+    def _schedule_heartbeat(self, group_id: str, member_id: str, timeout_ms: int) -> None:
+        self._timer.schedule(
+            group_timers.classic_heartbeat(group_id, member_id),
+            timeout_ms,
+            lambda: self._expire_heartbeat(group_id, member_id),
+            retry=False,
+        )
+
+    def _expire_heartbeat(self, group_id: str, member_id: str) -> CoordinatorResult[None]:
+        group = self._find(group_id)
+        if group is None or group.is_in_state(_State.DEAD):
+            return EMPTY_RESULT
+        if group.is_pending_member(member_id):
+            group.remove(member_id)
+            if group.is_in_state(_State.PREPARING_REBALANCE) and group.has_all_members_joined:
+                return self._complete_join(group)
+            return EMPTY_RESULT
+        member = group.members.get(member_id)
+        if member is None or member.has_satisfied_heartbeat:
+            return EMPTY_RESULT
+        logger.info("Group %s: nothing was heard of member %s, it is removed", group_id, member_id)
+        self._metrics.session_expirations.record()
+        return self._remove_member(group, member, f"the session of {member_id} has ended")
+
+    def _remove_member(self, group: ClassicGroup, member: ClassicGroupMember, why: str) -> CoordinatorResult[None]:
+        group.complete_join_future(member, _join_error(UNKNOWN_MEMBER_ID, Errors.UNKNOWN_MEMBER_ID))
+        group.complete_sync_future(member, SyncGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
+        group.remove(member.member_id)
+        if group.state in {_State.STABLE, _State.COMPLETING_REBALANCE}:
+            return self._rebalance_or_complete_join(group, why)
+        if group.is_in_state(_State.PREPARING_REBALANCE) and group.has_all_members_joined:
+            return self._complete_join(group)
+        return EMPTY_RESULT
+
+    # -- LeaveGroup
+
+    def leave(self, group: ClassicGroup, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
+        if group.is_in_state(_State.DEAD):
+            return CoordinatorResult((), LeaveGroupResponse(error_code=Errors.COORDINATOR_NOT_AVAILABLE))
+        answers: list[MemberResponse] = []
+        left: list[str] = []
+        for one in request.members:
+            answer = MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id)
+            answers.append(answer)
+            try:
+                member_id = self._leaving(group, one.member_id, one.group_instance_id)
+            except ApiError as error:
+                answer.error_code = Errors.for_exception(error)
+                continue
+            left.append(member_id)
+            logger.info("Group %s: member %s leaves: %s", group.group_id, member_id, one.reason or _NO_MORE_TO_SAY)
+        result: CoordinatorResult[None] = EMPTY_RESULT
+        if left:
+            if group.state in {_State.STABLE, _State.COMPLETING_REBALANCE}:
+                result = self._rebalance_or_complete_join(group, f"{left} leave")
+            elif group.is_in_state(_State.PREPARING_REBALANCE):
+                result = self._maybe_complete_join_phase(group)
+        return CoordinatorResult(
+            result.records,
+            LeaveGroupResponse(members=answers),
+            append_future=result.append_future,
+            replay_records=result.replay_records,
+        )
+
+    def _leaving(self, group: ClassicGroup, member_id: str, instance_id: str | None) -> str:
+        """Takes a member out; its id, which an administrator need not know of a static member."""
+        if member_id == UNKNOWN_MEMBER_ID:
+            found = None if instance_id is None else group.static_members.get(instance_id)
+            if found is None:
+                raise Errors.UNKNOWN_MEMBER_ID.to_exception()  # type: ignore[misc]
+            member_id = found
+        elif group.is_pending_member(member_id):
+            group.remove(member_id)
+            self._timer.cancel(group_timers.classic_heartbeat(group.group_id, member_id))
+            return member_id
+        else:
+            group.validate_member(member_id, instance_id)
+        member = group.members[member_id]
+        self._timer.cancel(group_timers.classic_heartbeat(group.group_id, member_id))
+        group.complete_join_future(member, _join_error(UNKNOWN_MEMBER_ID, Errors.UNKNOWN_MEMBER_ID))
+        group.complete_sync_future(member, SyncGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
+        group.remove(member_id)
+        return member_id
+
+    # -- the log
+
+    def replay(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        if value is None:
+            self._store.remove(group_id)
+            return
+        group = ClassicGroup(
+            group_id,
+            self._store.now_ms,
+            _State.STABLE if value.members else _State.EMPTY,
+            value.generation,
+            value.protocol_type or None,
+            value.protocol,
+            value.leader,
+            None if value.current_state_timestamp == -1 else value.current_state_timestamp,
+        )
+        for one in value.members:
+            group.add(
+                ClassicGroupMember(
+                    one.member_id,
+                    one.group_instance_id,
+                    one.client_id,
+                    one.client_host,
+                    one.session_timeout if one.rebalance_timeout == -1 else one.rebalance_timeout,
+                    one.session_timeout,
+                    value.protocol_type,
+                    [JoinGroupRequestProtocol(name=value.protocol or "", metadata=one.subscription)],
+                    one.assignment,
+                )
+            )
+        self._store.groups[group_id] = group
+        group.subscribed_topics = group.compute_subscribed_topics()
+
+    def on_loaded(self, group: ClassicGroup) -> None:
+        """Members get a session's time to be heard of."""
+        for member in group.members.values():
+            self._reschedule_heartbeat(group, member)
+        if group.num_members > self._config.classic_max_size:
+            self.prepare_rebalance(group, f"it has {group.num_members} members, more than it may have")
+
+    def on_unloaded(self, group: ClassicGroup) -> None:
+        """Whoever waits here has to look for the new coordinator."""
+        group.transition_to(_State.DEAD)
+        group.complete_all_futures(Errors.NOT_COORDINATOR)
+
+    def _find(self, group_id: str) -> ClassicGroup | None:
+        group: Any = self._store.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+
+def _join_error(member_id: str, error: Errors) -> JoinGroupResponse:
+    return JoinGroupResponse(member_id=member_id, error_code=error)
+
+
+def _differ(given: str | None, expected: str | None) -> bool:
+    return given is not None and expected is not None and given != expected
+
+
+def response_error_of_append(error: Errors) -> Errors:
+    """What a member is told when the record of its group could not be written."""
+    if error in {Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.NOT_ENOUGH_REPLICAS, Errors.REQUEST_TIMED_OUT}:
+        return Errors.COORDINATOR_NOT_AVAILABLE
+    if error in {Errors.NOT_LEADER_OR_FOLLOWER, Errors.KAFKA_STORAGE_ERROR}:
+        return Errors.NOT_COORDINATOR
+    if error in {Errors.MESSAGE_TOO_LARGE, Errors.RECORD_LIST_TOO_LARGE, Errors.INVALID_FETCH_SIZE}:
+        return Errors.UNKNOWN_SERVER_ERROR
+    return error

@@ -1,0 +1,1 @@
+"""Groups whose assignment the coordinator computes (KIP-848)."""

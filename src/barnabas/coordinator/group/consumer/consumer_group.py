@@ -1,0 +1,474 @@
+"""A consumer group (KIP-848)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+from barnabas.common.errors import (
+    FencedInstanceIdError,
+    GroupIdNotFoundError,
+    IllegalGenerationError,
+    NonEmptyGroupError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+    UnsupportedVersionError,
+)
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.common.timeline import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineObject
+from barnabas.coordinator.group import group_records
+from barnabas.coordinator.group.consumer.assignment import (
+    NO_ASSIGNMENT,
+    Assignment,
+    EpochAssignment,
+    ResolvedRegularExpression,
+)
+from barnabas.coordinator.group.consumer.consumer_group_member import ConsumerGroupMember, MemberState
+from barnabas.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, GroupType, OffsetExpirationCondition
+from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
+from barnabas.metadata.topics import TopicsImage
+
+NEVER_ASSIGNED: Final = -1
+MEMBER_EPOCH_SINCE: Final = 9
+"""The first version of OffsetCommit that has a member epoch instead of a generation."""
+
+
+class ConsumerGroupState(Enum):
+    """What a group is about, which follows from its epochs; the values are the names that clients see."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    """Members or topics have changed, and the target assignment has not been computed anew."""
+    RECONCILING = "Reconciling"
+    """Some members have not got, or not given up, what they are to have."""
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ConsumerGroup:
+    """Members, what they are to have, and what they have.
+
+    Three epochs tell how far the group is::
+
+        group epoch         rises with each change of members, subscriptions or topics
+        assignment epoch    the group epoch that the target assignment was computed for
+        member epochs       the assignment epoch that each member has got to
+
+    All are the same when nothing is left to do. Everything here is made by replaying records, and kept in timeline
+    structures.
+    """
+
+    type = GroupType.CONSUMER
+
+    def __init__(self, registry: SnapshotRegistry, group_id: str) -> None:
+        self.group_id = group_id
+        self._registry = registry
+        self.group_epoch: TimelineObject[int] = TimelineObject(registry, 0, nested=True)
+        self.metadata_hash: TimelineObject[int] = TimelineObject(registry, 0, nested=True)
+        """Of the topics that it is subscribed to, as of the group epoch."""
+        self.assignment_epoch: TimelineObject[int] = TimelineObject(registry, NEVER_ASSIGNED, nested=True)
+        self.assignment_timestamp_ms: TimelineObject[int] = TimelineObject(registry, 0, nested=True)
+        self.members: TimelineHashMap[str, ConsumerGroupMember] = TimelineHashMap(registry, nested=True)
+        self.static_members: TimelineHashMap[str, str] = TimelineHashMap(registry, nested=True)
+        self.target_assignment: TimelineHashMap[str, Assignment] = TimelineHashMap(registry, nested=True)
+        self.resolved_regular_expressions: TimelineHashMap[str, ResolvedRegularExpression] = TimelineHashMap(
+            registry, nested=True
+        )
+        self.has_subscription_metadata_record: TimelineObject[bool] = TimelineObject(registry, False, nested=True)
+        """Whether an older Kafka has left a record that has to be removed with the group."""
+        self._subscribed_topics: TimelineHashMap[str, int] = TimelineHashMap(registry, nested=True)
+        """How many members are subscribed to a topic, by its name."""
+        self._regexes: TimelineHashMap[str, int] = TimelineHashMap(registry, nested=True)
+        self._assignors: TimelineHashMap[str, int] = TimelineHashMap(registry, nested=True)
+        self._classic_protocols: TimelineHashMap[str, int] = TimelineHashMap(registry, nested=True)
+        self._num_classic_members: TimelineObject[int] = TimelineObject(registry, 0, nested=True)
+        self._partition_epochs: TimelineHashMap[tuple[Uuid, int], int] = TimelineHashMap(registry, nested=True)
+        """The epoch of the member that has a partition, for those that somebody has."""
+        self.metadata_refresh_deadline_ms = 0
+        """When to look at its topics again. Not in the log: whoever takes over looks at once."""
+        self.metadata_refresh_epoch = -1
+
+    # -- states
+
+    def state(self, epoch: int = LATEST_EPOCH) -> ConsumerGroupState:
+        members = self.members.items_at(epoch) if epoch != LATEST_EPOCH else self.members.items()
+        if not members:
+            return ConsumerGroupState.EMPTY
+        assignment_epoch = self.assignment_epoch.get(epoch)
+        if self.group_epoch.get(epoch) > assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(member.is_reconciled_to(assignment_epoch) for _, member in members):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    def state_at(self, epoch: int) -> str:
+        return self.state(epoch).value
+
+    def protocol_type_at(self, epoch: int) -> str:  # noqa: ARG002
+        return CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def is_empty(self) -> bool:
+        return not len(self.members)
+
+    @property
+    def num_members(self) -> int:
+        return len(self.members)
+
+    @property
+    def num_classic_protocol_members(self) -> int:
+        return self._num_classic_members.get()
+
+    # -- members
+
+    def has_member(self, member_id: str) -> bool:
+        return member_id in self.members
+
+    def member(self, member_id: str) -> ConsumerGroupMember:
+        found = self.members.get(member_id)
+        if found is None:
+            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
+        return found
+
+    def static_member_id(self, instance_id: str | None) -> str | None:
+        return None if instance_id is None else self.static_members.get(instance_id)
+
+    def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
+        member_id = self.static_members.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    def update_member(self, member: ConsumerGroupMember) -> None:
+        """A member is new, or has changed."""
+        before = self.members.get(member.member_id)
+        self._count(before, member)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        self._remove_partition_epochs(before)
+        self._add_partition_epochs(member.assigned_partitions, member.member_epoch)
+        self._add_partition_epochs(member.partitions_pending_revocation, member.member_epoch)
+        self.members[member.member_id] = member
+
+    def remove_member(self, member_id: str) -> None:
+        before = self.members.pop(member_id)
+        if before is None:
+            return
+        self._count(before, None)
+        self._remove_partition_epochs(before)
+        # It may have been replaced under its instance id.
+        if before.instance_id is not None and self.static_members.get(before.instance_id) == member_id:
+            self.static_members.pop(before.instance_id)
+
+    def _count(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> None:
+        for counts, names in (
+            (self._subscribed_topics, _topics_of),
+            (self._regexes, _regex_of),
+            (self._assignors, _assignor_of),
+            (self._classic_protocols, _protocols_of),
+        ):
+            old = () if before is None else names(before)
+            new = () if after is None else names(after)
+            if old != new:
+                for name in old:
+                    _add(counts, name, -1)
+                for name in new:
+                    _add(counts, name, 1)
+        change = (after is not None and after.uses_classic_protocol) - (
+            before is not None and before.uses_classic_protocol
+        )
+        if change:
+            self._num_classic_members.set(self._num_classic_members.get() + change)
+
+    # -- who has which partition
+
+    def current_partition_epoch(self, topic_id: Uuid, partition: int) -> int:
+        """The epoch of the member that has a partition, -1 if nobody has."""
+        epoch = self._partition_epochs.get((topic_id, partition))
+        return -1 if epoch is None else epoch
+
+    def _add_partition_epochs(self, assignment: EpochAssignment, epoch: int) -> None:
+        epochs = self._partition_epochs
+        for topic_id, partitions in assignment.items():
+            for partition in partitions:
+                key = (topic_id, partition)
+                if key in epochs:
+                    raise RuntimeError(f"partition {partition} of {topic_id!r} has an owner in group {self.group_id}")
+                epochs[key] = epoch
+
+    def _remove_partition_epochs(self, member: ConsumerGroupMember | None) -> None:
+        if member is None:
+            return
+        for assignment in (member.assigned_partitions, member.partitions_pending_revocation):
+            for topic_id, partitions in assignment.items():
+                for partition in partitions:
+                    self._partition_epochs.pop((topic_id, partition))
+
+    def target_of(self, member_id: str, instance_id: str | None = None) -> Assignment:
+        """What a member is to have. A static member that has just been replaced is found by its name."""
+        found = self.target_assignment.get(member_id)
+        if found is None and instance_id is not None:
+            previous = self.static_members.get(instance_id)
+            found = None if previous is None else self.target_assignment.get(previous)
+        return NO_ASSIGNMENT if found is None else found
+
+    def waits_for_unreleased_partition(self, member: ConsumerGroupMember) -> bool:
+        """Whether it is in vain for a member to ask again: others still have what it is to get."""
+        if member.state is not MemberState.UNRELEASED_PARTITIONS:
+            return False
+        return any(
+            partition not in member.assigned_partitions.get(topic_id, {})
+            and self.current_partition_epoch(topic_id, partition) != -1
+            for topic_id, partitions in self.target_of(member.member_id).items()
+            for partition in partitions
+        )
+
+    # -- subscriptions
+
+    @property
+    def subscribed_regexes(self) -> list[str]:
+        return list(self._regexes)
+
+    def num_members_with_regex(self, regex: str) -> int:
+        return self._regexes.get(regex, LATEST_EPOCH, 0)
+
+    @property
+    def subscribed_topic_names(self) -> set[str]:
+        """All topics that somebody is subscribed to, by name or by pattern."""
+        names = set(self._subscribed_topics)
+        for regex in self._regexes:
+            resolved = self.resolved_regular_expressions.get(regex)
+            if resolved is not None:
+                names |= resolved.topics
+        return names
+
+    def topics_of(self, member: ConsumerGroupMember) -> frozenset[str]:
+        """The topics that a member is subscribed to, by name or by pattern."""
+        if not member.subscribed_topic_regex:
+            return member.subscribed_topic_names
+        resolved = self.resolved_regular_expressions.get(member.subscribed_topic_regex)
+        if resolved is None:
+            return member.subscribed_topic_names
+        return member.subscribed_topic_names | resolved.topics
+
+    def subscribed_topic_names_with(
+        self, before: Iterable[ConsumerGroupMember], after: ConsumerGroupMember | None
+    ) -> set[str]:
+        """What `subscribed_topic_names` would be with some members gone and another one there."""
+        counts: Counter[str] = Counter(dict(self._subscribed_topics.items()))
+        regexes: Counter[str] = Counter(dict(self._regexes.items()))
+        for member in before:
+            if member.member_id in self.members:
+                counts.subtract(member.subscribed_topic_names)
+                regexes.subtract(_regex_of(member))
+        if after is not None:
+            counts.update(after.subscribed_topic_names)
+            regexes.update(_regex_of(after))
+        names = {name for name, count in counts.items() if count > 0}
+        for regex, count in regexes.items():
+            resolved = self.resolved_regular_expressions.get(regex)
+            if count > 0 and resolved is not None:
+                names |= resolved.topics
+        return names
+
+    def is_subscribed_to_topic(self, topic: str) -> bool:
+        return topic in self._subscribed_topics or any(
+            resolved is not None and topic in resolved.topics
+            for resolved in map(self.resolved_regular_expressions.get, self._regexes)
+        )
+
+    def preferred_assignor(
+        self,
+        before: ConsumerGroupMember | None = None,
+        after: ConsumerGroupMember | None = None,
+        epoch: int = LATEST_EPOCH,
+    ) -> str | None:
+        """The assignor that most members ask for, None if nobody asks for any."""
+        counts: Counter[str] = Counter(dict(self._assignors.items_at(epoch)))
+        if before is not None and before.member_id in self.members:
+            counts.subtract(_assignor_of(before))
+        if after is not None:
+            counts.update(_assignor_of(after))
+        best = [(count, name) for name, count in counts.items() if count > 0]
+        return max(best)[1] if best else None
+
+    # -- the classic protocol
+
+    def supports_classic_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Whether a member of the classic protocol with these could join."""
+        if protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return False
+        names = list(names)
+        if self.is_empty:
+            return bool(names)
+        count = self.num_classic_protocol_members
+        return any(self._classic_protocols.get(name, LATEST_EPOCH, 0) == count for name in names)
+
+    def all_members_use_classic_protocol_except(self, member_id: str) -> bool:
+        member = self.members.get(member_id)
+        return (
+            member is not None
+            and not member.uses_classic_protocol
+            and self.num_classic_protocol_members == len(self.members) - 1
+        )
+
+    # -- refreshing
+
+    def has_metadata_expired(self, now_ms: int) -> bool:
+        """Whether its topics have to be looked at again. A deadline that was set by an operation which then came to
+        nothing is of an epoch that never was."""
+        return now_ms >= self.metadata_refresh_deadline_ms or self.group_epoch.get() < self.metadata_refresh_epoch
+
+    def set_metadata_refresh_deadline(self, deadline_ms: int, epoch: int) -> None:
+        self.metadata_refresh_deadline_ms = deadline_ms
+        self.metadata_refresh_epoch = epoch
+
+    def request_metadata_refresh(self) -> None:
+        self.metadata_refresh_deadline_ms = 0
+        self.metadata_refresh_epoch = -1
+
+    # -- offsets
+
+    def validate_offset_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_or_epoch: int,
+        *,
+        is_transactional: bool,
+        api_version: int,
+    ) -> None:
+        if generation_or_epoch < 0 and self.is_empty:
+            return  # an administrator, or a consumer that assigns its partitions itself
+        if generation_or_epoch < 0 and is_transactional and not member_id and instance_id is None:
+            return  # a producer that does not know of groups
+        member = self.member(member_id)
+        if instance_id is not None and self.static_members.get(instance_id) not in (None, member_id):
+            raise FencedInstanceIdError
+        if not is_transactional and api_version < MEMBER_EPOCH_SINCE and not member.uses_classic_protocol:
+            raise UnsupportedVersionError(
+                f"OffsetCommit v{MEMBER_EPOCH_SINCE} or later must be used by members of the consumer protocol."
+            )
+        epoch = generation_or_epoch
+        if epoch == member.member_epoch:
+            return
+        if member.uses_classic_protocol:
+            raise IllegalGenerationError(f"The generation is {member.member_epoch}, not {epoch}.")
+        if epoch > member.member_epoch or epoch < 0:
+            raise StaleMemberEpochError(f"The epoch of the member is {member.member_epoch}, not {epoch}.")
+
+    def validate_partition_commit(
+        self, member_id: str, epoch: int, topic_id: Uuid, topic: str, partition: int, topics: TopicsImage
+    ) -> None:
+        """A member that is an epoch behind may commit for a partition that it has had since then or longer: nobody else
+        can have committed for it (KIP-1251)."""
+        member = self.members.get(member_id)
+        if member is None or epoch < 0 or epoch >= member.member_epoch:
+            return
+        if topic_id == ZERO_UUID:
+            image = topics.topic(topic)
+            topic_id = ZERO_UUID if image is None else image.id
+        since = member.assignment_epoch(topic_id, partition)
+        if since is None or epoch < since:
+            raise StaleMemberEpochError(
+                f"The epoch of the member is {member.member_epoch}; at {epoch} it had not got {topic}-{partition}."
+            )
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int, epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return  # not a member, and does not say it is
+        member = self.members.get(member_id or "", epoch)
+        if member is None:
+            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
+        if member_epoch != member.member_epoch:
+            if member.uses_classic_protocol:
+                raise IllegalGenerationError(f"The generation is {member.member_epoch}, not {member_epoch}.")
+            raise StaleMemberEpochError(f"The epoch of the member is {member.member_epoch}, not {member_epoch}.")
+
+    def validate_offset_delete(self) -> None:
+        """Topics that it is subscribed to are refused one by one."""
+
+    def validate_delete_group(self) -> None:
+        if not self.is_empty:
+            raise NonEmptyGroupError
+
+    @property
+    def offset_expiration_condition(self) -> OffsetExpirationCondition | None:
+        return OffsetExpirationCondition(lambda offset: offset.commit_timestamp_ms)
+
+    # -- records
+
+    def create_group_tombstone_records(self, records: list[CoordinatorRecord]) -> None:
+        self.create_tombstones_with_replaced_member(records, None, None)
+
+    def create_tombstones_with_replaced_member(
+        self, records: list[CoordinatorRecord], replaced: str | None, by: str | None
+    ) -> None:
+        """Everything that is written of the group goes; also of a member that is about to be replaced by another,
+        whose records are in the same batch."""
+        group_id = self.group_id
+        ids = [by if member_id == replaced and by is not None else member_id for member_id in self.members]
+        records.extend(group_records.consumer_group_current_assignment_tombstone(group_id, one) for one in ids)
+        targets = [by if one == replaced and by is not None else one for one in self.target_assignment]
+        records.extend(group_records.consumer_group_target_assignment_tombstone(group_id, one) for one in targets)
+        if self.assignment_epoch.get() != NEVER_ASSIGNED or targets:
+            records.append(group_records.consumer_group_target_assignment_epoch_tombstone(group_id))
+        records.extend(group_records.consumer_group_member_subscription_tombstone(group_id, one) for one in ids)
+        if self.has_subscription_metadata_record.get():
+            records.append(group_records.consumer_group_subscription_metadata_tombstone(group_id))
+        records.extend(
+            group_records.consumer_group_regular_expression_tombstone(group_id, regex)
+            for regex in self.resolved_regular_expressions
+        )
+        records.append(group_records.consumer_group_epoch_tombstone(group_id))
+
+    def validate_no_longer_there(self) -> None:
+        """While its last tombstone is replayed: whether the ones before it were there."""
+        if len(self.members) or len(self.target_assignment) or self.assignment_epoch.get() != NEVER_ASSIGNED:
+            raise RuntimeError(f"group {self.group_id} is deleted while there is something in it")
+
+    def as_mapping(self) -> Mapping[str, object]:
+        """Everything, in plain values: for tests of what a replay makes."""
+        return {
+            "epoch": self.group_epoch.get(),
+            "hash": self.metadata_hash.get(),
+            "assignment epoch": self.assignment_epoch.get(),
+            "members": dict(self.members.items()),
+            "static": dict(self.static_members.items()),
+            "target": dict(self.target_assignment.items()),
+            "regexes": dict(self.resolved_regular_expressions.items()),
+            "partitions": dict(self._partition_epochs.items()),
+        }
+
+    def not_found(self) -> GroupIdNotFoundError:
+        return GroupIdNotFoundError(f"Group {self.group_id} is not a classic group.")
+
+    def __repr__(self) -> str:
+        return (
+            f"ConsumerGroup({self.group_id!r}, {self.state().value}, epoch={self.group_epoch.get()}, "
+            f"assignment_epoch={self.assignment_epoch.get()}, members={list(self.members)})"
+        )
+
+
+def _topics_of(member: ConsumerGroupMember) -> Iterable[str]:
+    return member.subscribed_topic_names
+
+
+def _regex_of(member: ConsumerGroupMember) -> Iterable[str]:
+    return (member.subscribed_topic_regex,) if member.subscribed_topic_regex else ()
+
+
+def _assignor_of(member: ConsumerGroupMember) -> Iterable[str]:
+    return () if member.server_assignor_name is None else (member.server_assignor_name,)
+
+
+def _protocols_of(member: ConsumerGroupMember) -> Iterable[str]:
+    return tuple(protocol.name for protocol in member.classic_protocols)
+
+
+def _add(counts: TimelineHashMap[str, int], name: str, change: int) -> None:
+    count = counts.get(name, LATEST_EPOCH, 0) + change
+    if count > 0:
+        counts[name] = count
+    else:
+        counts.pop(name)

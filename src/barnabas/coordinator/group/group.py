@@ -1,0 +1,89 @@
+"""What all groups have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from barnabas.coordinator.group.offset_and_metadata import OffsetAndMetadata
+from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+"""The protocol type of groups of consumers; Kafka Connect and others have their own."""
+
+UNKNOWN_MEMBER_ID = ""
+
+
+class GroupType(Enum):
+    """The kinds of groups, under the names that ListGroups shows."""
+
+    CLASSIC = "Classic"
+    CONSUMER = "Consumer"
+    UNKNOWN = "Unknown"
+
+    @classmethod
+    def parse(cls, name: str) -> GroupType:
+        return _TYPES.get(name.lower(), cls.UNKNOWN)
+
+
+_TYPES = {kind.value.lower(): kind for kind in GroupType}
+
+
+class OffsetExpirationCondition(NamedTuple):
+    """When the offsets of a group are too old: so long after a moment that `base_timestamp` tells."""
+
+    base_timestamp: Callable[[OffsetAndMetadata], int]
+
+    def is_expired(self, offset: OffsetAndMetadata, now_ms: int, retention_ms: int) -> bool:
+        """An offset that was committed with an expiry of its own keeps that."""
+        if offset.expire_timestamp_ms is not None:
+            return now_ms >= offset.expire_timestamp_ms
+        return now_ms - self.base_timestamp(offset) >= retention_ms
+
+
+class Group(Protocol):
+    """A group, as far as offsets and administrators go. `epoch` arguments are offsets of committed state to look at."""
+
+    group_id: str
+
+    @property
+    def type(self) -> GroupType: ...
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        ...
+
+    def state_at(self, epoch: int) -> str:
+        """The name of its state."""
+        ...
+
+    def protocol_type_at(self, epoch: int) -> str: ...
+
+    def validate_offset_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_or_epoch: int,
+        *,
+        is_transactional: bool,
+        api_version: int,
+    ) -> None:
+        """Raises what a commit by this member is to be answered with, if it may not."""
+        ...
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int, epoch: int) -> None: ...
+
+    def validate_offset_delete(self) -> None: ...
+
+    def validate_delete_group(self) -> None: ...
+
+    def is_subscribed_to_topic(self, topic: str) -> bool: ...
+
+    def create_group_tombstone_records(self, records: list[CoordinatorRecord]) -> None: ...
+
+    @property
+    def offset_expiration_condition(self) -> OffsetExpirationCondition | None:
+        """None as long as none of its offsets may expire."""
+        ...

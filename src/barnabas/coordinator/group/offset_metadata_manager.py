@@ -1,0 +1,469 @@
+"""Committed offsets: commit, fetch, delete, expire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from barnabas.common.errors import (
+    Errors,
+    GroupIdNotFoundError,
+    IllegalGenerationError,
+    StaleMemberEpochError,
+)
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.common.timeline import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineHashSet
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.group import group_records
+from barnabas.coordinator.group.classic.classic_group import ClassicGroup
+from barnabas.coordinator.group.classic.classic_group_state import ClassicGroupState
+from barnabas.coordinator.group.consumer.consumer_group import ConsumerGroup
+from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
+from barnabas.coordinator.group.group_metrics import GroupMetrics
+from barnabas.coordinator.group.group_store import AnyGroup, GroupStore
+from barnabas.coordinator.group.member_context import MemberContext
+from barnabas.coordinator.group.offset_and_metadata import OffsetAndMetadata
+from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
+from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
+from barnabas.protocol.internal.consumer_offsets import OffsetCommitKey, OffsetCommitValue
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from barnabas.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from barnabas.records.control import ControlRecordType
+
+INVALID_OFFSET: Final = -1
+NO_RETENTION: Final = -1
+"""As the retention time of a commit: the broker's own setting."""
+
+GROUP_NOT_FOUND_SINCE: Final = 9
+"""The first version of OffsetCommit whose clients understand GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH."""
+TXN_GROUP_NOT_FOUND_SINCE: Final = 6
+"""The same of TxnOffsetCommit."""
+
+GroupOffsets = TimelineHashMap[TopicPartition, OffsetAndMetadata]
+
+
+class Offsets:
+    """Offsets by group and partition."""
+
+    __slots__ = ("_registry", "by_group")
+
+    def __init__(self, registry: SnapshotRegistry, *, nested: bool = False) -> None:
+        self._registry = registry
+        self.by_group: TimelineHashMap[str, GroupOffsets] = TimelineHashMap(registry, nested=nested)
+
+    def get(self, group_id: str, partition: TopicPartition) -> OffsetAndMetadata | None:
+        offsets = self.by_group.get(group_id)
+        return None if offsets is None else offsets.get(partition)
+
+    def put(self, group_id: str, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
+        offsets = self.by_group.get(group_id)
+        if offsets is None:
+            offsets = self.by_group[group_id] = TimelineHashMap(self._registry, nested=True)
+        offsets[partition] = offset
+
+    def remove(self, group_id: str, partition: TopicPartition) -> None:
+        offsets = self.by_group.get(group_id)
+        if offsets is not None:
+            offsets.pop(partition)
+            if not len(offsets):
+                self.by_group.pop(group_id)
+
+
+class OffsetMetadataManager:
+    """The offsets of all groups of a partition.
+
+    **Transactions.** What a producer commits for a group within a transaction is *pending* until the transaction ends:
+    kept apart by producer, and hidden. Its end comes as a marker in this partition's log, and then pending offsets
+    become committed ones, or are dropped. If somebody else has committed for the same partition meanwhile, whichever
+    record is later in the log counts. A fetch that wants stable offsets is told of a partition that has pending ones,
+    and asks again.
+    """
+
+    def __init__(
+        self,
+        registry: SnapshotRegistry,
+        store: GroupStore,
+        config: GroupCoordinatorConfig,
+        metrics: GroupMetrics,
+    ) -> None:
+        self._registry = registry
+        self._store = store
+        self._config = config
+        self._metrics = metrics
+        self._offsets = Offsets(registry)
+        self._pending: TimelineHashMap[int, Offsets] = TimelineHashMap(registry)
+        """By producer id."""
+        self._open_transactions: TimelineHashMap[str, TimelineHashSet[int]] = TimelineHashMap(registry)
+        """Producer ids by group."""
+
+    @property
+    def num_offsets(self) -> int:
+        return sum(map(len, self._offsets.by_group.values()))
+
+    # -- OffsetCommit
+
+    def commit(self, context: MemberContext, request: OffsetCommitRequest) -> CoordinatorResult[OffsetCommitResponse]:
+        """The topics of the request have names, whatever its version."""
+        epoch = request.generation_id_or_member_epoch
+        group = self._group_for_commit(
+            request.group_id,
+            epoch,
+            understands_not_found=context.api_version >= GROUP_NOT_FOUND_SINCE,
+        )
+        group.validate_offset_commit(
+            request.member_id,
+            request.group_instance_id,
+            epoch,
+            is_transactional=False,
+            api_version=context.api_version,
+        )
+        now_ms = self._store.now_ms()
+        expires_ms = None if request.retention_time_ms == NO_RETENTION else now_ms + request.retention_time_ms
+        records: list[CoordinatorRecord] = []
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                error = self._write_offset(
+                    records, group, request.member_id, epoch, topic.name, topic.topic_id, partition, now_ms, expires_ms
+                )
+                partitions.append(
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                )
+            topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+        if records:
+            self._metrics.offset_commits.record(len(records))
+        return CoordinatorResult(records, OffsetCommitResponse(topics=topics))
+
+    def commit_transactional(
+        self, context: MemberContext, request: TxnOffsetCommitRequest
+    ) -> CoordinatorResult[TxnOffsetCommitResponse]:
+        """The records belong to the producer's transaction. Older clients do not know STALE_MEMBER_EPOCH."""
+        try:
+            return self._commit_transactional(context, request)
+        except StaleMemberEpochError:
+            if context.api_version >= TXN_GROUP_NOT_FOUND_SINCE:
+                raise
+            raise IllegalGenerationError from None
+
+    def _commit_transactional(
+        self, context: MemberContext, request: TxnOffsetCommitRequest
+    ) -> CoordinatorResult[TxnOffsetCommitResponse]:
+        epoch = request.generation_id_or_member_epoch
+        group = self._group_for_commit(
+            request.group_id, epoch, understands_not_found=context.api_version >= TXN_GROUP_NOT_FOUND_SINCE
+        )
+        group.validate_offset_commit(
+            request.member_id,
+            request.group_instance_id,
+            epoch,
+            is_transactional=True,
+            api_version=context.api_version,
+        )
+        now_ms = self._store.now_ms()
+        records: list[CoordinatorRecord] = []
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                error = self._write_offset(
+                    records, group, request.member_id, epoch, topic.name, topic.topic_id, partition, now_ms, None
+                )
+                partitions.append(
+                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                )
+            topics.append(
+                TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+            )
+        if records:
+            self._metrics.offset_commits.record(len(records))
+        return CoordinatorResult(records, TxnOffsetCommitResponse(topics=topics))
+
+    def _group_for_commit(self, group_id: str, epoch: int, *, understands_not_found: bool) -> AnyGroup:
+        """The group; for somebody who is no member of any, one is made."""
+        try:
+            return self._store.group(group_id)
+        except GroupIdNotFoundError:
+            if epoch < 0:
+                return self._store.get_or_create_classic_group(group_id)
+            if understands_not_found:
+                raise
+            raise IllegalGenerationError from None
+
+    def _write_offset(
+        self,
+        records: list[CoordinatorRecord],
+        group: AnyGroup,
+        member_id: str,
+        epoch: int,
+        topic: str,
+        topic_id: Uuid,
+        partition: Any,
+        now_ms: int,
+        expires_ms: int | None,
+    ) -> Errors:
+        metadata = partition.committed_metadata or ""
+        if len(metadata) > self._config.offset_metadata_max_size:
+            return Errors.OFFSET_METADATA_TOO_LARGE
+        number = partition.partition_index
+        if isinstance(group, ConsumerGroup):
+            group.validate_partition_commit(member_id, epoch, topic_id, topic, number, self._store.image.topics)
+        records.append(
+            group_records.offset_commit(
+                group.group_id,
+                topic,
+                number,
+                OffsetAndMetadata(
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    metadata,
+                    now_ms,
+                    expires_ms,
+                    topic_id,
+                ),
+            )
+        )
+        return Errors.NONE
+
+    # -- OffsetFetch
+
+    def fetch(
+        self, request: OffsetFetchRequestGroup, epoch: int, *, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        """The offsets that a group has committed, for the partitions asked for or for all.
+
+        `epoch` is the committed state to look at. With `require_stable` that is the latest, and the caller waits until
+        it is committed.
+        """
+        group_id = request.group_id
+        try:
+            self._store.group(group_id, epoch).validate_offset_fetch(request.member_id, request.member_epoch, epoch)
+            offsets = self._offsets.by_group.get(group_id, epoch)
+        except GroupIdNotFoundError:
+            # A group that is not there has committed nothing, which is no error: its first member asks this as well.
+            offsets = None
+        unstable = self._partitions_with_pending_offsets(group_id) if require_stable else frozenset()
+        answer = OffsetFetchResponseGroup(group_id=group_id)
+        if request.topics is None:
+            answer.topics = self._all_offsets(offsets, epoch, unstable)
+            return answer
+        for topic in request.topics:
+            partitions = []
+            for number in topic.partition_indexes:
+                key = TopicPartition(topic.name, number)
+                found = None if offsets is None else offsets.get(key, epoch)
+                if found is not None and _is_of_another_topic(found.topic_id, topic.topic_id):
+                    found = None
+                partitions.append(_fetched(number, found, key in unstable))
+            answer.topics.append(
+                OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+            )
+        return answer
+
+    def _all_offsets(
+        self, offsets: GroupOffsets | None, epoch: int, unstable: frozenset[TopicPartition]
+    ) -> list[OffsetFetchResponseTopics]:
+        if offsets is None:
+            return []
+        topics: dict[str, OffsetFetchResponseTopics] = {}
+        for (name, number), found in offsets.items_at(epoch):
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = OffsetFetchResponseTopics(name=name)
+            topic.partitions.append(_fetched(number, found, (name, number) in unstable))
+        return list(topics.values())
+
+    def _partitions_with_pending_offsets(self, group_id: str) -> frozenset[TopicPartition]:
+        producers = self._open_transactions.get(group_id)
+        if producers is None:
+            return frozenset()
+        found: set[TopicPartition] = set()
+        for producer_id in producers:
+            offsets = self._pending.get(producer_id)
+            group_offsets = None if offsets is None else offsets.by_group.get(group_id)
+            if group_offsets is not None:
+                found.update(group_offsets)
+        return frozenset(found)
+
+    def has_pending_transactional_offsets(self, group_id: str, partition: TopicPartition) -> bool:
+        producers = self._open_transactions.get(group_id)
+        if producers is None:
+            return False
+        return any(
+            offsets is not None and offsets.get(group_id, partition) is not None
+            for offsets in map(self._pending.get, producers)
+        )
+
+    # -- deleting
+
+    def delete(self, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
+        group = self._store.group(request.group_id)
+        group.validate_offset_delete()
+        records: list[CoordinatorRecord] = []
+        topics = []
+        for topic in request.topics:
+            subscribed = group.is_subscribed_to_topic(topic.name)
+            error = Errors.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else Errors.NONE
+            partitions = []
+            for partition in topic.partitions:
+                number = partition.partition_index
+                partitions.append(OffsetDeleteResponsePartition(partition_index=number, error_code=error))
+                key = TopicPartition(topic.name, number)
+                if not subscribed and (
+                    self._offsets.get(request.group_id, key) is not None
+                    or self.has_pending_transactional_offsets(request.group_id, key)
+                ):
+                    records.append(group_records.offset_commit_tombstone(request.group_id, *key))
+            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        self._metrics.offset_deletions.record(len(records))
+        return CoordinatorResult(records, OffsetDeleteResponse(topics=topics))
+
+    def delete_all(self, group_id: str, records: list[CoordinatorRecord]) -> int:
+        """The end of a group's offsets; how many there were."""
+        doomed = dict.fromkeys(self._offsets.by_group.get(group_id) or ())
+        doomed.update(dict.fromkeys(self._partitions_with_pending_offsets(group_id)))
+        records.extend(group_records.offset_commit_tombstone(group_id, *partition) for partition in doomed)
+        return len(doomed)
+
+    def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> list[CoordinatorRecord]:
+        """Offsets of partitions that are no more would be taken for those of a topic that gets the same name later."""
+        gone = set(partitions)
+        doomed: dict[tuple[str, TopicPartition], None] = {}
+        for offsets in (self._offsets, *self._pending.values()):
+            for group_id, group_offsets in offsets.by_group.items():
+                few, many = (gone, group_offsets) if len(gone) < len(group_offsets) else (group_offsets, gone)
+                doomed.update({(group_id, partition): None for partition in few if partition in many})
+        return [group_records.offset_commit_tombstone(group_id, *partition) for group_id, partition in doomed]
+
+    def cleanup_expired_offsets(self, group_id: str, records: list[CoordinatorRecord]) -> bool:
+        """Removes what has expired; whether the group has no offsets left then."""
+        offsets = self._offsets.by_group.get(group_id)
+        if offsets is None:
+            return group_id not in self._open_transactions
+        group = self._store.group(group_id)
+        condition = group.offset_expiration_condition
+        if condition is None:
+            return False
+        now_ms, retention_ms = self._store.now_ms(), self._config.offsets_retention_ms
+        expired = 0
+        for partition, offset in offsets.items():
+            if (
+                condition.is_expired(offset, now_ms, retention_ms)
+                and not group.is_subscribed_to_topic(partition.topic)
+                and not self.has_pending_transactional_offsets(group_id, partition)
+            ):
+                records.append(group_records.offset_commit_tombstone(group_id, *partition))
+                expired += 1
+        if expired:
+            self._metrics.offset_expirations.record(expired)
+        return expired == len(offsets) and group_id not in self._open_transactions
+
+    # -- the log
+
+    def replay(self, offset: int, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        group_id, partition = key.group, TopicPartition(key.topic, key.partition)
+        if value is None:
+            self._offsets.remove(group_id, partition)
+            for open_producer_id in list(self._open_transactions.get(group_id) or ()):
+                pending = self._pending.get(open_producer_id)
+                if pending is not None:
+                    pending.remove(group_id, partition)
+            return
+        if group_id not in self._store.groups:
+            # Offsets without a group: somebody just commits.
+            self._store.get_or_create_classic_group(group_id)
+        committed = OffsetAndMetadata.from_record(offset, value)
+        if producer_id < 0:
+            self._offsets.put(group_id, partition, committed)
+            return
+        pending = self._pending.get(producer_id)
+        if pending is None:
+            pending = self._pending[producer_id] = Offsets(self._registry, nested=True)
+        pending.put(group_id, partition, committed)
+        producers = self._open_transactions.get(group_id)
+        if producers is None:
+            producers = self._open_transactions[group_id] = TimelineHashSet(self._registry, nested=True)
+        producers.add(producer_id)
+
+    def replay_end_transaction_marker(self, producer_id: int, result: ControlRecordType) -> None:
+        pending = self._pending.pop(producer_id)
+        if pending is None:
+            return
+        for group_id in [one for one, producers in self._open_transactions.items() if producer_id in producers]:
+            producers = self._open_transactions[group_id]
+            producers.discard(producer_id)
+            if not len(producers):
+                self._open_transactions.pop(group_id)
+        if result is not ControlRecordType.COMMIT:
+            return
+        for group_id, offsets in pending.by_group.items():
+            for partition, offset in offsets.items():
+                existing = self._offsets.get(group_id, partition)
+                if existing is None or offset.record_offset > existing.record_offset:
+                    self._offsets.put(group_id, partition, offset)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything, in plain dictionaries: for tests of what a replay makes."""
+        return {
+            "offsets": {group_id: dict(offsets.items()) for group_id, offsets in self._offsets.by_group.items()},
+            "pending": {
+                producer_id: {group_id: dict(offsets.items()) for group_id, offsets in pending.by_group.items()}
+                for producer_id, pending in self._pending.items()
+            },
+            "open": {group_id: set(producers) for group_id, producers in self._open_transactions.items()},
+        }
+
+
+def heartbeats_by_commit(group: AnyGroup) -> bool:
+    """Whether a commit to this group proves that its member is alive."""
+    return isinstance(group, ClassicGroup) and group.state in {
+        ClassicGroupState.STABLE,
+        ClassicGroupState.PREPARING_REBALANCE,
+    }
+
+
+def _is_of_another_topic(committed: Uuid, asked: Uuid) -> bool:
+    """Whether an offset was committed for a topic that has been deleted, and another has its name."""
+    return ZERO_UUID not in (committed, asked) and committed != asked
+
+
+def _fetched(number: int, found: OffsetAndMetadata | None, unstable: bool) -> OffsetFetchResponsePartitions:
+    if unstable:
+        return OffsetFetchResponsePartitions(
+            partition_index=number,
+            committed_offset=INVALID_OFFSET,
+            error_code=Errors.UNSTABLE_OFFSET_COMMIT,
+        )
+    if found is None:
+        return OffsetFetchResponsePartitions(partition_index=number, committed_offset=INVALID_OFFSET)
+    return OffsetFetchResponsePartitions(
+        partition_index=number,
+        committed_offset=found.committed_offset,
+        committed_leader_epoch=found.leader_epoch,
+        metadata=found.metadata,
+    )
+
+
+__all__ = ["LATEST_EPOCH", "OffsetMetadataManager", "Offsets", "heartbeats_by_commit"]

@@ -1,0 +1,266 @@
+"""Tells the partitions of a transaction what was decided, for as long as it takes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from barnabas.common.errors import Errors
+from barnabas.common.scheduler import Scheduler
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.transaction.pending_complete_txn import PendingCompleteTxn, TxnMarker
+from barnabas.coordinator.transaction.txn_marker_writer import MarkerErrors, TxnMarkerWriter
+from barnabas.metadata.cache import MetadataCache
+from barnabas.metadata.endpoint import Node
+from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
+
+logger = logging.getLogger(__name__)
+
+_RETRIABLE: Final = frozenset(
+    {
+        Errors.UNKNOWN_TOPIC_OR_PARTITION,
+        Errors.NOT_LEADER_OR_FOLLOWER,
+        Errors.NOT_ENOUGH_REPLICAS,
+        Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        Errors.REQUEST_TIMED_OUT,
+        Errors.KAFKA_STORAGE_ERROR,
+        Errors.NETWORK_EXCEPTION,
+    }
+)
+_REPLACED: Final = frozenset({Errors.INVALID_PRODUCER_EPOCH, Errors.TRANSACTION_COORDINATOR_FENCED})
+"""The producer or the coordinator has been replaced, so that whoever came after has done this."""
+_NEVER_HAD_RECORDS: Final = frozenset({Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT, Errors.UNSUPPORTED_VERSION})
+_NOT_OURS: Final = frozenset({Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS})
+"""Another broker has to see to it, or this one when it has read its log."""
+
+
+def _nobody(_transaction: PendingCompleteTxn) -> Future[bool]:
+    """Before there is a coordinator there are no transactions, either."""
+    raise RuntimeError("nobody is there who could complete a transaction")
+
+
+class RemoteMarkers(Protocol):
+    """Sends WriteTxnMarkers to other brokers.
+
+    `callback` gets None if there was no answer: whether the markers are written is then not known, and they are sent
+    again, which does no harm.
+    """
+
+    def send(self, broker: Node, marker: TxnMarker, callback: Callable[[MarkerErrors | None], object]) -> None: ...
+
+
+class _Sending:
+    """A transaction, and which of its partitions do not know yet. Guarded by the manager's lock."""
+
+    __slots__ = ("is_told", "left", "transaction")
+
+    def __init__(self, transaction: PendingCompleteTxn) -> None:
+        self.transaction = transaction
+        self.is_told = False
+        self.left = set(transaction.metadata.topic_partitions)
+
+
+class TransactionMarkerChannelManager:
+    """Writes the markers of decided transactions to all their partitions.
+
+    Each partition is told by its leader. If that is this broker, the marker is written on the spot, by whoever has just
+    committed the decision: on a single node a transaction is over, markers and all, before its producer hears that it
+    is committed. Other brokers get a WriteTxnMarkers request.
+
+    A partition that has no leader at the moment, or whose leader does not answer, is tried again until it does. One
+    that does not exist any more needs no marker. When all are told, `on_written` is.
+
+    A transaction is dropped when this broker is not its coordinator any more: whoever is, finds it in the log.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        listener_name: str,
+        cache: MetadataCache,
+        local: TxnMarkerWriter,
+        scheduler: Scheduler,
+        registry: MetricsRegistry,
+        *,
+        retry_backoff_ms: int,
+        remote: RemoteMarkers | None = None,
+        after_local_write: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`remote` may be missing where there are no other brokers. `after_local_write` wakes up who waits for what was
+        written."""
+        self._node_id = node_id
+        self._listener_name = listener_name
+        self._cache = cache
+        self._local = local
+        self._remote = remote
+        self._scheduler = scheduler
+        self._retry_backoff_ms = retry_backoff_ms
+        self._after_local_write = after_local_write
+        self.on_written: Callable[[PendingCompleteTxn], Future[bool]] = _nobody
+        """Told when all markers of a transaction are written, so that it is completed in the coordinator's log. It is
+        set by the coordinator, which is made later."""
+        self._lock = threading.Lock()
+        """Guards the fields below. Nothing is written, sent or told while it is held."""
+        self._pending: dict[str, _Sending] = {}
+        self._unknown_destinations = 0
+        self._append_retries = 0
+        self._closed = False
+        self._metrics = KafkaMetricsGroup(registry, "kafka.coordinator.transaction", "TransactionMarkerChannelManager")
+        self._metrics.new_gauge("UnknownDestinationQueueSize", lambda: self._unknown_destinations)
+        self._metrics.new_gauge("LogAppendRetryQueueSize", lambda: self._append_retries)
+
+    def add_txn_markers_to_send(self, transaction: PendingCompleteTxn) -> None:
+        """Begins to tell the partitions. A transaction that is being told of already goes on as it is."""
+        sending = _Sending(transaction)
+        with self._lock:
+            known = self._pending.get(transaction.transactional_id)
+            if self._closed or (known is not None and known.transaction == transaction):
+                return
+            self._pending[transaction.transactional_id] = sending
+        self._send(sending, tuple(sending.left))
+
+    def remove_markers_for_txn_topic_partition(self, txn_topic_partition: int) -> None:
+        """This broker does not coordinate these transactions any more, or begins anew."""
+        with self._lock:
+            for transactional_id, sending in list(self._pending.items()):
+                if sending.transaction.txn_topic_partition == txn_topic_partition:
+                    del self._pending[transactional_id]
+
+    def shutdown(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._pending.clear()
+        for name in ("UnknownDestinationQueueSize", "LogAppendRetryQueueSize"):
+            self._metrics.registry.remove(self._metrics.metric_name(name))
+
+    def num_txns_with_pending_markers(self) -> int:
+        with self._lock:
+            return len(self._pending)
+
+    # -- sending
+
+    def _send(self, sending: _Sending, partitions: Iterable[TopicPartition]) -> None:
+        by_leader: dict[Node, list[TopicPartition]] = {}
+        gone: list[TopicPartition] = []
+        unknown: list[TopicPartition] = []
+        for partition in partitions:
+            leader = self._cache.partition_leader_endpoint(*partition, self._listener_name)
+            if self._cache.partition(*partition) is None:
+                gone.append(partition)
+            elif leader is None or leader.id < 0:
+                unknown.append(partition)
+            else:
+                by_leader.setdefault(leader, []).append(partition)
+        if gone:
+            logger.info("%s has no more use for markers in %s", sending.transaction.transactional_id, gone)
+        if unknown:
+            self._retry_later(sending, unknown)
+        for node, led in by_leader.items():
+            self._send_to(node, sending, led)
+        self._told(sending, gone)
+
+    def _send_to(self, leader: Node, sending: _Sending, partitions: list[TopicPartition]) -> None:
+        marker = sending.transaction.marker(tuple(partitions))
+
+        def on_answered(answer: MarkerErrors | None) -> None:
+            errors = {} if answer is None else answer.get(marker.producer_id, {})
+            self._answered(sending, {one: errors.get(one, Errors.NETWORK_EXCEPTION) for one in partitions})
+
+        if leader.id == self._node_id:
+            self._local.write((marker,), on_answered)
+            self._after_local_write()
+        elif self._remote is not None:
+            self._remote.send(leader, marker, on_answered)
+        else:
+            self._retry_later(sending, partitions)
+
+    def _answered(self, sending: _Sending, errors: dict[TopicPartition, Errors]) -> None:
+        transaction = sending.transaction
+        told: list[TopicPartition] = []
+        again: list[TopicPartition] = []
+        for partition, error in errors.items():
+            if not error or error in _NEVER_HAD_RECORDS:
+                told.append(partition)
+            elif error in _REPLACED:
+                logger.info(
+                    "The markers of %s are not sent any more: %s says %s",
+                    transaction.transactional_id,
+                    partition,
+                    error.name,
+                )
+                self._drop(sending)
+                return
+            else:
+                if error not in _RETRIABLE:
+                    # Giving up would leave readers of the partition waiting for ever.
+                    logger.error("A marker of %s for %s: %s", transaction.transactional_id, partition, error.name)
+                again.append(partition)
+        if again:
+            self._retry_later(sending, again)
+        self._told(sending, told)
+
+    def _told(self, sending: _Sending, partitions: Iterable[TopicPartition]) -> None:
+        with self._lock:
+            if not self._is_current(sending):
+                return
+            sending.left.difference_update(partitions)
+            if sending.left or sending.is_told:
+                return
+            sending.is_told = True
+        self._complete(sending)
+
+    def _complete(self, sending: _Sending) -> None:
+        """Has it written down that all partitions are told; again and again, if that fails for the moment."""
+
+        def on_completed(future: Future[bool]) -> None:
+            failure = future.exception()
+            if failure is None:
+                self._drop(sending)
+                return
+            error = Errors.for_exception(failure)
+            if error in _NOT_OURS:
+                logger.info("%s is not completed here: %s", sending.transaction.transactional_id, error.name)
+                self._drop(sending)
+                return
+            logger.info("%s cannot be completed at the moment: %r", sending.transaction.transactional_id, failure)
+            with self._lock:
+                if not self._is_current(sending):
+                    return
+                self._append_retries += 1
+            self._scheduler.schedule("retry-txn-completion", retry, self._retry_backoff_ms)
+
+        def retry() -> None:
+            with self._lock:
+                self._append_retries -= 1
+                current = self._is_current(sending)
+            if current:
+                self._complete(sending)
+
+        self.on_written(sending.transaction).add_done_callback(on_completed)
+
+    def _drop(self, sending: _Sending) -> None:
+        with self._lock:
+            if self._is_current(sending):
+                del self._pending[sending.transaction.transactional_id]
+
+    def _is_current(self, sending: _Sending) -> bool:
+        """With the lock held."""
+        return self._pending.get(sending.transaction.transactional_id) is sending
+
+    def _retry_later(self, sending: _Sending, partitions: list[TopicPartition]) -> None:
+        with self._lock:
+            if not self._is_current(sending):
+                return
+            self._unknown_destinations += len(partitions)
+
+        def retry() -> None:
+            with self._lock:
+                self._unknown_destinations -= len(partitions)
+                current = self._is_current(sending)
+            if current:
+                self._send(sending, partitions)
+
+        self._scheduler.schedule("retry-txn-markers", retry, self._retry_backoff_ms)

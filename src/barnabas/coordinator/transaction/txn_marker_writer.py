@@ -1,0 +1,181 @@
+"""Writes the markers that end transactions into partitions that are led here: what is behind WriteTxnMarkers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from barnabas.common.clock import Clock
+from barnabas.common.errors import Errors
+from barnabas.common.identifiers import ZERO_UUID
+from barnabas.common.topic_names import GROUP_METADATA_TOPIC
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.transaction.pending_complete_txn import TxnMarker
+from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.file_handle import Buffer
+from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch
+from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.partition import Partition
+from barnabas.replica.results import ProduceCallback, ProduceResult
+
+logger = logging.getLogger(__name__)
+
+MarkerErrors = dict[int, dict[TopicPartition, Errors]]
+"""What became of markers, by producer id and partition."""
+
+_ACKS_ALL: Final = -1
+
+_COORDINATOR_IS_AWAY: Final = frozenset(
+    {Errors.COORDINATOR_NOT_AVAILABLE, Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.NOT_COORDINATOR}
+)
+
+
+class MarkerReplicas(Protocol):
+    """What is needed of the replica manager."""
+
+    def get_partition_or_error(self, partition: tuple[str, int]) -> Partition | Errors: ...
+
+    def append_records(
+        self,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicIdPartition, Buffer],
+        callback: ProduceCallback,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        internal_topics_allowed: bool = False,
+        transaction_version: int = ...,
+    ) -> None: ...
+
+
+class GroupTransactions(Protocol):
+    """The group coordinator, as far as it hears of transactions in which offsets were committed.
+
+    It writes the marker itself, as it has to take over or forget those offsets at the same moment.
+    """
+
+    def complete_transaction(
+        self,
+        partition: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        result: ControlRecordType,
+        transaction_version: int,
+        timeout_ms: int,
+    ) -> Future[None]: ...
+
+
+class TxnMarkerWriter:
+    """Ends transactions in the partitions of this broker.
+
+    One append for each marker, as the batches of different producers have different headers. A partition that is
+    listed twice gets one marker.
+    """
+
+    def __init__(
+        self,
+        replicas: MarkerReplicas,
+        clock: Clock,
+        request_timeout_ms: int,
+        groups: GroupTransactions | None = None,
+    ) -> None:
+        """Without `groups`, there is nobody who keeps offsets, and ``__consumer_offsets`` is like any other topic."""
+        self._replicas = replicas
+        self._now_ms = clock.milliseconds
+        self._request_timeout_ms = request_timeout_ms
+        self.groups = groups
+
+    def write(self, markers: Sequence[TxnMarker], callback: Callable[[MarkerErrors], object]) -> None:
+        """`callback` is told when all is said about all markers, on any thread, perhaps before this returns."""
+        answer = _Answer(sum(len(set(marker.partitions)) for marker in markers), callback)
+        for marker in markers:
+            self._write(marker, answer)
+        answer.release()
+
+    def _write(self, marker: TxnMarker, answer: _Answer) -> None:
+        appends: dict[TopicIdPartition, Buffer] = {}
+        for partition in dict.fromkeys(marker.partitions):
+            found = self._replicas.get_partition_or_error(partition)
+            if isinstance(found, Errors) or found.log is None:
+                answer.add(marker.producer_id, {partition: Errors.UNKNOWN_TOPIC_OR_PARTITION})
+            elif partition.topic == GROUP_METADATA_TOPIC and self.groups is not None:
+                self._complete_offsets(self.groups, marker, partition, answer)
+            else:
+                appends[TopicIdPartition(ZERO_UUID, *partition)] = end_transaction_marker_batch(
+                    EndTransactionMarker(marker.result, marker.coordinator_epoch),
+                    producer_id=marker.producer_id,
+                    producer_epoch=marker.producer_epoch,
+                    timestamp_ms=self._now_ms(),
+                )
+        if not appends:
+            return
+
+        def on_appended(results: dict[TopicIdPartition, ProduceResult]) -> None:
+            answer.add(
+                marker.producer_id,
+                {TopicPartition(one.topic or "", one.partition): result.error for one, result in results.items()},
+            )
+
+        self._replicas.append_records(
+            self._request_timeout_ms,
+            _ACKS_ALL,
+            appends,
+            on_appended,
+            origin=AppendOrigin.COORDINATOR,
+            internal_topics_allowed=True,
+            transaction_version=marker.transaction_version,
+        )
+
+    def _complete_offsets(
+        self, groups: GroupTransactions, marker: TxnMarker, partition: TopicPartition, answer: _Answer
+    ) -> None:
+        def on_completed(future: Future[None]) -> None:
+            failure = future.exception()
+            error = Errors.NONE if failure is None else Errors.for_exception(failure)
+            if error in _COORDINATOR_IS_AWAY:
+                # Whoever sends markers knows leaders, not coordinators: it is to look for the new one.
+                error = Errors.NOT_LEADER_OR_FOLLOWER
+            answer.add(marker.producer_id, {partition: error})
+
+        groups.complete_transaction(
+            partition,
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.result,
+            marker.transaction_version,
+            self._request_timeout_ms,
+        ).add_done_callback(on_completed)
+
+
+class _Answer:
+    """What comes in from all sides, until it is complete."""
+
+    __slots__ = ("_callback", "_errors", "_left", "_lock")
+
+    def __init__(self, partitions: int, callback: Callable[[MarkerErrors], object]) -> None:
+        self._callback = callback
+        self._lock = threading.Lock()
+        """Guards the fields below; the callback is called outside."""
+        self._errors: MarkerErrors = {}
+        self._left = partitions + 1
+        """One for whoever adds markers, so that it is not complete before all are under way."""
+
+    def add(self, producer_id: int, errors: Mapping[TopicPartition, Errors]) -> None:
+        with self._lock:
+            self._errors.setdefault(producer_id, {}).update(errors)
+            self._left -= len(errors)
+            done = self._left == 0
+        if done:
+            self._callback(self._errors)
+
+    def release(self) -> None:
+        with self._lock:
+            self._left -= 1
+            done = self._left == 0
+        if done:
+            self._callback(self._errors)

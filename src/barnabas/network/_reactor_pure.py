@@ -1,0 +1,386 @@
+"""What a selector does for every request, in the shape that nearly all requests have: the twin of the compiled
+`_reactor`, with the same names and the same behaviour.
+
+Each class here is the base of one that has the rest: `SendCore` of `NetworkSend`, `ChannelCore` of `KafkaChannel`,
+`SelectorCore` of `Selector`. The ideas are told there. What is *not* of the common shape (a handshake, a full socket, a
+request that comes in pieces, a connection that ends) is left to methods of theirs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barnabas.network.channel_state import READ_AHEAD, ChannelState
+from barnabas.network.mute import NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent
+from barnabas.network.poller import READ, WRITE
+
+if TYPE_CHECKING:
+    from barnabas.network.channel import KafkaChannel
+    from barnabas.network.send import NetworkSend
+
+_READY = ChannelState.READY
+_READABLE = READ | 0x18
+"""Ready to read, or in an error state that reading will tell about."""
+_unpack_size = struct.Struct(">i").unpack_from
+
+
+class SendCore:
+    """A message on its way out, as long as it is one buffer that the socket takes whole."""
+
+    __slots__ = ("_at", "_pieces", "remaining", "request", "size")
+
+    def __init__(self, pieces: Sequence[Any], request: Any = None) -> None:
+        self.request = request
+        """What this answers, on the broker; what it carries, in a client."""
+        self._at = 0
+        """The first piece that has not gone out whole."""
+        if len(pieces) == 1:
+            self._pieces: list[Any] = [pieces[0]]
+            self.size = self.remaining = len(pieces[0])
+        else:
+            self.size = self.remaining = self._gather(pieces)
+
+    def _gather(self, pieces: Sequence[Any]) -> int:
+        """Takes several pieces, and returns how many bytes they are."""
+        raise NotImplementedError
+
+    @property
+    def completed(self) -> bool:
+        return self.remaining == 0
+
+    def write_to(self, transport: Any) -> int:
+        """Sends what the socket will take now and returns the number of bytes."""
+        pieces = self._pieces
+        if self.remaining == self.size and len(pieces) == 1 and type(pieces[0]) is bytes:
+            # By far the most common: one buffer, which the socket takes whole.
+            try:
+                sent: int = transport.send(pieces[0])
+            except BlockingIOError:
+                return 0
+            self.remaining -= sent
+            if self.remaining:
+                self._pieces = [memoryview(pieces[0])[sent:]]
+            return sent
+        return self._write_pieces(transport)
+
+    def _write_pieces(self, transport: Any) -> int:
+        raise NotImplementedError
+
+
+class ChannelCore:
+    """One connection: its fields, and the reading of requests that have arrived whole."""
+
+    __slots__ = (
+        "_ahead_at",
+        "_filled",
+        "_head",
+        "_payload",
+        "_pool",
+        "_size",
+        "ahead",
+        "authenticator",
+        "bytes_received",
+        "client_information",
+        "closing",
+        "context",
+        "error",
+        "events",
+        "fd",
+        "id",
+        "last_active_ns",
+        "max_receive_size",
+        "mute_state",
+        "network_thread_time_ns",
+        "out_of_memory",
+        "send",
+        "state",
+        "transport",
+    )
+
+    def __init__(self, channel_id: str, transport: Any, max_receive_size: int, pool: Any, authenticator: Any) -> None:
+        self.id = channel_id
+        self.transport = transport
+        self.authenticator = authenticator
+        self.fd: int = transport.fileno()
+        self.events = 0
+        """What the poller watches for; zero when it does not watch this channel."""
+        self.state = ChannelState.NOT_CONNECTED
+        self.mute_state = NOT_MUTED
+        self.out_of_memory = False
+        """Not read because the pool had nothing left; lifted by the selector, not by an answer."""
+        self.send: NetworkSend | None = None
+        self.closing = False
+        """The peer is gone, and requests that it sent before are still being handled."""
+        self.last_active_ns = 0
+        self.network_thread_time_ns = 0
+        self.bytes_received = 0
+        self.context: Any = None
+        """What the owner of the selector keeps about this connection."""
+        self.client_information: tuple[str, str] | None = None
+        self.error: Exception | None = None
+        """What ended the connection, unless its owner did."""
+        self.max_receive_size = max_receive_size
+        self._pool = pool
+        self.ahead: memoryview | None = None
+        """What was read at once and not all handed out yet: whole requests, and at the end perhaps part of one."""
+        self._ahead_at = 0
+        """How much of that was handed out."""
+        self._head = b""
+        """Up to three bytes of a length prefix."""
+        self._payload: bytearray | None = None
+        self._filled = 0
+        self._size = -1
+        """The size of the request being read; negative between requests."""
+
+    @property
+    def has_bytes_buffered(self) -> bool:
+        """Whether reading may yield something without the socket becoming readable."""
+        return self.ahead is not None or bool(self.transport.has_bytes_buffered)
+
+    def read(self) -> memoryview | None:
+        """The next request, or none if it has not arrived yet.
+
+        Raises ``EOFError`` at the end of the stream, ``OSError`` for a broken connection, and
+        :class:`InvalidReceiveError` for a length that is negative or too large.
+        """
+        if self._size >= 0:
+            return self._read_payload()
+        view = self.ahead
+        if view is None:
+            if self._pool.bounded:
+                return self._read_exactly()
+            try:
+                data: bytes = self.transport.recv(READ_AHEAD)
+            except BlockingIOError:
+                return None
+            if not data:
+                raise EOFError("the peer closed the connection")
+            self.bytes_received += len(data)
+            if self._head:
+                data = self._head + data
+                self._head = b""
+            view = memoryview(data)
+            start = 0
+        else:
+            start = self._ahead_at
+        arrived = len(view)
+        if arrived - start >= 4:
+            (size,) = _unpack_size(view, start)
+            if size < 0 or size > self.max_receive_size:
+                self._refuse(size)
+            stop = start + size + 4
+            if arrived >= stop:
+                self.ahead = view if arrived > stop else None
+                self._ahead_at = stop
+                return view[start + 4 : stop]
+        self.ahead = None
+        return self._collect(view[start:])
+
+    def _refuse(self, size: int) -> None:
+        raise NotImplementedError
+
+    def _collect(self, view: memoryview) -> memoryview | None:
+        """Only the beginning of a request has arrived."""
+        raise NotImplementedError
+
+    def _read_exactly(self) -> memoryview | None:
+        raise NotImplementedError
+
+    def _read_payload(self) -> memoryview | None:
+        raise NotImplementedError
+
+
+class SelectorStats:
+    """Counters of one selector, written by its thread alone."""
+
+    __slots__ = (
+        "bytes_received",
+        "bytes_sent",
+        "connections_closed",
+        "connections_created",
+        "failed_authentications",
+        "idle_closed",
+        "invalid_receives",
+        "io_ns",
+        "select_ns",
+    )
+
+    def __init__(self) -> None:
+        self.connections_created = 0
+        self.connections_closed = 0
+        self.failed_authentications = 0
+        self.idle_closed = 0
+        self.invalid_receives = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.select_ns = 0
+        self.io_ns = 0
+
+
+class SelectorCore:
+    """Moves the bytes of channels that are ready."""
+
+    def __init__(self, poll: Callable[[float], list[tuple[int, int]]], clock: Callable[[], int]) -> None:
+        self._wait = poll
+        self._now = clock
+        self.record_time_per_connection = False
+        """Whether channels add up the time spent on them, which a request quota wants to know and which costs two looks
+        at the clock."""
+        self.channels: dict[str, KafkaChannel] = {}
+        self.closing_channels: dict[str, KafkaChannel] = {}
+        self._by_fd: dict[int, KafkaChannel] = {}
+        self._connecting: set[KafkaChannel] = set()
+        self._buffered: dict[KafkaChannel, None] = {}
+        self.completed_receives: list[tuple[KafkaChannel, memoryview]] = []
+        self.stats = SelectorStats()
+        self._polled_ns = clock()
+        """When the last poll had its events."""
+
+    # -- muting
+
+    def request_received(self, channel: KafkaChannel) -> None:
+        """Mutes a channel because its request is being handled."""
+        if channel.mute_state is not NOT_MUTED:
+            raise RuntimeError(f"a request from a channel that is {channel.mute_state.name}")
+        channel.mute_state = RESPONSE_PENDING
+
+    def response_sent(self, channel: KafkaChannel) -> None:
+        """Unmutes it after the answer, unless it is throttled."""
+        if channel.mute_state is RESPONSE_PENDING:
+            channel.mute_state = NOT_MUTED
+            if channel.ahead is not None:
+                self._buffered[channel] = None
+            elif not channel.events & READ or channel.transport.has_bytes_buffered:
+                self.resume(channel)
+        else:
+            channel.handle_mute_event(ChannelMuteEvent.RESPONSE_SENT)
+            self.unmute(channel)
+
+    # -- sending
+
+    def send(self, channel: KafkaChannel, send: NetworkSend) -> bool:
+        """Starts sending; returns whether all of it has gone out already.
+
+        A send that cannot be started counts as lost with its connection: the owner hears of it through
+        ``disconnected``.
+        """
+        if channel.send is not None or channel.closing or (self._connecting and channel in self._connecting):
+            self._cannot_send_now(channel, send)
+            return False
+        channel.last_active_ns = self._polled_ns  # exact enough, and costs no look at the clock
+        try:
+            send.write_to(channel.transport)
+        except (OSError, EOFError) as error:
+            self._send_failed(channel, send, error)
+            return False
+        if not send.remaining:
+            self.stats.bytes_sent += send.size
+            return True
+        channel.send = send
+        self._watch(channel, channel.events | WRITE)
+        return False
+
+    def answer(self, response: NetworkSend) -> bool:
+        """Sends the answer to a request and goes on reading its channel; false if that is not open."""
+        request = response.request
+        channel = self.channels.get(request.connection_id)
+        if channel is None:
+            return False
+        sent = self.send(channel, response)
+        if self.record_time_per_connection:
+            channel.network_thread_time_ns += self._now() - request.response_dequeue_time_ns
+        if sent:
+            spent = channel.network_thread_time_ns
+            channel.network_thread_time_ns = 0
+            request.complete(spent, response)
+            self.response_sent(channel)
+        # else it is on its way: the channel holds it until it has gone out, or the connection is lost
+        return True
+
+    # -- receiving
+
+    def _move(self, timeout_ms: float) -> int:
+        """Waits for channels to become ready and does what they can; returns the time when they were."""
+        buffered = self._buffered
+        started = self._now()
+        events = self._wait(0 if buffered else timeout_ms)
+        now = self._polled_ns = self._now()
+        stats = self.stats
+        stats.select_ns += now - started
+        if events or buffered:
+            if len(events) > 1:
+                self._arrange(events)
+            if buffered:
+                self._buffered = {}
+                for channel in buffered:
+                    self._ready(channel, READ, now)
+            by_fd = self._by_fd
+            for fd, ready in events:
+                found = by_fd.get(fd)
+                if found is None:
+                    self._woken(fd)
+                elif found not in buffered:
+                    self._ready(found, ready, now)
+                elif ready & WRITE:  # it has had its one read
+                    self._ready(found, WRITE, now)
+            stats.io_ns += self._now() - now
+        return now
+
+    def _ready(self, channel: KafkaChannel, ready: int, now: int) -> None:
+        """Whatever a ready channel can do. One channel's trouble ends that channel only."""
+        channel.last_active_ns = now
+        started = self._now() if self.record_time_per_connection else 0
+        try:
+            if channel.state is not _READY and not self._prepared(channel):
+                return
+            if ready & _READABLE:
+                if channel.mute_state is not NOT_MUTED or channel.out_of_memory:
+                    self._watch(channel, channel.events & ~READ)
+                elif (payload := channel.read()) is not None:
+                    self.completed_receives.append((channel, payload))
+                else:
+                    self._nothing_received(channel)
+            if ready & WRITE and channel.send is not None:
+                self._write(channel)
+        except Exception as error:  # noqa: BLE001 - this connection's end, not the thread's
+            self._failed(channel, error, now)
+        finally:
+            if self.record_time_per_connection:
+                channel.network_thread_time_ns += self._now() - started
+
+    # -- what is not common
+
+    def resume(self, channel: KafkaChannel) -> None:
+        raise NotImplementedError
+
+    def unmute(self, channel: KafkaChannel) -> None:
+        raise NotImplementedError
+
+    def _cannot_send_now(self, channel: KafkaChannel, send: NetworkSend) -> None:
+        raise NotImplementedError
+
+    def _send_failed(self, channel: KafkaChannel, send: NetworkSend, error: Exception) -> None:
+        raise NotImplementedError
+
+    def _watch(self, channel: KafkaChannel, events: int) -> None:
+        raise NotImplementedError
+
+    def _arrange(self, events: list[tuple[int, int]]) -> None:
+        raise NotImplementedError
+
+    def _woken(self, fd: int) -> None:
+        raise NotImplementedError
+
+    def _prepared(self, channel: KafkaChannel) -> bool:
+        raise NotImplementedError
+
+    def _nothing_received(self, channel: KafkaChannel) -> None:
+        raise NotImplementedError
+
+    def _write(self, channel: KafkaChannel) -> None:
+        raise NotImplementedError
+
+    def _failed(self, channel: KafkaChannel, error: Exception, now: int) -> None:
+        raise NotImplementedError

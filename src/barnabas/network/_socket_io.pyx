@@ -1,0 +1,85 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=False
+# cython: freethreading_compatible=True
+"""System calls that never wait, made without giving the interpreter lock away.
+
+Python lets go of that lock around every system call on a socket, because the call might wait. Here none can: the sockets
+are non-blocking and the wait for readiness, the one call that is meant to wait, does let go. To give the lock away for a
+call of a microsecond costs more than the call as soon as another thread wants it: that thread takes over, and this one
+has to queue up for the lock again.
+
+The twins are the methods of `socket.socket` and `select.epoll` themselves; they behave the same.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from cpython.ref cimport Py_DECREF, PyObject
+from libc.errno cimport EINTR, errno
+
+cdef extern from "Python.h":
+    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
+    char *bytes_data "PyBytes_AS_STRING"(PyObject *value)
+    int _PyBytes_Resize(PyObject **value, Py_ssize_t size) except -1
+
+cdef extern from "sys/socket.h" nogil:
+    int MSG_DONTWAIT
+    ssize_t c_recv "recv"(int fd, void *buffer, size_t size, int flags)
+    ssize_t c_send "send"(int fd, const void *buffer, size_t size, int flags)
+
+cdef enum:
+    LONG_SEND = 1 << 16  # from here on, the copy into the kernel is worth letting others run
+
+
+cdef class SocketIo:
+    """Reads and writes one socket; `close` must come before the socket's own, for a number that is free is used again."""
+
+    cdef int _fd
+
+    def __cinit__(self, int fd):
+        self._fd = fd
+
+    def close(self):
+        self._fd = -1
+
+    def recv(self, Py_ssize_t size):
+        """Up to so many bytes, none at the end of the stream."""
+        cdef PyObject *data
+        cdef ssize_t count
+        if size < 0:
+            raise ValueError(f"{size} bytes to receive")
+        data = new_bytes(NULL, size)
+        try:
+            while True:
+                count = c_recv(self._fd, bytes_data(data), size, MSG_DONTWAIT)
+                if count >= 0:
+                    break
+                if errno != EINTR:
+                    PyErr_SetFromErrno(OSError)
+                PyErr_CheckSignals()
+        except BaseException:
+            Py_DECREF(<object>data)
+            raise
+        if count != size:
+            _PyBytes_Resize(&data, count)  # which frees it should that fail
+        received = <object>data
+        Py_DECREF(received)  # the variable holds one of its own
+        return received
+
+    def send(self, data):
+        """Sends what the socket takes now; returns how many bytes that were."""
+        cdef Py_buffer view
+        cdef ssize_t count
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            while True:
+                if view.len < LONG_SEND:
+                    count = c_send(self._fd, view.buf, view.len, MSG_DONTWAIT)
+                else:
+                    with nogil:
+                        count = c_send(self._fd, view.buf, view.len, MSG_DONTWAIT)
+                if count >= 0:
+                    return count
+                if errno != EINTR:
+                    PyErr_SetFromErrno(OSError)
+                PyErr_CheckSignals()
+        finally:
+            PyBuffer_Release(&view)

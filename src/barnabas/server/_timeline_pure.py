@@ -1,0 +1,181 @@
+"""The moments of a request and how they get into the metrics: the twin of the compiled `_timeline`, with the same names
+and the same behaviour. What the moments are is told in `barnabas.server.request`.
+
+**Locks.** The one thing that several threads may try at once is to answer a request; `claim_answer` is one step as
+seen from all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+NOT_SET = -1
+
+
+class Timeline:
+    """All fields of a request. What is done with them for every request is done here, what is done for some in
+    `barnabas.server.request.Request`."""
+
+    __slots__ = (
+        "_body",
+        "_pool",
+        "_unanswered",
+        "api_key",
+        "api_local_complete_time_ns",
+        "api_throttle_time_ms",
+        "api_version",
+        "body_start",
+        "buffer",
+        "callback_request_complete_time_ns",
+        "callback_request_dequeue_time_ns",
+        "client_id",
+        "connection_id",
+        "context",
+        "correlation_id",
+        "processor_id",
+        "record_network_thread_time",
+        "request_dequeue_time_ns",
+        "response_complete_time_ns",
+        "response_dequeue_time_ns",
+        "size",
+        "start_time_ns",
+        "times",
+    )
+
+    api_key: Any
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_start: int
+
+    def __init__(
+        self,
+        processor_id: int,
+        context: Any,
+        header: tuple[Any, int, int, str | None, int],
+        payload: memoryview,
+        pool: Any,
+        start_time_ns: int,
+        times: Any,
+    ) -> None:
+        self.api_key, self.api_version, self.correlation_id, self.client_id, self.body_start = header
+        self.processor_id = processor_id
+        self.context = context
+        self.connection_id: str = context.connection_id
+        self.buffer: memoryview | None = payload
+        self.size = len(payload)
+        self._pool = pool
+        self.times = times
+        self._body: Any = None
+        self.start_time_ns = start_time_ns
+        self.request_dequeue_time_ns = NOT_SET
+        self.api_local_complete_time_ns = NOT_SET
+        self.response_complete_time_ns = NOT_SET
+        self.response_dequeue_time_ns = NOT_SET
+        self.callback_request_dequeue_time_ns = NOT_SET
+        self.callback_request_complete_time_ns = NOT_SET
+        self.api_throttle_time_ms = 0
+        self.record_network_thread_time: Callable[[int], object] | None = None
+        """What a request quota is to be told when it is known how long the network thread was busy with this."""
+        self._unanswered = [True]
+        """Emptied by whoever claims the answer. Taking the last element of a list is a single step, so of several
+        threads only one can do it, and it costs less than a lock."""
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether no response that ends this request has been given."""
+        return bool(self._unanswered)
+
+    def claim_answer(self) -> bool:
+        """Whether the caller may give the one response that ends this request; true once."""
+        try:
+            self._unanswered.pop()
+        except IndexError:
+            return False
+        return True
+
+    def finish(self, now_ns: int) -> bool:
+        """Claims the answer, which is complete: T3, and the end of whatever was still going on. False if it was claimed
+        before; then nothing changes."""
+        if not self.claim_answer():
+            return False
+        self.response_complete_time_ns = now_ns
+        if self.api_local_complete_time_ns == NOT_SET:
+            self.api_local_complete_time_ns = now_ns
+        if self.callback_request_dequeue_time_ns != NOT_SET and self.callback_request_complete_time_ns == NOT_SET:
+            self.callback_request_complete_time_ns = now_ns
+        return True
+
+    def handler_done(self, clock: Callable[[], int]) -> None:
+        """The handler has returned: unless it has answered, the request waits for others from here on."""
+        if self.api_local_complete_time_ns == NOT_SET:
+            self.api_local_complete_time_ns = clock()
+        self.release_buffer()
+
+    def release_buffer(self) -> None:
+        """Lets the memory go. Views that a handler still holds stay valid; only the count of the pool goes down."""
+        if self.buffer is not None:
+            self.buffer = None
+            if self._pool.bounded:
+                self._pool.release(self.size)
+
+    def complete(self, network_thread_time_ns: int, response: Any) -> None:
+        """The end: writes the timeline into the metrics."""
+        if network_thread_time_ns and self.record_network_thread_time is not None:
+            self.record_network_thread_time(network_thread_time_ns)
+        self.times.record(self, response)
+
+    def record_in(self, metrics: Any, now_ns: int) -> None:
+        """Turns six moments, the last of which is now, into the seven durations of an API's metrics.
+
+        A moment may be missing: a handler writes T2 after it has handed the answer over, and the answer may be out by
+        then. The part that is missing then counts as no time.
+        """
+        start = self.start_time_ns
+        dequeued = self.request_dequeue_time_ns
+        local = self.api_local_complete_time_ns
+        answered = self.response_complete_time_ns
+        taken = self.response_dequeue_time_ns
+        if dequeued < 0 or local < 0 or local > answered or taken < answered:
+            dequeued = max(dequeued, start)
+            answered = now_ns if answered < 0 else max(answered, dequeued)
+            local = answered if local < 0 else min(max(local, dequeued), answered)
+            taken = max(taken, answered)
+        if self.callback_request_dequeue_time_ns >= 0 and self.callback_request_complete_time_ns >= 0:
+            # Work that went on after a wait counts as local work, not as waiting: as if it had been done before.
+            callback = self.callback_request_complete_time_ns - self.callback_request_dequeue_time_ns
+            local = min(local + callback, answered)
+        throttled = self.api_throttle_time_ms
+        metrics.table.add_moments(start, dequeued, local, answered, taken, throttled, self.size, now_ns)
+        (metrics.counts.get(self.api_version) or metrics.new_count(self.api_version)).add(1, now_ns)
+
+
+class TimelineRecorder:
+    """Writes the timelines of requests that have ended into the metrics of their APIs."""
+
+    def __init__(self, clock: Callable[[], int], twice_counted: Any) -> None:
+        self._now = clock
+        self._twice_counted = twice_counted
+        """The API whose requests count in two places."""
+        self._by_api: dict[Any, Any] = {}
+        self.listener: Callable[[Any, Any, int], None] | None = None
+        """Told of each request that has ended, with the time of its end."""
+
+    def record(self, request: Any, response: Any) -> None:
+        """The request has ended: see :meth:`Timeline.record_in` for how its moments become durations."""
+        now = self._now()
+        api_key = request.api_key
+        request.record_in(self._by_api.get(api_key) or self.of(api_key), now)
+        if api_key is self._twice_counted:
+            request.record_in(self._second_place(request), now)
+        if self.listener is not None:
+            self.listener(request, response, now)
+
+    def of(self, api_key: Any) -> Any:
+        """The metrics of an API, made if need be."""
+        raise NotImplementedError
+
+    def _second_place(self, request: Any) -> Any:
+        """The other metrics that a request of that API counts in."""
+        raise NotImplementedError

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import pytest
+
+from barnabas.common.errors import NotCoordinatorError
+from barnabas.coordinator.runtime.event_accumulator import EventAccumulator
+from barnabas.coordinator.runtime.event_processor import MultiThreadedEventProcessor
+
+
+@dataclass(frozen=True)
+class Event:
+    key: str
+    number: int
+
+
+def test_events_of_a_key_come_in_order_and_one_at_a_time() -> None:
+    accumulator: EventAccumulator[str, Event] = EventAccumulator()
+    for number in range(3):
+        accumulator.add_last(Event("a", number))
+    assert accumulator.poll() == Event("a", 0)
+    assert accumulator.poll() is None, "the key is taken"
+    accumulator.done("a")
+    assert accumulator.poll() == Event("a", 1)
+    accumulator.done("a")
+    assert len(accumulator) == 1
+
+
+def test_a_key_that_is_taken_does_not_hold_up_others() -> None:
+    accumulator: EventAccumulator[str, Event] = EventAccumulator()
+    accumulator.add_last(Event("a", 0))
+    accumulator.add_last(Event("a", 1))
+    accumulator.add_last(Event("b", 0))
+    assert accumulator.poll() == Event("a", 0)
+    assert accumulator.poll() == Event("b", 0)
+    assert accumulator.poll() is None
+
+
+def test_first_goes_before_what_waits() -> None:
+    accumulator: EventAccumulator[str, Event] = EventAccumulator()
+    accumulator.add_last(Event("a", 0))
+    accumulator.add_first(Event("a", 1))
+    assert accumulator.poll() == Event("a", 1)
+
+
+def test_a_key_can_be_begun_only_if_it_is_free_and_nothing_waits() -> None:
+    accumulator: EventAccumulator[str, Event] = EventAccumulator()
+    assert accumulator.try_begin("a")
+    assert not accumulator.try_begin("a")
+    accumulator.add_last(Event("a", 0))
+    assert accumulator.poll() is None
+    accumulator.done("a")
+    assert not accumulator.try_begin("a"), "it would overtake"
+    assert accumulator.poll() == Event("a", 0)
+
+
+def test_closing_hands_back_what_waits_and_takes_no_more() -> None:
+    accumulator: EventAccumulator[str, Event] = EventAccumulator()
+    accumulator.add_last(Event("a", 0))
+    assert accumulator.close() == [Event("a", 0)]
+    assert accumulator.poll(None) is None
+    assert not accumulator.try_begin("a")
+    with pytest.raises(RuntimeError):
+        accumulator.add_last(Event("a", 1))
+
+
+class Step:
+    """An event that notes when it runs."""
+
+    def __init__(self, key: str, run: object = None) -> None:
+        self.key = key
+        self._run = run
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+        self.thread = ""
+
+    def run(self) -> None:
+        self.thread = threading.current_thread().name
+        if callable(self._run):
+            self._run()
+        self.done.set()
+
+    def complete(self, error: BaseException | None) -> None:
+        self.error = error
+        self.done.set()
+
+
+@pytest.mark.mechanism("R09")
+def test_threads_run_the_events_of_a_key_one_after_the_other() -> None:
+    processor = MultiThreadedEventProcessor("test", 4)
+    seen: dict[str, list[int]] = {"a": [], "b": []}
+    busy: dict[str, int] = {"a": 0, "b": 0}
+    overlaps: list[str] = []
+
+    def work(key: str, number: int) -> None:
+        busy[key] += 1
+        if busy[key] > 1:
+            overlaps.append(key)
+        seen[key].append(number)
+        busy[key] -= 1
+
+    steps = [Step(key, lambda key=key, number=number: work(key, number)) for number in range(200) for key in seen]
+    for step in steps:
+        processor.enqueue_last(step)
+    for step in steps:
+        assert step.done.wait(10)
+    processor.close()
+    assert not overlaps
+    assert seen == {"a": list(range(200)), "b": list(range(200))}
+    assert steps[0].thread.startswith("test-event-processor-")
+
+
+def test_inline_runs_on_the_spot_but_never_out_of_turn() -> None:
+    processor = MultiThreadedEventProcessor("test", 1, inline=True)
+    order: list[str] = []
+    inner = Step("a", lambda: order.append("inner"))
+
+    def outer() -> None:
+        processor.enqueue_last(inner)
+        assert not inner.done.is_set() or inner.thread != threading.current_thread().name
+        order.append("outer")
+
+    step = Step("a", outer)
+    processor.enqueue_last(step)
+    assert step.thread == threading.current_thread().name
+    assert inner.done.wait(10)
+    assert inner.thread == "test-event-processor-0"
+    processor.close()
+    assert order == ["outer", "inner"]
+
+
+def test_an_event_that_fails_hears_of_it() -> None:
+    processor = MultiThreadedEventProcessor("test", 1)
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    step = Step("a", fail)
+    processor.enqueue_last(step)
+    assert step.done.wait(10)
+    assert isinstance(step.error, ValueError)
+    processor.close()
+
+
+def test_what_waits_at_the_end_is_told_to_go_elsewhere() -> None:
+    processor = MultiThreadedEventProcessor("test", 0)
+    before, after = Step("a"), Step("a")
+    processor.enqueue_last(before)
+    processor.close()
+    processor.close()
+    processor.enqueue_last(after)
+    assert isinstance(before.error, NotCoordinatorError)
+    assert isinstance(after.error, NotCoordinatorError)
