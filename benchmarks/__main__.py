@@ -9,7 +9,7 @@ import sys
 
 from benchmarks.measure import Row, print_rows
 
-SUITES = ("protocol", "records", "columns", "metrics", "timer", "network", "connections", "log")
+SUITES = ("protocol", "records", "columns", "metrics", "timer", "network", "connections", "log", "broker", "quotas")
 
 
 def main() -> int:

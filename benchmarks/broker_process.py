@@ -19,7 +19,7 @@ from typing import Self
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 RETRY_S = 0.001
 ASK_VERSIONS = encode_request(ApiVersionsRequest(), 0, 1, "benchmark")
 LENGTH = struct.Struct(">i")
@@ -74,7 +74,11 @@ class ServerProcess:
         """Starts it; how many seconds passed until the first request was answered."""
         started = time.perf_counter()
         self.spawn()
-        self.await_answer()
+        try:
+            self.await_answer()
+        except BrokerDiedError:
+            self.kill()
+            raise
         return time.perf_counter() - started
 
     def await_answer(self) -> None:

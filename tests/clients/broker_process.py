@@ -54,8 +54,9 @@ class BrokerProcess:
         return int(self.bootstrap_servers.rsplit(":", 1)[1])
 
     def start(self) -> Self:
-        """Returns when the broker has said where it listens."""
-        command = [sys.executable, "-m", "barnabas.cli.main", "start", "--port", "0", "--data-dir", str(self.data_dir)]
+        """Returns when the broker has said where it listens: at a free port, or again where it was before."""
+        port = str(self.port) if self.bootstrap_servers else "0"
+        command = [sys.executable, "-m", "barnabas.cli.main", "start", "--port", port, "--data-dir", str(self.data_dir)]
         for key, value in self._overrides.items():
             command += ["--override", f"{key}={value}"]
         # Compiled modules may be kept, whatever this process was told: compiling them again takes seconds.

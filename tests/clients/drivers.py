@@ -9,6 +9,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
@@ -314,10 +315,9 @@ def dotted(settings: dict[str, Any]) -> dict[str, Any]:
 
 def eventually(condition: Callable[[], bool]) -> None:
     """Asks until the answer is yes. Each question is a request to the broker, which takes its time."""
-    for _ in range(5_000):
-        if condition():
-            return
-    raise AssertionError("it never came true")
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
 
 
 DRIVERS: Final[tuple[Driver, ...]] = (KafkaPython(), Aiokafka(), ConfluentKafka(), Kcat())

@@ -189,31 +189,34 @@ def test_a_waiting_consumer_hears_of_a_record_at_once(bootstrap: str, topic: str
         producer.close()
 
 
-def test_a_long_poll_waits_for_its_bytes(bootstrap: str, topic: str) -> None:
+@pytest.mark.parametrize(("max_wait_ms", "enough"), [(700, False), (60_000, True)])
+def test_a_long_poll_waits_for_its_bytes(bootstrap: str, topic: str, max_wait_ms: int, enough: bool) -> None:
     """Less than ``fetch.min.bytes`` is held back until there is more, or until the time is over."""
     create_topic(bootstrap, topic)
 
     async def run() -> None:
         consumer = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=bootstrap, enable_auto_commit=False, fetch_min_bytes=5_000, fetch_max_wait_ms=1_500
+            bootstrap_servers=bootstrap,
+            enable_auto_commit=False,
+            fetch_min_bytes=5_000,
+            fetch_max_wait_ms=max_wait_ms,
+            request_timeout_ms=2 * max_wait_ms,
         )
         async with consumer, aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
             place = aiokafka.TopicPartition(topic, 0)
             consumer.assign([place])
             consumer.seek(place, 0)
-            # The time is over: one small record.
-            started = asyncio.get_running_loop().time()
-            reading = asyncio.create_task(consumer.getone())
-            await producer.send_and_wait(topic, b"small", partition=0)
-            assert (await reading).value == b"small"
-            assert asyncio.get_running_loop().time() - started > 1
-            # There is enough: two records that make 5,000 bytes together.
+            started = time.monotonic()
             reading = asyncio.create_task(consumer.getone())
             await producer.send_and_wait(topic, b"x" * 3_000, partition=0)
-            assert not reading.done()
-            await producer.send_and_wait(topic, b"y" * 3_000, partition=0)
+            if enough:
+                assert not reading.done()
+                await producer.send_and_wait(topic, b"y" * 3_000, partition=0)
             assert (await reading).value == b"x" * 3_000
-            assert (await consumer.getone()).value == b"y" * 3_000
+            if enough:
+                assert (await consumer.getone()).value == b"y" * 3_000
+            else:
+                assert time.monotonic() - started > 0.6
 
     asyncio.run(asyncio.wait_for(run(), SECONDS))
 

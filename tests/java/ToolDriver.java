@@ -14,6 +14,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
 
 import org.apache.kafka.common.utils.Exit;
 
@@ -39,6 +40,9 @@ public class ToolDriver {
         }
     }
 
+    /** What the tool of the moment wants to be done when the process ends, such as to send what it has not sent yet. */
+    private static final List<Runnable> HOOKS = new CopyOnWriteArrayList<>();
+
     /** The first status that the tool of the moment asked to end with; what it does in the throes of that is void. */
     private static volatile Ended ended;
 
@@ -48,7 +52,7 @@ public class ToolDriver {
         System.setOut(System.err);
         Exit.setExitProcedure((status, message) -> end(status));
         Exit.setHaltProcedure((status, message) -> end(status));
-        Exit.setShutdownHookAdder((name, hook) -> { });
+        Exit.setShutdownHookAdder((name, hook) -> HOOKS.add(hook));
         BufferedReader in = new BufferedReader(new InputStreamReader(questions, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             answers.println(JSON.writeValueAsString(run(JSON.readTree(line))));
@@ -88,6 +92,10 @@ public class ToolDriver {
             failure.printStackTrace();
             status = 2;
         } finally {
+            for (Runnable hook : HOOKS) {
+                hook.run();
+            }
+            HOOKS.clear();
             System.out.flush();
             System.err.flush();
             System.setOut(before);

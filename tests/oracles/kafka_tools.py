@@ -32,7 +32,6 @@ _TOOLS: Final = {
     "kafka-storage": "kafka.tools.StorageTool",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
-    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
 }
 
 

@@ -21,15 +21,23 @@ from barnabas.broker.handlers.configs import ConfigsHandler
 from barnabas.broker.handlers.delete_records import DeleteRecordsHandler
 from barnabas.broker.handlers.describe_producers import DescribeProducersHandler
 from barnabas.broker.handlers.fetch import FetchHandler
+from barnabas.broker.handlers.find_coordinator import GROUP, TRANSACTION, CoordinatorType, FindCoordinatorHandler
 from barnabas.broker.handlers.forwarded import ForwardedHandler
+from barnabas.broker.handlers.groups import GroupsHandler
 from barnabas.broker.handlers.list_offsets import ListOffsetsHandler
 from barnabas.broker.handlers.log_dirs import LogDirsHandler
 from barnabas.broker.handlers.metadata import MetadataHandler
 from barnabas.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from barnabas.broker.handlers.offsets import OffsetsHandler
 from barnabas.broker.handlers.produce import ProduceHandler
 from barnabas.broker.handlers.producer_ids import ProducerIdsHandler
+from barnabas.broker.handlers.telemetry import TelemetryHandler
+from barnabas.broker.handlers.transactions import TransactionsHandler
+from barnabas.broker.transaction_parts import TransactionParts
 from barnabas.common.clock import Clock
+from barnabas.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.controller.quorum_features import default_supported_features
+from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
 from barnabas.metadata.cache import MetadataCache
 from barnabas.protocol.api_keys import ApiKey
@@ -39,6 +47,7 @@ from barnabas.replica.replica_quota import ReplicaQuota
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.dispatch import Handler, handlers_of
 from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.telemetry.client_metrics_manager import ClientMetricsManager
 
 INLINE_APIS = frozenset(
     {
@@ -69,8 +78,11 @@ class BrokerParts:
     forwarding: ForwardingManager
     topic_creation: AutoTopicCreationManager
     producer_ids: ProducerIdManager
+    transactions: TransactionParts
+    groups: GroupCoordinatorService
     dynamic_config: DynamicBrokerConfig
     leader_quota: ReplicaQuota
+    client_metrics: ClientMetricsManager
     clock: Clock
 
 
@@ -78,9 +90,9 @@ def make_handlers(parts: BrokerParts) -> tuple[dict[ApiKey, Handler], BrokerApiV
     """The table, and what it makes the broker advertise."""
     config, helper, auth, cache, replicas = parts.config, parts.helper, parts.auth, parts.cache, parts.replicas
     node_id = config.node_id
-    forwarding = parts.forwarding
+    forwarding, transactions, groups = parts.forwarding, parts.transactions, parts.groups
     handlers = handlers_of(
-        ProduceHandler(helper, auth, cache, replicas, parts.clock),
+        ProduceHandler(helper, auth, cache, replicas, parts.clock, transactions.appends),
         FetchHandler(
             helper,
             auth,
@@ -115,7 +127,28 @@ def make_handlers(parts: BrokerParts) -> tuple[dict[ApiKey, Handler], BrokerApiV
             ConfigAdminManager(node_id, cache, parts.dynamic_config),
             lambda request, body, callback: forwarding.forward_request(request, callback, body),
         ),
-        ProducerIdsHandler(helper, auth, parts.producer_ids, config.request_timeout_ms),
+        ProducerIdsHandler(helper, auth, parts.producer_ids, config.request_timeout_ms, transactions.coordinator),
+        TransactionsHandler(
+            helper,
+            auth,
+            cache,
+            transactions.coordinator,
+            transactions.markers,
+            groups.partition_for,
+        ),
+        FindCoordinatorHandler(
+            helper,
+            auth,
+            cache,
+            parts.topic_creation,
+            {
+                GROUP: CoordinatorType(GROUP_METADATA_TOPIC, groups.partition_for),
+                TRANSACTION: CoordinatorType(TRANSACTION_STATE_TOPIC, transactions.coordinator.partition_for),
+            },
+        ),
+        GroupsHandler(helper, auth, groups),
+        OffsetsHandler(helper, auth, cache, groups),
+        TelemetryHandler(helper, parts.client_metrics),
         ForwardedHandler(helper, forwarding),
     )
     versions = BrokerApiVersionManager(

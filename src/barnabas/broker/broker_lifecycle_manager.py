@@ -31,8 +31,9 @@ log = logging.getLogger(__name__)
 
 NOT_REGISTERED = -1
 """As a broker epoch."""
-CATCH_UP_INTERVAL_MS = 10
-"""Between heartbeats of a broker that has not read its own registration yet, if nobody tells it that it has."""
+CATCH_UP_INTERVAL_MS = 100
+"""Between heartbeats of a broker that has not read its own registration yet. Usually it is told when it has, so this is
+for the case that it is not; to ask much more often would take time from the opening of logs."""
 CONTROLLED_SHUTDOWN_INTERVAL_MS = 10
 """After the first answer that says that leaderships are being moved: with little to move, that is over at once."""
 RESEND_BACKOFF_MS = 100

@@ -39,9 +39,11 @@ from barnabas.broker.config.reconfigurables import (
 )
 from barnabas.broker.directory_events import ControllerDirectoryEvents
 from barnabas.broker.forwarding_manager import ForwardingManager
+from barnabas.broker.group_parts import make_group_parts
 from barnabas.broker.internal_topics import default_topic_settings, internal_topic_settings
 from barnabas.broker.lifecycle_publisher import LifecyclePublisher
 from barnabas.broker.node_quotas import make_quota_managers
+from barnabas.broker.node_telemetry import NodeTelemetry
 from barnabas.broker.node_to_controller_channel import (
     ALTER_PARTITION,
     DIRECTORY_ASSIGNMENTS,
@@ -54,8 +56,10 @@ from barnabas.broker.node_to_controller_channel import (
 from barnabas.broker.replication_throttles import ReplicationThrottles
 from barnabas.broker.request_serving import RequestServing, startup_seconds
 from barnabas.broker.shared_server import SharedServer
+from barnabas.broker.transaction_parts import TransactionParts, make_transaction_parts
 from barnabas.common.scheduler import KafkaScheduler
 from barnabas.controller.quorum_features import default_supported_features
+from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
 from barnabas.log.log_cleaner import LogCleaner
 from barnabas.log.log_dir_failure import LogDirFailureChannel
@@ -65,6 +69,7 @@ from barnabas.metadata.configs import Settings
 from barnabas.metadata.publisher import MetadataPublisher
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup
 from barnabas.network.endpoint import Endpoint
+from barnabas.network.processor import Processor
 from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.replica.config import ReplicaManagerConfig
 from barnabas.replica.fetch_session_cache import FetchSessionCache
@@ -111,6 +116,7 @@ class BrokerServer:
         )
         self.dynamic_config = DynamicBrokerConfig(config)
         self.quotas: QuotaManagers | None = None
+        self.telemetry: NodeTelemetry | None = None
         self.lifecycle: BrokerLifecycleManager | None = None
         self.replica_manager: ReplicaManager | None = None
         self.advertised: tuple[Endpoint, ...] = ()
@@ -120,6 +126,8 @@ class BrokerServer:
         self._alter_partition: DefaultAlterPartitionManager | None = None
         self._assignments: AssignmentsManager | None = None
         self._forwarding: ForwardingManager | None = None
+        self._transactions: TransactionParts | None = None
+        self._groups: GroupCoordinatorService | None = None
         self._publishers: list[MetadataPublisher] = []
         self._logs_started = False
 
@@ -192,11 +200,57 @@ class BrokerServer:
             quotas=quotas,
             short_apis=INLINE_APIS,
         )
+        producer_ids = ProducerIdManager(
+            node_id, lambda: lifecycle.broker_epoch, forwarding_channel, self.scheduler, clock
+        )
+        transactions = self._transactions = make_transaction_parts(
+            config,
+            self.cache,
+            replicas,
+            producer_ids,
+            self._log_manager_config.producer_state,
+            self.scheduler,
+            clock,
+            registry,
+            shared.metrics,
+            shared.exit_procedure,
+        )
+        auth = AuthHelper(authorizer)
+        groups = self._groups = make_group_parts(
+            config,
+            self.cache,
+            auth,
+            replicas,
+            transactions,
+            self.scheduler,
+            clock,
+            shared.metrics,
+            shared.exit_procedure,
+        )
+        topic_creation = AutoTopicCreationManager(
+            forwarding_channel,
+            default_topic_settings(config),
+            internal_topic_settings(config),
+            config.request_timeout_ms,
+        )
+        telemetry = self.telemetry = NodeTelemetry(
+            config,
+            self.cache,
+            replicas,
+            topic_creation,
+            quotas,
+            shared.request_times,
+            self.scheduler,
+            clock,
+            registry,
+            shared.metrics,
+            shared.exit_procedure,
+        )
         parts = BrokerParts(
             config=config,
             cluster_id=shared.cluster_id,
             helper=serving.helper,
-            auth=AuthHelper(authorizer),
+            auth=auth,
             cache=self.cache,
             replicas=replicas,
             fetch_manager=FetchManager(
@@ -204,24 +258,22 @@ class BrokerServer:
                 FetchSessionCache(config.max_incremental_fetch_session_cache_slots, metrics=registry),
             ),
             forwarding=forwarding,
-            topic_creation=AutoTopicCreationManager(
-                forwarding_channel,
-                default_topic_settings(config),
-                internal_topic_settings(config),
-                config.request_timeout_ms,
-            ),
-            producer_ids=ProducerIdManager(
-                node_id, lambda: lifecycle.broker_epoch, forwarding_channel, self.scheduler, clock
-            ),
+            topic_creation=topic_creation,
+            producer_ids=producer_ids,
+            transactions=transactions,
+            groups=groups,
             dynamic_config=self.dynamic_config,
             leader_quota=quotas.leader,
+            client_metrics=telemetry.client_metrics,
             clock=clock,
         )
         handlers, versions = make_handlers(parts)
         apis = ApiDispatcher(
             handlers, serving.helper, inline_apis=INLINE_APIS, drain_actions=replicas.action_queue.try_complete_actions
         )
-        socket_server = serving.open(apis, versions, config.listeners)
+        socket_server = serving.open(
+            apis, versions, config.listeners, disconnect_listeners=[telemetry.client_metrics.on_disconnect]
+        )
         self.advertised = resolved(config.advertised_listeners, socket_server.bound_port)
 
         publisher = BrokerMetadataPublisher(
@@ -229,11 +281,13 @@ class BrokerServer:
             self.cache,
             self.log_manager,
             replicas,
+            (groups, transactions.coordinator),
             on_fault=shared.fault,
             on_fatal_fault=shared.fatal_fault,
         )
         self._logs_started = True
         self._add_reconfigurables(serving)
+        telemetry.add_to(self.dynamic_config)
         self._publishers = [publisher]
         if isinstance(authorizer, StandardAuthorizer):
             self._publishers.append(AclPublisher(node_id, "broker", authorizer))
@@ -250,6 +304,7 @@ class BrokerServer:
                 self.dynamic_config,
                 on_fault=shared.fault,
                 topic=topic_changed,
+                client_metrics=telemetry.client_metrics_changed,
                 after_broker=throttles.broker_changed,
             ),
             DynamicClientQuotaPublisher(
@@ -289,11 +344,17 @@ class BrokerServer:
         # take seconds until they ask again. Whoever connects meanwhile waits in the backlog.
         announced.unfenced_future.result(deadline_s)
         serving.enable(futures).result(deadline_s)
+        telemetry.start(self.dynamic_config.current)
         self.scheduler.schedule(
             "expire-sensors", shared.metrics.expire_inactive_sensors, SENSOR_EXPIRY_CHECK_MS, SENSOR_EXPIRY_CHECK_MS
         )
         self._add_gauges()
         logger.info("Broker %d is running", node_id)
+
+    def report_quotas_of(self, controller: QuotaManagers | None) -> None:
+        """Partitions are created by the controller, so it knows who has used how much of the quota on that."""
+        if controller is not None and self.telemetry is not None:
+            self.telemetry.quota_usage.add_managers(controller.clients)
 
     def _channel(self, purpose: str, retry_timeout_ms: int = 60_000) -> NodeToControllerChannelManager:
         config = self._config
@@ -331,6 +392,12 @@ class BrokerServer:
         server.new_gauge("ClusterId", lambda: self._shared.cluster_id)
 
     @property
+    def processors(self) -> list[Processor]:
+        """The network threads."""
+        server = None if self.serving is None else self.serving.socket_server
+        return [] if server is None else server.processors
+
+    @property
     def state(self) -> BrokerState:
         return BrokerState.NOT_RUNNING if self.lifecycle is None else self.lifecycle.state
 
@@ -341,6 +408,8 @@ class BrokerServer:
         config, shared = self._config, self._shared
         logger.info("Stopping broker %d", config.node_id)
         lifecycle = self.lifecycle
+        if self.telemetry is not None:
+            self.telemetry.flush()
         if lifecycle is not None:
             if config.controlled_shutdown_enable and lifecycle.state is BrokerState.RUNNING:
                 if self.replica_manager is not None:
@@ -356,8 +425,15 @@ class BrokerServer:
         for publisher in reversed(self._publishers):
             shared.loader.remove_and_close_publisher(publisher).result()
         self._publishers = []
+        if self._groups is not None:
+            # Members that wait for a rebalance are told to look elsewhere while they can still be told.
+            self._groups.shutdown()
         if self.serving is not None:
             self.serving.close()
+        if self.telemetry is not None:
+            self.telemetry.shutdown()
+        if self._transactions is not None:
+            self._transactions.shutdown()
         if self.quotas is not None:
             self.quotas.shutdown()
         if self._authorizer is not None:

@@ -31,6 +31,7 @@ from barnabas.controller.quorum_controller import QuorumController
 from barnabas.controller.quorum_features import default_supported_features
 from barnabas.metadata.cache import MetadataCache, MetadataCachePublisher
 from barnabas.metadata.publisher import MetadataPublisher
+from barnabas.network.processor import Processor
 from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, read_bootstrap_file
 from barnabas.security.auth_helper import AuthHelper
@@ -149,6 +150,12 @@ class ControllerServer:
             self._shared.controller_nodes,
             clock=self._shared.clock,
         )
+
+    @property
+    def processors(self) -> list[Processor]:
+        """The network threads."""
+        server = None if self._serving is None else self._serving.socket_server
+        return [] if server is None else server.processors
 
     @property
     def is_active(self) -> bool:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from barnabas.broker.auto_topic_creation_manager import TopicSettings
 from barnabas.broker.config.kafka_config import KafkaConfig
-from barnabas.common.topic_names import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from barnabas.common.topic_names import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TELEMETRY_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+)
+
+TELEMETRY_SEGMENT_BYTES: Final = 64 * 1024 * 1024
+"""Retention goes by whole segments, and these topics are to stay near their limits."""
+RECORD_ROOM: Final = 64 * 1024
+"""What a batch and the headers of a record may take besides its value."""
 
 
 def default_topic_settings(config: KafkaConfig) -> TopicSettings:
@@ -13,9 +25,14 @@ def default_topic_settings(config: KafkaConfig) -> TopicSettings:
 
 
 def internal_topic_settings(config: KafkaConfig) -> dict[str, TopicSettings]:
-    """Of the topics of coordinators. What they hold is read back whole at a start, so it is compacted."""
+    """Of the topics that brokers write themselves.
+
+    What coordinators have written is read back whole at a start, so it is compacted. Telemetry is for others to read,
+    and goes after some time.
+    """
     value = config.value
     return {
+        **dict.fromkeys(TELEMETRY_TOPICS, _telemetry_settings(config)),
         GROUP_METADATA_TOPIC: TopicSettings(
             value("offsets.topic.num.partitions"),
             value("offsets.topic.replication.factor"),
@@ -48,3 +65,20 @@ def internal_topic_settings(config: KafkaConfig) -> dict[str, TopicSettings]:
             },
         ),
     }
+
+
+def _telemetry_settings(config: KafkaConfig) -> TopicSettings:
+    value = config.value
+    return TopicSettings(
+        value("barnabas.telemetry.topics.num.partitions"),
+        config.default_replication_factor,
+        {
+            "cleanup.policy": "delete",
+            "retention.ms": str(value("barnabas.telemetry.topics.retention.ms")),
+            "retention.bytes": str(value("barnabas.telemetry.topics.retention.bytes")),
+            "segment.bytes": str(TELEMETRY_SEGMENT_BYTES),
+            "compression.type": "producer",
+            # The largest push of a client, as it is when decompressed, with its headers.
+            "max.message.bytes": str(max(value("message.max.bytes"), value("telemetry.max.bytes") + RECORD_ROOM)),
+        },
+    )

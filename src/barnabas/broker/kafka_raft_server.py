@@ -75,6 +75,8 @@ class KafkaRaftServer:
                 self.controller.startup()
             if self.broker is not None:
                 self.broker.startup()
+                if self.controller is not None:
+                    self.broker.report_quotas_of(self.controller.quotas)
             self._start_http()
         except BaseException:
             self._stop()
@@ -86,18 +88,29 @@ class KafkaRaftServer:
             return
         from barnabas.broker.http_endpoint import HttpEndpoint  # noqa: PLC0415 - most brokers have none
         from barnabas.broker.node_quotas import quota_report  # noqa: PLC0415
+        from barnabas.broker.process_metrics import render_process  # noqa: PLC0415
+        from barnabas.broker.scraped_metrics import ScrapedMetrics  # noqa: PLC0415
         from barnabas.metrics.prometheus import render_prometheus  # noqa: PLC0415
 
         shared = self._shared
         assert shared is not None
         documents = {}
-        roles = [role.quotas for role in (self.broker, self.controller) if role is not None and role.quotas is not None]
-        if roles:
-            documents["/quotas"] = quota_report(roles, shared.metrics, self._clock, self.config.node_id)
+        quotas = [one.quotas for one in (self.broker, self.controller) if one is not None and one.quotas is not None]
+        if quotas:
+            documents["/quotas"] = quota_report(quotas, shared.metrics, self._clock, self.config.node_id)
+        roles = [role for role in (self.broker, self.controller) if role is not None]
+        scraped = ScrapedMetrics(
+            self.config.node_id,
+            lambda: roles[0].cache.image,
+            None if self.broker is None else self.broker.log_manager,
+            lambda: [one for role in roles for one in role.processors],
+            self.controller is not None,
+            self._clock,
+        )
         http = HttpEndpoint(
             listener.host,
             listener.port,
-            lambda: render_prometheus(shared.registry, shared.metrics),
+            lambda: render_prometheus(shared.registry, shared.metrics, scraped) + render_process(),
             self.health,
             documents,
         )

@@ -20,8 +20,14 @@ SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """The metadata log. No topic like the others: clients never see it, and it is not among the internal topics."""
 
-INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
-"""Topics that coordinators keep their state in: made by the broker itself, and not for everybody to write to."""
+CLIENT_TELEMETRY_TOPIC = "__client_telemetry"
+REQUEST_LOG_TOPIC = "__request_log"
+QUOTA_USAGE_TOPIC = "__quota_usage"
+TELEMETRY_TOPICS = frozenset({CLIENT_TELEMETRY_TOPIC, REQUEST_LOG_TOPIC, QUOTA_USAGE_TOPIC})
+"""Topics that brokers write about themselves and their clients. Apache Kafka has none of these."""
+
+INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}) | TELEMETRY_TOPICS
+"""Topics that brokers keep their own records in: made by the broker itself, and not for everybody to write to."""
 
 MAX_NAME_LENGTH = 249
 

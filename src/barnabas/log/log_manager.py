@@ -127,14 +127,19 @@ class LogManager(LogRegistry):
                 config.flush_start_offset_checkpoint_ms,
             ),
             ("highwatermark-checkpoint", chores.checkpoint_high_watermarks, config.high_watermark_checkpoint_ms),
-            (
-                "PeriodicProducerExpirationCheck",
-                chores.remove_expired_producers,
-                config.producer_id_expiration_check_ms,
-            ),
         ):
             period = period_ms if period_ms > 0 else ONCE  # which is what Kafka makes of a period of 0
             self._tasks.append(self._scheduler.schedule(name, task, config.initial_task_delay_ms, period))
+        # What is expired is not read from snapshots either: there is nothing to find before a whole period has passed.
+        # (But a producer whose records have old timestamps counts as idle from its first record on.)
+        self._tasks.append(
+            self._scheduler.schedule(
+                "PeriodicProducerExpirationCheck",
+                chores.remove_expired_producers,
+                config.producer_id_expiration_check_ms,
+                config.producer_id_expiration_check_ms,
+            )
+        )
         self._deletion.start(config.initial_task_delay_ms)
 
     def shutdown(self, broker_epoch: int = -1) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,19 +111,24 @@ class LogRegistry:
 
     def topic_config_changed(self, topic: str) -> None:
         """The settings of a topic are others now."""
+        self._update_config(topic, [log for log in self.all_logs() if log.topic_partition.topic == topic])
+
+    def _update_config(self, topic: str, logs: Sequence[UnifiedLog]) -> None:
         config = self.log_config(topic)
-        for log in self.all_logs():
-            if log.topic_partition.topic == topic:
-                old = log.update_config(config)
-                if old.compact and not config.compact:
-                    self._cleaner.abort_cleaning(log.topic_partition)
+        for log in logs:
+            old = log.update_config(config)
+            if old.compact and not config.compact:
+                self._cleaner.abort_cleaning(log.topic_partition)
 
     def topic_defaults_changed(self, topic_defaults: Mapping[str, Any]) -> None:
         """The broker's settings for all topics are others now."""
         self._topic_defaults = topic_defaults
         self._default_log_config = LogConfig.from_properties({}, topic_defaults)
-        for topic in {log.topic_partition.topic for log in self.all_logs()}:
-            self.topic_config_changed(topic)
+        by_topic: dict[str, list[UnifiedLog]] = {}
+        for log in self.all_logs():
+            by_topic.setdefault(log.topic_partition.topic, []).append(log)
+        for topic, logs in by_topic.items():
+            self._update_config(topic, logs)
 
     # Making logs
 

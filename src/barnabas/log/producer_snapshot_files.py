@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -56,10 +57,12 @@ class SnapshotFile:
 def list_snapshot_files(directory: Path) -> list[SnapshotFile]:
     """The snapshot files in a directory, by offset."""
     found = []
-    with disk_access("list", directory):
-        for path in directory.iterdir():
-            if not path.name.endswith(PRODUCER_SNAPSHOT_FILE_SUFFIX) or not path.is_file():
+    with disk_access("list", directory), os.scandir(directory) as entries:
+        # Not a path for each file there is: this is done twice for each log of a broker that starts.
+        for entry in entries:
+            if not entry.name.endswith(PRODUCER_SNAPSHOT_FILE_SUFFIX) or not entry.is_file():
                 continue
+            path = directory / entry.name
             try:
                 found.append(SnapshotFile(path))
             except ValueError as error:

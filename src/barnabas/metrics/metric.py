@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from barnabas.common.clock import Clock
 from barnabas.metrics.config import MetricConfig
 from barnabas.metrics.names import MetricName
-from barnabas.metrics.stats import Measurable, Rate
+from barnabas.metrics.stats import Measurable, Rate, SampledStat
 
 Gauge: TypeAlias = Callable[[MetricConfig, int], Any]
 """A function of the configuration and the time in milliseconds; its value may be anything, such as a version string."""
@@ -66,6 +66,17 @@ class KafkaMetric:
             raise TypeError(f"{self.name} is not a rate but {rate!r}")
         with self._lock:
             return rate.window_size(self.config, now_ms)
+
+    def samples(self) -> list[tuple[int, float, int]]:
+        """Start, value and number of events of each window that a rate or another sampled stat keeps now.
+
+        A place in the list stays with its window until the window is started again. Nothing is for what is not sampled.
+        """
+        stat = self.measurable.stat if isinstance(self.measurable, Rate) else self.measurable
+        if not isinstance(stat, SampledStat):
+            return []
+        with self._lock:
+            return [(sample.start_ms, sample.value, sample.event_count) for sample in stat.samples]
 
     def reconfigure(self, config: MetricConfig) -> None:
         """Measures by another configuration from now on, such as one with another bound. Nothing recorded is lost.

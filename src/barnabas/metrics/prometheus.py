@@ -38,13 +38,13 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MBeanName, MetricName
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.histogram import Histogram
-from barnabas.metrics.yammer.registry import Gauge, MetricsRegistry, YammerMetric
+from barnabas.metrics.yammer.registry import Gauge, YammerMetric
 from barnabas.metrics.yammer.timer import Timer
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -62,7 +62,14 @@ _IN_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _log = logging.getLogger(__name__)
 
 
-def render_prometheus(*registries: MetricsRegistry | Metrics) -> str:
+class MetricSource(Protocol):
+    """A registry, or whoever can say at any time what one would have in it."""
+
+    @property
+    def metrics(self) -> Mapping[MBeanName, YammerMetric]: ...
+
+
+def render_prometheus(*registries: MetricSource | Metrics) -> str:
     """The text of one scrape."""
     page = _Page()
     for registry in registries:

@@ -60,6 +60,15 @@ class SendResponse(NetworkSend):
 
     kind = SEND
 
+    def whole_pieces(self) -> list[Any] | None:
+        """The pieces of the answer, also when they have been sent; None if that cannot be told any more.
+
+        Of a buffer that went out in several goes the rest is kept as a view of the whole. Of a part of a file only the
+        rest is known.
+        """
+        pieces = [piece.obj if isinstance(piece, memoryview) else piece for piece in self._pieces]
+        return pieces if sum(map(len, pieces)) == self.size else None
+
     def __repr__(self) -> str:
         return f"SendResponse({self.size - self.remaining} of {self.size} bytes sent, {self.request!r})"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Final, Self
 
 from barnabas.common.clock import Clock
@@ -110,19 +109,16 @@ _BY_TYPE: Final[Mapping[ClientQuotaType, Callable[[QuotaManagers], ClientQuotaMa
 }
 
 
-def make_callback(name: str | None, properties: Mapping[str, str]) -> ClientQuotaCallback | None:
-    """The callback that ``client.quota.callback.class`` names, a class of Python; None if it names none."""
-    if name is None:
+def make_callback(
+    callback_class: Callable[[], Any] | None, properties: Mapping[str, str]
+) -> ClientQuotaCallback | None:
+    """The callback of the class that ``client.quota.callback.class`` names; None if it names none."""
+    if callback_class is None:
         return None
-    module, _, attribute = name.rpartition(".")
-    try:
-        found: Callable[[], Any] = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError.invalid(CALLBACK_CLASS, name, f"there is no such class: {error}") from None
-    callback: ClientQuotaCallback = found()
+    callback: ClientQuotaCallback = callback_class()
     missing = [method for method in _CALLBACK_METHODS if not hasattr(callback, method)]
     if missing:
-        raise ConfigError.invalid(CALLBACK_CLASS, name, f"a quota callback has {', '.join(missing)}")
+        raise ConfigError.invalid(CALLBACK_CLASS, callback_class, f"a quota callback has {', '.join(missing)}")
     configure: Callable[[Mapping[str, str]], object] | None = getattr(callback, "configure", None)
     if configure is not None:
         configure(properties)

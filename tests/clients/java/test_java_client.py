@@ -40,6 +40,7 @@ def create(ask: Ask, topic: str, partitions: int = 1, configs: Mapping[str, str]
     """The id of a new topic."""
     wanted = {"name": topic, "partitions": partitions, "factor": 1, "configs": configs or {}}
     made = ask("create_topics", topics=[wanted])
+    until(lambda: topic in ask("list_topics"))  # the controller knows it, the broker is about to
     topic_id: str = made[topic]["id"]
     return topic_id
 
@@ -243,7 +244,7 @@ def test_creating_and_describing_topics(ask: Ask, topic: str) -> None:
         }
     assert made[topic]["configs"]["retention.ms"] == "5000"
     assert ask("create_topics", topics=wanted[:1]) == {topic: {"error": "TopicExistsException"}}
-    assert ask("list_topics")[topic] == made[topic]["id"]
+    until(lambda: bool(ask("list_topics").get(topic) == made[topic]["id"]))
 
     described = ask("describe_topics", topics=[topic, "nope"], operations=True, limit=2)
     assert described["nope"] == {"error": "UnknownTopicOrPartitionException"}
@@ -279,7 +280,7 @@ def test_deleting_topics(client: JavaClient, ask: Ask, bootstrap: str, topic: st
         topic: "deleted",
         "nope": {"error": "UnknownTopicOrPartitionException"},
     }
-    assert topic not in ask("list_topics")
+    until(lambda: topic not in ask("list_topics"))
     until(lambda: not any((Path(place) / f"{topic}-0").exists() for place in log_dirs))
     second_id = create(ask, topic)
     assert second_id != first_id

@@ -384,6 +384,15 @@ class TestChores:
         assert reopened is not None
         assert (reopened.log_start_offset, reopened.high_watermark, reopened.recovery_point) == (2, 3, 4)
 
+    def test_producers_are_forgotten_after_a_period(self, broker: Broker) -> None:
+        """A producer of old records is idle by their timestamps, and yet kept for a while."""
+        log = broker.log()
+        append(log, b"a", producer_id=1, epoch=0, sequence=0, timestamp=1)
+        broker.scheduler.advance(599_999)
+        assert log.producers.count == 1
+        broker.scheduler.advance(1)
+        assert log.producers.count == 0
+
     def test_a_broker_at_rest_writes_nothing(self, broker: Broker) -> None:
         append(broker.log(), b"a")
         broker.scheduler.advance(120_000)

@@ -34,7 +34,6 @@ ABSENT_FEATURES: Final = (
         ("remote.log.", "remote.fetch.", "remote.list.offsets.", "follower.fetch.last.tiered.offset.enable"),
     ),
     AbsentFeature("metrics reporters", ("metric.reporters", "kafka.metrics.")),
-    AbsentFeature("quota callbacks", ("client.quota.callback.class",)),
 )
 
 _HARMLESS: Final = {

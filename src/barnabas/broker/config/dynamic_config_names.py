@@ -132,6 +132,9 @@ REPLICATION_THROTTLES: Final = frozenset({
 })  # fmt: skip
 """Settings that there are only dynamically."""
 
+BARNABAS_CONFIGS: Final = frozenset({"barnabas.request.log.sample.rate", "barnabas.quota.usage.interval.ms"})
+"""What Apache Kafka does not have."""
+
 ALL_DYNAMIC_CONFIGS: Final = (
     SECURITY_CONFIGS
     | LISTENER_CONFIGS
@@ -143,6 +146,7 @@ ALL_DYNAMIC_CONFIGS: Final = (
     | COORDINATOR_CONFIGS
     | REMOTE_LOG_CONFIGS
     | REPLICATION_THROTTLES
+    | BARNABAS_CONFIGS
     | {"metric.reporters", "config.providers", "cordoned.log.dirs"}
 )
 

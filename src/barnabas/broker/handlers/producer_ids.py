@@ -1,16 +1,17 @@
-"""InitProducerId (v0-5) of producers without a transactional id: a producer id and epoch 0.
+"""InitProducerId (v0-5, v6 unstable): gives producers their identity, a producer id and an epoch.
 
-Who may write to any topic, or has IdempotentWrite on the cluster, gets one. Without a transactional id there is nothing
-to continue and nobody to fence: what a producer says of its old id and epoch (v3 and later, both or neither) is checked
-for form and makes no difference, nor does ``transaction_timeout_ms``.
-
-With a transactional id the request belongs to the transaction coordinator of that id. There is none on this broker, so
-the answer is COORDINATOR_NOT_AVAILABLE, after the permission (Write on the transactional id) has been checked. No
-client gets that far: FindCoordinator, by which it would find its coordinator, is not advertised either. An empty one is
-INVALID_REQUEST.
-
+**Without a transactional id** any broker gives a new id and epoch 0 to whoever may write to any topic, or has
+IdempotentWrite on the cluster. There is nothing to continue and nobody to fence: what a producer says of its old id and
+epoch (v3 and later, both or neither) is checked for form and makes no difference, nor does ``transaction_timeout_ms``.
 If all ids at hand are used up, the answer waits for the next block instead of sending the producer into a back-off;
 only when that takes too long is it COORDINATOR_LOAD_IN_PROGRESS.
+
+**With a transactional id** it takes Write on that id, and is the business of its coordinator: the id stays, the epoch
+is raised, and whoever had it before is fenced. PRODUCER_FENCED is INVALID_PRODUCER_EPOCH before v4.
+
+**v6** (KIP-939) takes part in transactions that another system decides about: ``enable_2_pc`` needs TwoPhaseCommit on
+the id and ``transaction.two.phase.commit.enable``, and the transaction then has no timeout. ``keep_prepared_txn`` is
+UNSUPPORTED_VERSION, as in Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from barnabas.common.errors import (
     TransactionalIdAuthorizationError,
 )
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
+from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from barnabas.coordinator.transaction.transaction_coordinator_shard import ProducerResult
+from barnabas.coordinator.transaction.transaction_metadata import NO_PRODUCER, ProducerIdAndEpoch
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
@@ -35,8 +39,7 @@ from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 
-NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
+_PRODUCER_FENCED_KNOWN: Final = 4
 
 
 class ProducerIdsHandler:
@@ -48,10 +51,13 @@ class ProducerIdsHandler:
         auth: AuthHelper,
         producer_ids: ProducerIdManager,
         request_timeout_ms: int = 30_000,
+        transactions: TransactionCoordinator | None = None,
     ) -> None:
+        """Without `transactions`, nobody on this broker coordinates them."""
         self._helper = helper
         self._auth = auth
         self._producer_ids = producer_ids
+        self._transactions = transactions
         self._request_timeout_ms = request_timeout_ms
 
     @handles(ApiKey.INIT_PRODUCER_ID)
@@ -59,17 +65,24 @@ class ProducerIdsHandler:
         body = request.body
         assert isinstance(body, InitProducerIdRequest)
         self._authorize(request, body)
-        if (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_PRODUCER_EPOCH):
+        expected = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
+        if (expected.producer_id == NO_PRODUCER.producer_id) != (expected.epoch == NO_PRODUCER.epoch):
             raise InvalidRequestError("A producer that continues must name both its id and its epoch.")
-        if body.transactional_id is not None:
-            if not body.transactional_id:
-                raise InvalidRequestError("An empty transactional id.")
+        if body.transactional_id is None:
+            ids = self._producer_ids.next_producer_id(self._request_timeout_ms)
+            ids.add_done_callback(lambda future: self._answer(request, _idempotent(future)))
+            return
+        if not body.transactional_id:
+            raise InvalidRequestError("An empty transactional id.")
+        if self._transactions is None:
             raise CoordinatorNotAvailableError("There is no transaction coordinator on this broker.")
-        future = self._producer_ids.next_producer_id(self._request_timeout_ms)
-        if future.done():
-            self._answer(request, future)
-        else:
-            future.add_done_callback(lambda done: self._answer(request, done))
+        self._transactions.init_producer_id(
+            body.transactional_id,
+            body.transaction_timeout_ms,
+            None if expected == NO_PRODUCER else expected,
+            enable_two_phase_commit=body.enable2_pc,
+            keep_prepared_txn=body.keep_prepared_txn,
+        ).add_done_callback(lambda future: self._answer(request, future.result()))
 
     def _authorize(self, request: Request, body: InitProducerIdRequest) -> None:
         if self._auth.authorizer is None:
@@ -78,6 +91,11 @@ class ProducerIdsHandler:
         if body.transactional_id is not None:
             if not self._auth.authorize(
                 context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id
+            ) or (
+                body.enable2_pc
+                and not self._auth.authorize(
+                    context, AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, body.transactional_id
+                )
             ):
                 raise TransactionalIdAuthorizationError
         elif not self._auth.authorize(
@@ -85,19 +103,25 @@ class ProducerIdsHandler:
         ) and not self._auth.authorize_by_resource_type(context, AclOperation.WRITE, ResourceType.TOPIC):
             raise ClusterAuthorizationError
 
-    def _answer(self, request: Request, future: Future[int]) -> None:
-        error = future.exception()
+    def _answer(self, request: Request, result: ProducerResult) -> None:
+        error = result.error
+        if error is Errors.PRODUCER_FENCED and request.api_version < _PRODUCER_FENCED_KNOWN:
+            error = Errors.INVALID_PRODUCER_EPOCH
+        if error:
+            self._helper.channel.update_error_metrics(request, error)
+        self._helper.send_response_maybe_throttle(
+            request,
+            lambda throttle_ms: InitProducerIdResponse(
+                throttle_time_ms=throttle_ms,
+                error_code=error,
+                producer_id=result.producer.producer_id,
+                producer_epoch=result.producer.epoch,
+            ),
+        )
 
-        def create(throttle_ms: int) -> InitProducerIdResponse:
-            if error is not None:
-                return InitProducerIdResponse(
-                    throttle_time_ms=throttle_ms,
-                    error_code=Errors.for_exception(error),
-                    producer_id=NO_PRODUCER_ID,
-                    producer_epoch=NO_PRODUCER_EPOCH,
-                )
-            return InitProducerIdResponse(throttle_time_ms=throttle_ms, producer_id=future.result(), producer_epoch=0)
 
-        if error is not None:
-            self._helper.channel.update_error_metrics(request, Errors.for_exception(error))
-        self._helper.send_response_maybe_throttle(request, create)
+def _idempotent(future: Future[int]) -> ProducerResult:
+    failure = future.exception()
+    if failure is not None:
+        return ProducerResult(Errors.for_exception(failure))
+    return ProducerResult(Errors.NONE, ProducerIdAndEpoch(future.result(), 0))

@@ -6,8 +6,8 @@ knows the transaction. With Produce v12 the broker adds the partition to the tra
 
 CONCURRENT_TRANSACTIONS means that the markers of the producer's last transaction are not written yet. It is over in a
 moment, so the question is repeated for up to ``add.partitions.to.txn.retry.backoff.max.ms`` rather than have the client
-do so, if it is one that can count on it (v12). Other errors of the coordinator that pass are NOT_ENOUGH_REPLICAS for the
-client, which old ones know how to try again after.
+do so, if it is one that can count on it (v12). Other errors of the coordinator that pass are NOT_ENOUGH_REPLICAS for
+the client, after which even old ones try again.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from barnabas.coordinator.transaction.add_partitions_to_txn_manager import (
     TransactionSupportedOperation,
 )
 from barnabas.coordinator.transaction.transaction_metadata import ProducerIdAndEpoch
+from barnabas.log.producer_states import ProducerStateManagerConfig
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.protocol.message import Buffer
 from barnabas.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_MASK
@@ -92,15 +93,16 @@ class TransactionalAppends:
         scheduler: Scheduler,
         clock: Clock,
         *,
-        verification_enable: bool,
+        producer_state: ProducerStateManagerConfig,
         retry_backoff_ms: int,
         retry_backoff_max_ms: int,
     ) -> None:
+        """`producer_state` says whether logs insist on verification, which can change at any time."""
         self._replicas = replicas
         self._verifier = verifier
         self._scheduler = scheduler
         self._now_ms = clock.hi_res_milliseconds
-        self._verification_enable = verification_enable
+        self._producer_state = producer_state
         self._retry_backoff_ms = retry_backoff_ms
         self._retry_backoff_max_ms = retry_backoff_max_ms
 
@@ -121,7 +123,7 @@ class TransactionalAppends:
         """
         append = _Append(timeout_ms, required_acks, entries, callback, internal_topics_allowed)
         producer, sequences = _producer_of(entries)
-        if producer is None or not self._verification_enable:
+        if producer is None or not self._producer_state.transaction_verification_enabled:
             self._append(append, {}, {})
             return
         guards: dict[TopicPartition, VerificationGuard] = {}

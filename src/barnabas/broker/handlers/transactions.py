@@ -1,12 +1,12 @@
 """Transactions: AddPartitionsToTxn (v0-5), AddOffsetsToTxn (v0-4), EndTxn (v0-5), WriteTxnMarkers (v1-2),
 DescribeTransactions (v0), ListTransactions (v0-2). InitProducerId is with the other producer ids.
 
-* **Clients** need Write on their transactional id for AddPartitionsToTxn, AddOffsetsToTxn and EndTxn; for the first also
-  Write on the topics, for the second Read on the group. If one partition of a request cannot be added, because its topic
-  is not allowed or does not exist, none is: the others are OPERATION_NOT_ATTEMPTED.
-* **Brokers** send AddPartitionsToTxn from v4 on, for several transactions at once, each to be verified only or added to,
-  and it is answered once all of them have reported. They need ClusterAction, as they do for WriteTxnMarkers; for that
-  Alter on the cluster also does, by which an operator aborts a transaction that hangs.
+* **Clients** need Write on their transactional id for AddPartitionsToTxn, AddOffsetsToTxn and EndTxn; for the first
+  also Write on the topics, for the second Read on the group. If one partition of a request cannot be added, because its
+  topic is not allowed or does not exist, none is: the others are OPERATION_NOT_ATTEMPTED.
+* **Brokers** send AddPartitionsToTxn from v4 on, for several transactions at once, each to be verified only or added
+  to, and it is answered once all of them have reported. They need ClusterAction, as they do for WriteTxnMarkers; for
+  that Alter on the cluster also does, by which an operator aborts a transaction that hangs.
 * **Tools** need Describe on the ids they ask for, and are shown those partitions of a transaction whose topics they may
   describe. ListTransactions leaves out what is not allowed. It is about the transactions that this broker coordinates,
   so tools ask all brokers.
@@ -18,12 +18,12 @@ DescribeTransactions (v0), ListTransactions (v0-2). InitProducerId is with the o
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Final, TypeVar
+from typing import Final
 
 from barnabas.common.errors import Errors, InvalidRequestError
+from barnabas.common.gathering import Gathering
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.transaction.pending_complete_txn import TxnMarker
@@ -34,7 +34,6 @@ from barnabas.coordinator.transaction.transaction_version import TransactionVers
 from barnabas.coordinator.transaction.txn_marker_writer import MarkerErrors, TxnMarkerWriter
 from barnabas.metadata.cache import MetadataCache
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.messages import describe_transactions, list_transactions
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -44,9 +43,15 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from barnabas.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+)
+from barnabas.protocol.messages.describe_transactions import TransactionState as DescribedTransaction
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from barnabas.protocol.messages.list_transactions import TransactionState as ListedTransaction
 from barnabas.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -61,8 +66,6 @@ from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
-
-T = TypeVar("T")
 
 _BATCHED: Final = 4
 """The version of AddPartitionsToTxn from which on brokers send it."""
@@ -111,18 +114,23 @@ class TransactionsHandler:
         by_id = {transaction.transactional_id: transaction for transaction in transactions}
         if len(by_id) < len(transactions):
             raise InvalidRequestError("A transactional id is in the request twice.")
-        results = _Results(by_id, lambda all_results: self._send_added(request, all_results))
+        results: Gathering[str, Mapping[TopicPartition, Errors]] = Gathering(
+            by_id, lambda all_results: self._send_added(request, all_results)
+        )
         for transaction in transactions:
             self._add_partitions(request, transaction, results)
         results.release()
 
-    def _add_partitions(self, request: Request, transaction: AddPartitionsToTxnTransaction, results: _Results) -> None:
+    def _add_partitions(
+        self,
+        request: Request,
+        transaction: AddPartitionsToTxnTransaction,
+        results: Gathering[str, Mapping[TopicPartition, Errors]],
+    ) -> None:
         transactional_id = transaction.transactional_id
         partitions = [TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions]
         from_client = request.api_version < _BATCHED
-        if from_client and not self._may(
-            request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
-        ):
+        if from_client and not self._may(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
             results.add(transactional_id, dict.fromkeys(partitions, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
             return
         refused = self._partitions_that_cannot_be_added(request, partitions) if from_client else {}
@@ -130,9 +138,7 @@ class TransactionsHandler:
             if partition not in refused and not self._cache.contains(*partition):
                 refused[partition] = Errors.UNKNOWN_TOPIC_OR_PARTITION
         if refused:
-            results.add(
-                transactional_id, {one: refused.get(one, Errors.OPERATION_NOT_ATTEMPTED) for one in partitions}
-            )
+            results.add(transactional_id, {one: refused.get(one, Errors.OPERATION_NOT_ATTEMPTED) for one in partitions})
             return
         producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
         if transaction.verify_only:
@@ -263,7 +269,9 @@ class TransactionsHandler:
                 marker.coordinator_epoch,
                 ControlRecordType.COMMIT if marker.transaction_result else ControlRecordType.ABORT,
                 marker.transaction_version,
-                tuple(TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes),
+                tuple(
+                    TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes
+                ),
             )
             for marker in body.markers
         ]
@@ -310,7 +318,7 @@ class TransactionsHandler:
                 ),
             )
 
-        results: _Gathering[int, TransactionMetadata | Errors] = _Gathering(range(len(ids)), answer)
+        results: Gathering[int, TransactionMetadata | Errors] = Gathering(range(len(ids)), answer)
         for at, transactional_id in enumerate(ids):
             if not self._may(request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
                 results.add(at, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -322,14 +330,14 @@ class TransactionsHandler:
 
     def _described(
         self, request: Request, transactional_id: str, found: TransactionMetadata | Errors
-    ) -> describe_transactions.TransactionState:
+    ) -> DescribedTransaction:
         if isinstance(found, Errors):
             self._note_errors(request, (found,))
-            return describe_transactions.TransactionState(transactional_id=transactional_id, error_code=found)
+            return DescribedTransaction(transactional_id=transactional_id, error_code=found)
         topics: dict[str, list[int]] = {}
         for topic, number in sorted(found.topic_partitions):
             topics.setdefault(topic, []).append(number)
-        return describe_transactions.TransactionState(
+        return DescribedTransaction(
             transactional_id=transactional_id,
             transaction_state=found.state.state_name,
             transaction_timeout_ms=found.txn_timeout_ms,
@@ -337,7 +345,7 @@ class TransactionsHandler:
             producer_id=found.producer_id,
             producer_epoch=found.producer_epoch,
             topics=[
-                describe_transactions.TopicData(topic=topic, partitions=numbers)
+                TopicData(topic=topic, partitions=numbers)
                 for topic, numbers in topics.items()
                 if self._may(request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
             ],
@@ -350,7 +358,7 @@ class TransactionsHandler:
 
         def answer(listing: TransactionListing) -> None:
             states = [
-                list_transactions.TransactionState(
+                ListedTransaction(
                     transactional_id=one.transactional_id,
                     producer_id=one.producer_id,
                     transaction_state=one.state.state_name,
@@ -408,6 +416,3 @@ def _by_topic(errors: Mapping[TopicPartition, Errors]) -> dict[str, dict[int, Er
     for (topic, number), error in errors.items():
         by_topic.setdefault(topic, {})[number] = error
     return by_topic
-
-
-K = TypeVar("K")

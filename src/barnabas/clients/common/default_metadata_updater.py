@@ -73,8 +73,9 @@ class DefaultMetadataUpdater(MetadataUpdater):
         node = least_loaded.node
         if node is None:
             log.debug("No node is available to ask for metadata")
-            return client.reconnect_backoff_ms
-        return client.send_metadata_request(node, lambda: self._take_request(now), now)
+            return max(client.reconnect_backoff_ms, 1)
+        # Never 0, though a back-off may be: that would be a poll that does not wait, again and again.
+        return max(client.send_metadata_request(node, lambda: self._take_request(now), now), 1)
 
     def _take_request(self, now: int) -> MetadataRequest:
         self._in_progress = self._metadata.new_metadata_request(now)

@@ -77,6 +77,7 @@ class Metadata:
             RETRY_BACKOFF_JITTER,
             Random() if random is None else random,  # noqa: S311 - spreads load, keeps no secret
         )
+        self._refresh_backoff_max_ms = max(refresh_backoff_ms, refresh_backoff_max_ms)
         self.metadata_expire_ms = metadata_expire_ms
         self.lock = threading.RLock()
         """Guards all fields, but for `snapshot`, which is read without it. Re-entrant, because a subclass overrides
@@ -108,6 +109,8 @@ class Metadata:
                 expire_ms = 0
             else:
                 expire_ms = max(self._last_successful_refresh_ms + self.metadata_expire_ms - now, 0)
+                if expire_ms >= self._refresh_backoff_max_ms:
+                    return expire_ms  # as nearly always; no back-off is longer
             return max(expire_ms, self._time_to_allow_update(now, expired=expire_ms == 0))
 
     def _time_to_allow_update(self, now: int, *, expired: bool) -> int:

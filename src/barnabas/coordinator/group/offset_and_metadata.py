@@ -20,8 +20,8 @@ class OffsetAndMetadata(NamedTuple):
     topic_id: Uuid = ZERO_UUID
     """Of the topic it was committed for, if the client spoke of ids."""
     record_offset: int = -1
-    """Where the record of it is: the later commit counts, and the one of a transaction counts from where it was written,
-    not from where its transaction ended."""
+    """Where the record of it is: the later commit counts, and the one of a transaction counts from where it was
+    written, not from where its transaction ended."""
 
     @classmethod
     def from_record(cls, record_offset: int, value: OffsetCommitValue) -> OffsetAndMetadata:

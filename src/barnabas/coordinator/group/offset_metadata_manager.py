@@ -194,9 +194,7 @@ class OffsetMetadataManager:
                 partitions.append(
                     TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
                 )
-            topics.append(
-                TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
-            )
+            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         if records:
             self._metrics.offset_commits.record(len(records))
         return CoordinatorResult(records, TxnOffsetCommitResponse(topics=topics))
@@ -249,9 +247,7 @@ class OffsetMetadataManager:
 
     # -- OffsetFetch
 
-    def fetch(
-        self, request: OffsetFetchRequestGroup, epoch: int, *, require_stable: bool
-    ) -> OffsetFetchResponseGroup:
+    def fetch(self, request: OffsetFetchRequestGroup, epoch: int, *, require_stable: bool) -> OffsetFetchResponseGroup:
         """The offsets that a group has committed, for the partitions asked for or for all.
 
         `epoch` is the committed state to look at. With `require_stable` that is the latest, and the caller waits until

@@ -55,7 +55,7 @@ PartitionErrors = dict[TopicPartition, Errors]
 
 
 class RemoteTransactions(Protocol):
-    """Asks the coordinator on another broker, by AddPartitionsToTxn. NETWORK_EXCEPTION for all if it does not answer."""
+    """Asks the coordinator on another broker, by AddPartitionsToTxn: NETWORK_EXCEPTION if it does not answer."""
 
     def add_or_verify(
         self,

@@ -19,7 +19,6 @@ class TransactionConfig:
     two_phase_commit_enable: bool = False
     state_log_num_partitions: int = 50
     state_log_load_buffer_size: int = 5 * 1024 * 1024
-    partition_verification_enable: bool = True
     add_partitions_retry_backoff_ms: int = 20
     add_partitions_retry_backoff_max_ms: int = 100
     request_timeout_ms: int = 30_000
@@ -41,7 +40,6 @@ class TransactionConfig:
             two_phase_commit_enable=bool(values["transaction.two.phase.commit.enable"]),
             state_log_num_partitions=get_int("transaction.state.log.num.partitions"),
             state_log_load_buffer_size=get_int("transaction.state.log.load.buffer.size"),
-            partition_verification_enable=bool(values["transaction.partition.verification.enable"]),
             add_partitions_retry_backoff_ms=get_int("add.partitions.to.txn.retry.backoff.ms"),
             add_partitions_retry_backoff_max_ms=get_int("add.partitions.to.txn.retry.backoff.max.ms"),
             request_timeout_ms=get_int("request.timeout.ms"),

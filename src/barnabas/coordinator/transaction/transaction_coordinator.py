@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors, InvalidRegularExpressionError
+from barnabas.common.gathering import Gathering
 from barnabas.common.java_hash import partition_for
 from barnabas.common.scheduler import ScheduledTask, Scheduler
 from barnabas.common.topic_names import TRANSACTION_STATE_TOPIC
@@ -435,25 +436,15 @@ def _mapped(source: Future[S], on_result: Callable[[S], T], on_error: Callable[[
 def _gathered(sources: Sequence[Future[S]], collect: Callable[[Sequence[S | Errors]], T]) -> Future[T]:
     """The answer made of all answers, errors among them, once the last is there."""
     target: Future[T] = Future()
-    results: list[S | Errors] = [Errors.NONE] * len(sources)
-    lock = threading.Lock()
-    """Guards the count of what is left; nothing else is taken inside."""
-    left = len(sources) + 1
-
-    def arrived() -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            done = left == 0
-        if done:
-            target.set_result(collect(results))
+    gathering: Gathering[int, S | Errors] = Gathering(
+        range(len(sources)), lambda found: target.set_result(collect(tuple(found.values())))
+    )
 
     def on_done(at: int, future: Future[S]) -> None:
         failure = future.exception()
-        results[at] = future.result() if failure is None else Errors.for_exception(failure)
-        arrived()
+        gathering.add(at, future.result() if failure is None else Errors.for_exception(failure))
 
     for at, source in enumerate(sources):
         source.add_done_callback(partial(on_done, at))
-    arrived()
+    gathering.release()
     return target

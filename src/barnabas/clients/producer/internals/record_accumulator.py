@@ -535,7 +535,11 @@ class RecordAccumulator:
         self.estimator.set_estimation(
             big.topic_partition.topic, self.config.compression, max(1.0, big.compression_ratio)
         )
-        batches = big.split(self.config.batch_size)
+        size = self.config.batch_size
+        if big.is_split_batch:
+            # It has been split to this size before, and that was not enough: the broker's limit is lower.
+            size = max(big.max_record_size, big.estimated_size_in_bytes // 2)
+        batches = big.split(size)
         queue = self._queue(self.entry(big.topic_partition.topic), big.topic_partition.partition)
         for batch in reversed(batches):
             self.incomplete.add(batch)

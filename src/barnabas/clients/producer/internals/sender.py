@@ -159,6 +159,8 @@ class Sender:
         """All that has been sent and is not answered, to see when its time is over."""
         self._earliest_in_flight_ms = FOREVER
         """No batch in flight was created before this."""
+        self._pause_ms = max(config.retry_backoff_ms, 1)
+        """For a poll that nothing in particular ends."""
         self._running = True
         self._force_close = False
         self.woken = False
@@ -235,7 +237,7 @@ class Sender:
             if manager.has_fatal_error:
                 if last_error is not None:
                     self._maybe_abort_batches(last_error)
-                self._client.poll(self._config.retry_backoff_ms, self._now())
+                self._client.poll(self._pause_ms, self._now())
                 return
             if manager.has_abortable_error and self._should_handle_authorization_error(manager, last_error):
                 return
@@ -273,9 +275,10 @@ class Sender:
     def _maybe_send_transactional_request(self, manager: TransactionManager) -> int | None:
         """Sends the next step, if there is one to be sent. None: it has polled, and data has to wait for the answer;
         else for how long there is nothing to do about steps."""
-        backoff_ms = self._config.retry_backoff_ms
+        # An answer, or somebody who wants something, ends the poll: it may be long.
+        answer_ms = self._config.request_timeout_ms
         if manager.has_in_flight_request:
-            self._client.poll(backoff_ms, self._now())
+            self._client.poll(answer_ms, self._now())
             return None
         if (manager.has_abortable_error or manager.is_aborting) and self._accumulator.has_incomplete:
             error = manager.last_error or TransactionAbortedError()
@@ -289,7 +292,7 @@ class Sender:
         if node is None:
             if kind is None:
                 manager.enqueue(handler)
-                self._client.poll(backoff_ms, now)
+                self._client.poll(self._pause_ms, now)
             else:
                 manager.lookup_coordinator(kind, handler.coordinator_key)
                 manager.enqueue(handler)
@@ -309,7 +312,7 @@ class Sender:
         log.debug("Sending %s to node %s", handler.operation, node)
         manager.set_in_flight_correlation_id(request.correlation_id)
         self._client.send(request, now)
-        self._client.poll(backoff_ms, self._now())
+        self._client.poll(answer_ms, self._now())
         return None
 
     def _await_node(self, manager: TransactionManager, handler: TxnRequestHandler, node: Node, now: int) -> None:
@@ -326,7 +329,7 @@ class Sender:
             manager.retry(handler)
         else:
             manager.enqueue(handler)
-        self._client.poll(min(self._config.retry_backoff_ms, self._client.poll_delay_ms(node, now)), now)
+        self._client.poll(min(self._config.request_timeout_ms, self._client.poll_delay_ms(node, now)), now)
 
     # -- data
 

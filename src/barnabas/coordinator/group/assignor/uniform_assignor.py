@@ -11,9 +11,9 @@ from barnabas.coordinator.group.consumer.assignment import Assignment
 class UniformAssignor:
     """Gives all members the same number of partitions, give or take one, and moves as few as possible.
 
-    If all are subscribed to the same topics that is simple arithmetic, in `_assign_homogeneous`: each member has a quota,
-    gives up what is beyond it, and gets of what is free until it is filled. Otherwise partitions have to be moved about:
-    see `UniformHeterogeneousAssignment`.
+    If all are subscribed to the same topics that is simple arithmetic, in `_assign_homogeneous`: each member has a
+    quota, gives up what is beyond it, and gets of what is free until it is filled. Otherwise partitions have to be
+    moved about: see `UniformHeterogeneousAssignment`.
     """
 
     name = "uniform"

@@ -78,7 +78,8 @@ class UniformHeterogeneousAssignment:
     def _balance(self) -> None:
         candidates = [topic_id for topic_id in self._topics if len(self._subscribers[topic_id]) > 1]
         for _ in range(MAX_ITERATIONS):
-            if not any([self._balance_topic(topic_id) for topic_id in candidates]):  # noqa: C419 - each has its turn
+            moved = [self._balance_topic(topic_id) for topic_id in candidates]
+            if not any(moved):
                 return
 
     def _balance_topic(self, topic_id: Uuid) -> bool:

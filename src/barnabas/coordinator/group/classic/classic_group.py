@@ -13,8 +13,8 @@ from barnabas.common.errors import (
     Errors,
     FencedInstanceIdError,
     GroupIdNotFoundError,
+    GroupNotEmptyError,
     IllegalGenerationError,
-    NonEmptyGroupError,
     ProtocolError,
     RebalanceInProgressError,
     UnknownMemberIdError,
@@ -359,7 +359,7 @@ class ClassicGroup:
         generation_or_epoch: int,
         *,
         is_transactional: bool,
-        api_version: int,  # noqa: ARG002 - the same for all versions
+        api_version: int,  # noqa: ARG002 - the interface
     ) -> None:
         if self.state is _State.DEAD:
             raise CoordinatorNotAvailableError
@@ -375,7 +375,7 @@ class ClassicGroup:
             # It has not got its assignment, so what it commits is from the one before.
             raise RebalanceInProgressError
 
-    def validate_offset_fetch(self, member_id: str | None, member_epoch: int, epoch: int) -> None:  # noqa: ARG002
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int, epoch: int) -> None:  # noqa: ARG002 - the interface
         if self.state is _State.DEAD:
             raise GroupIdNotFoundError(f"Group {self.group_id} is dead.")
 
@@ -383,13 +383,13 @@ class ClassicGroup:
         if self.state is _State.DEAD:
             raise GroupIdNotFoundError(f"Group {self.group_id} is dead.")
         if self.state is not _State.EMPTY and not self.uses_consumer_group_protocol:
-            raise NonEmptyGroupError
+            raise GroupNotEmptyError
 
     def validate_delete_group(self) -> None:
         if self.state is _State.DEAD:
             raise GroupIdNotFoundError(f"Group {self.group_id} is dead.")
         if self.state is not _State.EMPTY:
-            raise NonEmptyGroupError
+            raise GroupNotEmptyError
 
     @property
     def offset_expiration_condition(self) -> OffsetExpirationCondition | None:
@@ -398,9 +398,7 @@ class ClassicGroup:
             return _SINCE_COMMIT
         if self.state is _State.EMPTY:
             since = self.current_state_timestamp_ms
-            return OffsetExpirationCondition(
-                lambda offset: offset.commit_timestamp_ms if since is None else since
-            )
+            return OffsetExpirationCondition(lambda offset: offset.commit_timestamp_ms if since is None else since)
         if self.uses_consumer_group_protocol and self.subscribed_topics is not None and self.state is _State.STABLE:
             # Of topics that it is not subscribed to any more.
             return _SINCE_COMMIT
@@ -411,10 +409,10 @@ class ClassicGroup:
     def create_group_tombstone_records(self, records: list[CoordinatorRecord]) -> None:
         records.append(group_records.group_metadata_tombstone(self.group_id))
 
-    def state_at(self, epoch: int) -> str:  # noqa: ARG002 - there is no other state than the present
+    def state_at(self, epoch: int) -> str:  # noqa: ARG002 - the interface
         return self.state.value
 
-    def protocol_type_at(self, epoch: int) -> str:  # noqa: ARG002
+    def protocol_type_at(self, epoch: int) -> str:  # noqa: ARG002 - the interface
         return self.protocol_type or ""
 
     def __repr__(self) -> str:

@@ -49,10 +49,10 @@ _NO_MORE_TO_SAY: Final = "not provided"
 class ClassicGroupManager:
     """Runs the classic protocol.
 
-    A rebalance is two barriers. At the first, JoinGroup, all members meet; when everybody is there (or patience is at an
-    end) all get the new generation, and one of them is told to be the leader. At the second, SyncGroup, all wait for the
-    leader's assignment. It is written to the log first; only when it is there for good is anybody given it, for after a
-    failover the new coordinator has to know the same.
+    A rebalance is two barriers. At the first, JoinGroup, all members meet; when everybody is there (or patience is at
+    an end) all get the new generation, and one of them is told to be the leader. At the second, SyncGroup, all wait
+    for the leader's assignment. It is written to the log first; only when it is there for good is anybody given it,
+    for after a failover the new coordinator has to know the same.
 
     Answers that have to wait are futures, which stay with the member. An operation returns the records to write, mostly
     none.
@@ -115,9 +115,7 @@ class ClassicGroupManager:
         def on_written(future: Future[None]) -> None:
             error = future.exception()
             if error is not None and not answer.done():
-                answer.set_result(
-                    JoinGroupResponse(error_code=response_error_of_append(Errors.for_exception(error)))
-                )
+                answer.set_result(JoinGroupResponse(error_code=response_error_of_append(Errors.for_exception(error))))
 
         written.add_done_callback(on_written)
         return CoordinatorResult(
@@ -144,8 +142,9 @@ class ClassicGroupManager:
         if instance_id is not None:
             existing = group.static_members.get(instance_id)
             if existing is not None:
-                logger.info("Group %s: instance %s is %s from now on, not %s", group.group_id, instance_id, member_id,
-                            existing)
+                logger.info(
+                    "Group %s: instance %s is %s from now on, not %s", group.group_id, instance_id, member_id, existing
+                )
                 return self._replace_static_member(context, request, group, existing, member_id, answer)
             return self._add_member(context, request, group, member_id, answer)
         if context.api_version < KNOWN_MEMBER_ID_REQUIRED_SINCE:
@@ -192,7 +191,9 @@ class ClassicGroupManager:
         answer.set_result(_join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
         return EMPTY_RESULT
 
-    def _joined(self, group: ClassicGroup, member: ClassicGroupMember, *, with_members: bool = True) -> JoinGroupResponse:
+    def _joined(
+        self, group: ClassicGroup, member: ClassicGroupMember, *, with_members: bool = True
+    ) -> JoinGroupResponse:
         return JoinGroupResponse(
             members=group.current_members if with_members and group.is_leader(member.member_id) else [],
             member_id=member.member_id,
@@ -210,9 +211,7 @@ class ClassicGroupManager:
         answer: Future[JoinGroupResponse],
     ) -> CoordinatorResult[None]:
         self._settle_superseded(group, member)
-        group.update_member(
-            member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer
-        )
+        group.update_member(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer)
         return self._rebalance_or_complete_join(group, f"member {member.member_id} joins again", request.reason)
 
     @staticmethod
@@ -265,17 +264,13 @@ class ClassicGroupManager:
         self._timer.cancel(group_timers.classic_heartbeat(group.group_id, old_member_id))
         self._reschedule_heartbeat(group, member)
         before = (list(member.supported_protocols), member.rebalance_timeout_ms, member.session_timeout_ms)
-        group.update_member(
-            member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer
-        )
+        group.update_member(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer)
         if group.is_in_state(_State.STABLE):
             if group.select_protocol() != group.protocol_name:
                 return self._rebalance_or_complete_join(
                     group, f"the protocol changes with static member {new_member_id}", request.reason
                 )
-            return self._write_replaced_member(
-                context, group, member, old_member_id, leader_before, before, answer
-            )
+            return self._write_replaced_member(context, group, member, old_member_id, leader_before, before, answer)
         if group.is_in_state(_State.COMPLETING_REBALANCE):
             return self.prepare_rebalance(group, f"static member {new_member_id} is back")
         return self._maybe_complete_join_phase(group)
@@ -333,7 +328,9 @@ class ClassicGroupManager:
 
     # -- the first barrier
 
-    def _rebalance_or_complete_join(self, group: ClassicGroup, why: str, reason: str | None = None) -> CoordinatorResult[None]:
+    def _rebalance_or_complete_join(
+        self, group: ClassicGroup, why: str, reason: str | None = None
+    ) -> CoordinatorResult[None]:
         if group.can_rebalance:
             return self.prepare_rebalance(group, f"{why}; client reason: {reason or _NO_MORE_TO_SAY}")
         return self._maybe_complete_join_phase(group)
@@ -424,9 +421,7 @@ class ClassicGroupManager:
             logger.info("Group %s is empty in generation %d", group_id, group.generation_id)
             record = group_records.group_metadata(group, {})
             return CoordinatorResult([record], replay_records=False)
-        logger.info(
-            "Group %s is in generation %d with %d members", group_id, group.generation_id, group.num_members
-        )
+        logger.info("Group %s is in generation %d with %d members", group_id, group.generation_id, group.num_members)
         for member in group.members.values():
             group.complete_join_future(member, self._joined(group, member))
             self._reschedule_heartbeat(group, member)
@@ -621,11 +616,14 @@ class ClassicGroupManager:
             answer = MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id)
             answers.append(answer)
             try:
+                was_pending = group.is_pending_member(one.member_id)
                 member_id = self._leaving(group, one.member_id, one.group_instance_id)
             except ApiError as error:
                 answer.error_code = Errors.for_exception(error)
                 continue
-            left.append(member_id)
+            # An id that was handed out and never joined with had nothing that others could get.
+            if not was_pending or group.is_in_state(_State.PREPARING_REBALANCE):
+                left.append(member_id)
             logger.info("Group %s: member %s leaves: %s", group.group_id, member_id, one.reason or _NO_MORE_TO_SAY)
         result: CoordinatorResult[None] = EMPTY_RESULT
         if left:
@@ -704,6 +702,12 @@ class ClassicGroupManager:
         """Whoever waits here has to look for the new coordinator."""
         group.transition_to(_State.DEAD)
         group.complete_all_futures(Errors.NOT_COORDINATOR)
+
+    def forget_timers(self, group_id: str, member_id: str) -> None:
+        """The group is not a classic one any more."""
+        self._timer.cancel(group_timers.classic_heartbeat(group_id, member_id))
+        self._timer.cancel(group_timers.classic_join(group_id))
+        self._timer.cancel(group_timers.classic_sync(group_id))
 
     def _find(self, group_id: str) -> ClassicGroup | None:
         group: Any = self._store.groups.get(group_id)

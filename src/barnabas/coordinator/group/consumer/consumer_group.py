@@ -10,8 +10,8 @@ from typing import Final
 from barnabas.common.errors import (
     FencedInstanceIdError,
     GroupIdNotFoundError,
+    GroupNotEmptyError,
     IllegalGenerationError,
-    NonEmptyGroupError,
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnsupportedVersionError,
@@ -106,7 +106,7 @@ class ConsumerGroup:
     def state_at(self, epoch: int) -> str:
         return self.state(epoch).value
 
-    def protocol_type_at(self, epoch: int) -> str:  # noqa: ARG002
+    def protocol_type_at(self, epoch: int) -> str:  # noqa: ARG002 - the interface
         return CONSUMER_PROTOCOL_TYPE
 
     @property
@@ -390,7 +390,7 @@ class ConsumerGroup:
 
     def validate_delete_group(self) -> None:
         if not self.is_empty:
-            raise NonEmptyGroupError
+            raise GroupNotEmptyError
 
     @property
     def offset_expiration_condition(self) -> OffsetExpirationCondition | None:
@@ -411,8 +411,7 @@ class ConsumerGroup:
         records.extend(group_records.consumer_group_current_assignment_tombstone(group_id, one) for one in ids)
         targets = [by if one == replaced and by is not None else one for one in self.target_assignment]
         records.extend(group_records.consumer_group_target_assignment_tombstone(group_id, one) for one in targets)
-        if self.assignment_epoch.get() != NEVER_ASSIGNED or targets:
-            records.append(group_records.consumer_group_target_assignment_epoch_tombstone(group_id))
+        records.append(group_records.consumer_group_target_assignment_epoch_tombstone(group_id))
         records.extend(group_records.consumer_group_member_subscription_tombstone(group_id, one) for one in ids)
         if self.has_subscription_metadata_record.get():
             records.append(group_records.consumer_group_subscription_metadata_tombstone(group_id))

@@ -1,9 +1,9 @@
 """Regular expressions over topic names (KIP-848), matched in linear time.
 
 Clients send them, so they are hostile until proven otherwise. Kafka uses RE2/J, which never backtracks; Python's ``re``
-does, and with ``(a+)+$`` and a long name it would hold a thread for longer than the universe has been there. So only the
-parser of ``re`` is used here. What it finds becomes a nondeterministic automaton, which is run on all of its states at
-once: a name of *n* characters takes *n* steps, whatever the pattern is.
+does, and with ``(a+)+$`` and a long name it would hold a thread for longer than the universe has been there. So only
+the parser of ``re`` is used here. What it finds becomes a nondeterministic automaton, which is run on all of its
+states at once: a name of *n* characters takes *n* steps, whatever the pattern is.
 
 The syntax is that of RE2 as far as ``re`` has the same, which is what topic names need: literals, ``.``, classes,
 ``\\d \\w \\s``, ``* + ? {n,m}`` (also lazy ones, which make no difference here), groups, ``|``, ``^ $ \\A \\z \\b``,
@@ -14,15 +14,18 @@ pattern has to match the whole name.
 
 from __future__ import annotations
 
+import importlib
 import re
-import re._constants as sre
-import re._parser as sre_parser
 import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final
 
 from barnabas.common.errors import InvalidRegularExpressionError
+
+# Private, but what every version of Python that we run on has. Type checkers do not know them.
+sre: Final[Any] = importlib.import_module("re._constants")
+sre_parser: Final[Any] = importlib.import_module("re._parser")
 
 MAX_PATTERN_LENGTH: Final = 4096
 MAX_STATES: Final = 10_000
@@ -127,7 +130,8 @@ class TopicRegex:
             self._link(start, begin)
             return self._sequence(items, begin, (flags | add) & ~remove)
         if kind is sre.MAX_REPEAT or kind is sre.MIN_REPEAT:
-            return self._repeat(*argument, start, flags)
+            lowest, highest, items = argument
+            return self._repeat(lowest, highest, items, start, flags)
         if kind is sre.AT:
             condition = _POSITIONS.get(argument)
             if condition is not None:

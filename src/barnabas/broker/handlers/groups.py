@@ -1,0 +1,318 @@
+"""The groups themselves: who is in them, and what is in them.
+
+Classic groups: JoinGroup (v0-9), SyncGroup (v0-5), Heartbeat (v0-4) and LeaveGroup (v0-5) take Read on the group.
+JoinGroup and SyncGroup are answered when the group is ready, which may be minutes later. In v0 JoinGroup has one
+timeout for both purposes; LeaveGroup has one member before v3, whose error is the whole answer's.
+
+Consumer groups (KIP-848): ConsumerGroupHeartbeat (v0-1) takes Read on the group, and Describe on the topics it names;
+of those that match a pattern, the ones that the client may not describe are left out without a word.
+
+DescribeGroups (v0-6) and ConsumerGroupDescribe (v0-1) take Describe on each group; a consumer group is shown without
+its members if the client may not describe all of its topics. Before v6 of DescribeGroups, a group that is not there is
+a dead one. ListGroups (v0-5) shows all groups of this broker to whom may describe the cluster, and to others the groups
+that they may describe. DeleteGroups (v0-3) takes Delete on each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from barnabas.common.errors import (
+    Errors,
+    GroupAuthorizationError,
+    TopicAuthorizationError,
+)
+from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
+from barnabas.coordinator.group.member_context import MemberContext
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.message import Response
+from barnabas.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from barnabas.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from barnabas.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from barnabas.protocol.messages.sync_group import SyncGroupRequest
+from barnabas.security.acl import CLUSTER_NAME, AclOperation, Resource, ResourceType
+from barnabas.security.auth_helper import AuthHelper
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.request_local import RequestLocal
+
+T = TypeVar("T")
+
+_NULLABLE_PROTOCOL_SINCE: Final = 7
+"""Of JoinGroup: before, a protocol that there is not is an empty string."""
+_SEVERAL_LEAVE_SINCE: Final = 3
+_NOT_FOUND_SINCE: Final = 6
+
+
+class GroupsHandler:
+    """Hands requests on to the group coordinator."""
+
+    def __init__(self, helper: RequestHandlerHelper, auth: AuthHelper, groups: GroupCoordinatorService) -> None:
+        self._helper = helper
+        self._auth = auth
+        self._groups = groups
+
+    # -- classic groups
+
+    @handles(ApiKey.JOIN_GROUP)
+    def join_group(self, request: Request, _local: RequestLocal) -> Future[Any]:
+        body = request.body
+        assert isinstance(body, JoinGroupRequest)
+        self._authorize(request, AclOperation.READ, body.group_id)
+        if body.rebalance_timeout_ms < 0:
+            body.rebalance_timeout_ms = body.session_timeout_ms
+
+        def make(response: JoinGroupResponse) -> JoinGroupResponse:
+            if request.api_version >= _NULLABLE_PROTOCOL_SINCE:
+                if response.error_code and not response.protocol_name:
+                    response.protocol_name = None
+            elif response.protocol_name is None:
+                response.protocol_name = ""
+            return response
+
+        return self._answer(request, self._groups.join_group(member_context(request), body), make)
+
+    @handles(ApiKey.SYNC_GROUP)
+    def sync_group(self, request: Request, _local: RequestLocal) -> Future[Any]:
+        body = request.body
+        assert isinstance(body, SyncGroupRequest)
+        self._authorize(request, AclOperation.READ, body.group_id)
+        return self._answer(request, self._groups.sync_group(body))
+
+    @handles(ApiKey.HEARTBEAT)
+    def heartbeat(self, request: Request, _local: RequestLocal) -> Future[Any]:
+        body = request.body
+        assert isinstance(body, HeartbeatRequest)
+        self._authorize(request, AclOperation.READ, body.group_id)
+        return self._answer(request, self._groups.heartbeat(body))
+
+    @handles(ApiKey.LEAVE_GROUP)
+    def leave_group(self, request: Request, _local: RequestLocal) -> Future[Any]:
+        body = request.body
+        assert isinstance(body, LeaveGroupRequest)
+        self._authorize(request, AclOperation.READ, body.group_id)
+        if request.api_version < _SEVERAL_LEAVE_SINCE:
+            body.members = [MemberIdentity(member_id=body.member_id)]
+
+        def make(response: LeaveGroupResponse) -> LeaveGroupResponse:
+            if request.api_version < _SEVERAL_LEAVE_SINCE and not response.error_code and response.members:
+                response.error_code = response.members[0].error_code
+            return response
+
+        return self._answer(request, self._groups.leave_group(body), make)
+
+    # -- consumer groups
+
+    @handles(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+    def consumer_group_heartbeat(self, request: Request, _local: RequestLocal) -> Future[Any]:
+        body = request.body
+        assert isinstance(body, ConsumerGroupHeartbeatRequest)
+        self._authorize(request, AclOperation.READ, body.group_id)
+        names = body.subscribed_topic_names
+        if self._auth.authorizer is not None and names:
+            allowed = self._auth.filter_by_authorized(
+                request.request_context, AclOperation.DESCRIBE, ResourceType.TOPIC, set(names), _itself
+            )
+            if len(set(allowed)) < len(set(names)):
+                raise TopicAuthorizationError
+        return self._answer(request, self._groups.consumer_group_heartbeat(member_context(request), body))
+
+    # -- administration
+
+    @handles(ApiKey.DESCRIBE_GROUPS)
+    def describe_groups(self, request: Request, _local: RequestLocal) -> Future[Any]:
+        body = request.body
+        assert isinstance(body, DescribeGroupsRequest)
+        allowed, denied = self._by_permission(request, AclOperation.DESCRIBE, body.groups)
+        refused = [
+            DescribedGroup(group_id=group_id, error_code=Errors.GROUP_AUTHORIZATION_FAILED) for group_id in denied
+        ]
+
+        def make(described: list[DescribedGroup]) -> DescribeGroupsResponse:
+            for group in described:
+                if group.error_code == Errors.GROUP_ID_NOT_FOUND and request.api_version < _NOT_FOUND_SINCE:
+                    group.error_code, group.error_message = Errors.NONE, None
+                if body.include_authorized_operations and not group.error_code:
+                    group.authorized_operations = self._operations(request, group.group_id)
+            return DescribeGroupsResponse(groups=[*refused, *described])
+
+        return self._answer(request, self._groups.describe_groups(allowed), make)
+
+    @handles(ApiKey.CONSUMER_GROUP_DESCRIBE)
+    def consumer_group_describe(self, request: Request, _local: RequestLocal) -> Future[Any]:
+        body = request.body
+        assert isinstance(body, ConsumerGroupDescribeRequest)
+        if not self._groups.serves_consumer_protocol:
+            return self._answer(
+                request,
+                _done(
+                    ConsumerGroupDescribeResponse(
+                        groups=[
+                            DescribedConsumerGroup(group_id=group_id, error_code=Errors.UNSUPPORTED_VERSION)
+                            for group_id in body.group_ids
+                        ]
+                    )
+                ),
+            )
+        allowed, denied = self._by_permission(request, AclOperation.DESCRIBE, body.group_ids)
+        refused = [
+            DescribedConsumerGroup(group_id=group_id, error_code=Errors.GROUP_AUTHORIZATION_FAILED)
+            for group_id in denied
+        ]
+
+        def make(described: list[DescribedConsumerGroup]) -> ConsumerGroupDescribeResponse:
+            for group in described:
+                if body.include_authorized_operations and not group.error_code:
+                    group.authorized_operations = self._operations(request, group.group_id)
+            shown = described if self._auth.authorizer is None else [self._hide(request, group) for group in described]
+            return ConsumerGroupDescribeResponse(groups=[*refused, *shown])
+
+        return self._answer(request, self._groups.consumer_group_describe(allowed), make)
+
+    def _hide(self, request: Request, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
+        """Members give away the names of topics."""
+        names = {
+            topic.topic_name
+            for member in group.members
+            for assignment in (member.assignment, member.target_assignment)
+            for topic in assignment.topic_partitions
+        }
+        names.update(name for member in group.members for name in member.subscribed_topic_names)
+        allowed = self._auth.filter_by_authorized(
+            request.request_context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, _itself
+        )
+        if len(set(allowed)) == len(names):
+            return group
+        return DescribedConsumerGroup(
+            group_id=group.group_id,
+            error_code=Errors.TOPIC_AUTHORIZATION_FAILED,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
+
+    @handles(ApiKey.LIST_GROUPS)
+    def list_groups(self, request: Request, _local: RequestLocal) -> Future[Any]:
+        body = request.body
+        assert isinstance(body, ListGroupsRequest)
+        sees_all = self._auth.authorizer is None or self._auth.authorize(
+            request.request_context, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False
+        )
+
+        def make(response: ListGroupsResponse) -> ListGroupsResponse:
+            if not sees_all:
+                response.groups = [
+                    group
+                    for group in response.groups
+                    if self._auth.authorize(
+                        request.request_context,
+                        AclOperation.DESCRIBE,
+                        ResourceType.GROUP,
+                        group.group_id,
+                        log_if_denied=False,
+                    )
+                ]
+            return response
+
+        return self._answer(request, self._groups.list_groups(body), make)
+
+    @handles(ApiKey.DELETE_GROUPS)
+    def delete_groups(self, request: Request, _local: RequestLocal) -> Future[Any]:
+        body = request.body
+        assert isinstance(body, DeleteGroupsRequest)
+        # A group that is listed twice is deleted once, and has one answer.
+        names = list(dict.fromkeys(body.groups_names))
+        allowed, denied = self._by_permission(request, AclOperation.DELETE, names)
+        refused = [
+            DeletableGroupResult(group_id=group_id, error_code=Errors.GROUP_AUTHORIZATION_FAILED) for group_id in denied
+        ]
+        return self._answer(
+            request,
+            self._groups.delete_groups(allowed),
+            lambda results: DeleteGroupsResponse(results=[*refused, *results]),
+        )
+
+    # -- the rest
+
+    def _authorize(self, request: Request, operation: AclOperation, group_id: str) -> None:
+        if self._auth.authorizer is not None and not self._auth.authorize(
+            request.request_context, operation, ResourceType.GROUP, group_id
+        ):
+            raise GroupAuthorizationError
+
+    def _by_permission(
+        self, request: Request, operation: AclOperation, group_ids: Iterable[str]
+    ) -> tuple[list[str], list[str]]:
+        ids = list(group_ids)
+        if self._auth.authorizer is None:
+            return ids, []
+        return self._auth.partition_by_authorized(request.request_context, operation, ResourceType.GROUP, ids, _itself)
+
+    def _operations(self, request: Request, group_id: str) -> int:
+        return self._auth.authorized_operations(request.request_context, Resource(ResourceType.GROUP, group_id))
+
+    def _answer(self, request: Request, future: Future[T], make: Callable[[T], Response] | None = None) -> Future[Any]:
+        return answer_when_done(self._helper, request, future, make)
+
+
+def answer_when_done(
+    helper: RequestHandlerHelper,
+    request: Request,
+    future: Future[T],
+    make: Callable[[T], Response] | None = None,
+) -> Future[Any]:
+    """Answers with what a future has, when it has it. The returned future fails if that could not be done."""
+    done: Future[None] = Future()
+
+    def on_done(finished: Future[T]) -> None:
+        try:
+            result: Any = finished.result()
+            response: Any = result if make is None else make(result)
+
+            def create(throttle_ms: int) -> Response:
+                response.throttle_time_ms = throttle_ms
+                made: Response = response
+                return made
+
+            helper.send_response_maybe_throttle(request, create)
+        except BaseException as error:  # noqa: BLE001 - it goes to the dispatcher
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    future.add_done_callback(on_done)
+    return done
+
+
+def member_context(request: Request) -> MemberContext:
+    """Who sends a request, as groups want to know it."""
+    context = request.request_context
+    return MemberContext(request.client_id or "", f"/{context.client_address}", request.api_version, context)
+
+
+def _itself(name: str) -> str:
+    return name
+
+
+def _done(value: T) -> Future[T]:
+    future: Future[T] = Future()
+    future.set_result(value)
+    return future

@@ -1,0 +1,77 @@
+"""GetTelemetrySubscriptions (v0) and PushTelemetry (v0): the metrics of clients (KIP-714).
+
+Both are for any client, without a permission of their own, and any broker serves them. All that is decided is decided
+by the `ClientMetricsManager`; what goes wrong unexpectedly is INVALID_REQUEST, upon which a client stops pushing,
+rather than an error that it would try to get over.
+
+They are advertised only where somebody takes the metrics. Here that is always the case, as they go to a topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from barnabas.common.errors import Errors, ProtocolError
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.request_local import RequestLocal
+from barnabas.telemetry.client_metrics_manager import ClientMetricsManager
+from barnabas.telemetry.telemetry_client import TelemetryClient
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R", GetTelemetrySubscriptionsResponse, PushTelemetryResponse)
+
+
+class TelemetryHandler:
+    """Asks clients for metrics, and takes them."""
+
+    def __init__(self, helper: RequestHandlerHelper, manager: ClientMetricsManager) -> None:
+        self._helper = helper
+        self._manager = manager
+
+    @handles(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS)
+    def get_telemetry_subscriptions(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, GetTelemetrySubscriptionsRequest)
+        self._answer(
+            request,
+            GetTelemetrySubscriptionsResponse,
+            lambda: self._manager.process_get_telemetry_subscriptions(body, TelemetryClient.of(request)),
+        )
+
+    @handles(ApiKey.PUSH_TELEMETRY)
+    def push_telemetry(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, PushTelemetryRequest)
+        self._answer(
+            request,
+            PushTelemetryResponse,
+            lambda: self._manager.process_push_telemetry(body, TelemetryClient.of(request)),
+        )
+
+    def _answer(self, request: Request, kind: type[R], process: Callable[[], R]) -> None:
+        try:
+            response = process()
+        except ProtocolError:
+            raise
+        except Exception:
+            logger.exception("%r failed", request)
+            response = kind(error_code=Errors.INVALID_REQUEST)
+        if response.error_code:
+            self._helper.channel.update_error_metrics(request, Errors.for_code(response.error_code))
+
+        def create(throttle_ms: int) -> R:
+            response.throttle_time_ms = throttle_ms
+            return response
+
+        self._helper.send_response_maybe_throttle(request, create)

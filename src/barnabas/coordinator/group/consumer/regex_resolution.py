@@ -1,0 +1,186 @@
+"""Keeps the topics that regular expressions of groups stand for up to date."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple
+
+from barnabas.common.errors import GroupIdNotFoundError
+from barnabas.coordinator.group import group_records
+from barnabas.coordinator.group.consumer.assignment import ResolvedRegularExpression
+from barnabas.coordinator.group.consumer.consumer_group import ConsumerGroup
+from barnabas.coordinator.group.consumer.consumer_group_member import ConsumerGroupMember
+from barnabas.coordinator.group.consumer.topic_hashes import group_hash
+from barnabas.coordinator.group.consumer.topic_regex import compile_topic_regex
+from barnabas.coordinator.group.group_store import GroupStore
+from barnabas.coordinator.group.member_context import MemberContext
+from barnabas.coordinator.runtime.coordinator_executor import CoordinatorExecutor
+from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
+from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
+
+logger = logging.getLogger(__name__)
+
+BATCH_REFRESH_MIN_INTERVAL_MS: Final = 10_000
+"""The least time between two refreshes of a group, unless somebody waits for a pattern's first."""
+
+TopicFilter = Callable[[MemberContext, Collection[str]], Collection[str]]
+"""Leaves of some topics those that a client may know of."""
+
+
+def all_topics_visible(_context: MemberContext, topics: Collection[str]) -> Collection[str]:
+    return topics
+
+
+class RegexChange(NamedTuple):
+    bumps_epoch: bool
+    """Whether what the group is subscribed to is different right now. If not, it may be when the patterns have been
+    looked into."""
+
+
+class RegexResolution:
+    """Finds out which topics match.
+
+    To go through all topics takes time, so it is done beside the event loop. A member with a new pattern joins at once,
+    subscribed to nothing yet; when the topics are found, they are written down as a record, the group epoch rises, and
+    the member hears of its partitions by its next heartbeat.
+
+    Patterns are looked into again when topics have come or gone, and every so often anyway, as what the client may see
+    changes, too. All patterns of a group at once, in the name of the member whose heartbeat started it.
+    """
+
+    def __init__(
+        self,
+        store: GroupStore,
+        executor: CoordinatorExecutor,
+        refresh_interval_ms: int,
+        topic_filter: TopicFilter = all_topics_visible,
+    ) -> None:
+        self._store = store
+        self._executor = executor
+        self._refresh_interval_ms = refresh_interval_ms
+        self._topic_filter = topic_filter
+        self.last_image_with_new_topics = -1
+        """The offset of the last metadata image that had other topics than the one before."""
+
+    def on_heartbeat(
+        self,
+        context: MemberContext,
+        group: ConsumerGroup,
+        member: ConsumerGroupMember,
+        updated: ConsumerGroupMember,
+        records: list[CoordinatorRecord],
+    ) -> RegexChange:
+        """Notices what a member has changed, and starts to look if it is time to."""
+        old, new = member.subscribed_topic_regex, updated.subscribed_topic_regex
+        bumps, must_refresh = False, False
+        if old != new:
+            self.forget_unused(group, [member], updated, records)
+            resolved = group.resolved_regular_expressions.get(new) if new else None
+            if not new or resolved is not None:
+                bumps = True
+            else:
+                must_refresh = True
+                bumps = bool(old)
+        if new or group.subscribed_regexes:
+            self._maybe_refresh(context, group, updated, must_refresh)
+        return RegexChange(bumps)
+
+    def forget_unused(
+        self,
+        group: ConsumerGroup,
+        gone: Collection[ConsumerGroupMember],
+        updated: ConsumerGroupMember | None,
+        records: list[CoordinatorRecord],
+    ) -> None:
+        """A pattern that nobody has any more is of no interest."""
+        lost: dict[str, int] = {}
+        for member in gone:
+            if member.subscribed_topic_regex and group.has_member(member.member_id):
+                lost[member.subscribed_topic_regex] = lost.get(member.subscribed_topic_regex, 0) + 1
+        for regex, count in lost.items():
+            kept = updated is not None and updated.subscribed_topic_regex == regex
+            if (
+                not kept
+                and group.num_members_with_regex(regex) <= count
+                and regex in group.resolved_regular_expressions
+            ):
+                records.append(group_records.consumer_group_regular_expression_tombstone(group.group_id, regex))
+
+    def _maybe_refresh(
+        self, context: MemberContext, group: ConsumerGroup, updated: ConsumerGroupMember, must_refresh: bool
+    ) -> None:
+        key = _key(group.group_id)
+        if self._executor.is_scheduled(key):
+            return
+        regexes = set(group.subscribed_regexes)
+        if updated.subscribed_topic_regex:
+            regexes.add(updated.subscribed_topic_regex)
+        resolved = [group.resolved_regular_expressions.get(regex) for regex in regexes]
+        now_ms = self._store.now_ms()
+        known = [one for one in resolved if one is not None]
+        last_ms = max((one.timestamp_ms for one in known), default=-1)
+        version = min((one.version for one in known), default=-1)
+        if not must_refresh:
+            if last_ms >= 0 and now_ms - last_ms < BATCH_REFRESH_MIN_INTERVAL_MS:
+                return
+            if (
+                len(known) == len(resolved)
+                and version >= self.last_image_with_new_topics
+                and now_ms - last_ms < self._refresh_interval_ms
+            ):
+                return
+        group_id = group.group_id
+        image = self._store.image
+        names = image.topics.sorted_names
+
+        def resolve() -> dict[str, ResolvedRegularExpression]:
+            return self._resolve(context, sorted(regexes), names, image.offset, now_ms)
+
+        self._executor.schedule(key, resolve, lambda found, error: self._resolved(group_id, found, error))
+
+    def _resolve(
+        self, context: MemberContext, regexes: Collection[str], names: Collection[str], version: int, now_ms: int
+    ) -> dict[str, ResolvedRegularExpression]:
+        """On another thread: looks at nothing but its arguments."""
+        matched = {}
+        for regex in regexes:
+            pattern = compile_topic_regex(regex)
+            matched[regex] = {name for name in names if pattern.matches(name)}
+        visible = set(self._topic_filter(context, sorted(set().union(*matched.values()))))
+        return {
+            regex: ResolvedRegularExpression(frozenset(topics & visible), version, now_ms)
+            for regex, topics in matched.items()
+        }
+
+    def _resolved(
+        self, group_id: str, found: dict[str, ResolvedRegularExpression] | None, error: BaseException | None
+    ) -> CoordinatorResult[Any]:
+        if error is not None or found is None:
+            logger.error("The regular expressions of group %s could not be looked into", group_id, exc_info=error)
+            return CoordinatorResult()
+        try:
+            group = self._store.consumer_group(group_id)
+        except GroupIdNotFoundError:
+            return CoordinatorResult()
+        records: list[CoordinatorRecord] = []
+        bump = False
+        names = group.subscribed_topic_names
+        for regex, resolved in found.items():
+            if not group.num_members_with_regex(regex):
+                continue  # its last member is gone
+            before = group.resolved_regular_expressions.get(regex)
+            if before is None or before.topics != resolved.topics:
+                bump = True
+                names |= resolved.topics
+            records.append(group_records.consumer_group_regular_expression(group_id, regex, resolved))
+        if bump:
+            epoch = group.group_epoch.get() + 1
+            records.append(group_records.consumer_group_epoch(group_id, epoch, group_hash(names, self._store.image)))
+            # Topics that a pattern does not stand for any more are still in `names`; the next heartbeat looks closer.
+            group.request_metadata_refresh()
+        return CoordinatorResult(records)
+
+
+def _key(group_id: str) -> str:
+    return f"{group_id}-regex"

@@ -1,0 +1,109 @@
+"""Puts a group coordinator together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from barnabas.common.clock import Clock
+from barnabas.common.config_def import ConfigError
+from barnabas.common.scheduler import Scheduler
+from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
+from barnabas.coordinator.group.assignor.partition_assignor import PartitionAssignor
+from barnabas.coordinator.group.assignor.range_assignor import RangeAssignor
+from barnabas.coordinator.group.assignor.uniform_assignor import UniformAssignor
+from barnabas.coordinator.group.consumer.regex_resolution import TopicFilter, all_topics_visible
+from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
+from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
+from barnabas.coordinator.group.group_coordinator_shard import GroupCoordinatorShard
+from barnabas.coordinator.group.group_metrics import GROUP, GroupMetrics
+from barnabas.coordinator.group.group_settings import GroupOverrides, GroupSettings, no_overrides
+from barnabas.coordinator.runtime.coordinator_loader import LogCoordinatorLoader
+from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecordSerde
+from barnabas.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, RuntimeParts
+from barnabas.coordinator.runtime.event_processor import MultiThreadedEventProcessor
+from barnabas.coordinator.runtime.partition_writer import ReplicaPartitionWriter
+from barnabas.coordinator.runtime.runtime_metrics import CoordinatorRuntimeMetrics
+from barnabas.coordinator.runtime.timer_reaper import SystemTimerReaper
+from barnabas.metrics.registry import Metrics
+from barnabas.protocol.internal.topics import CONSUMER_OFFSETS
+from barnabas.replica.replica_manager import ReplicaManager
+from barnabas.server.timer.system_timer import SystemTimer
+
+_ASSIGNORS: Mapping[str, Callable[[], PartitionAssignor]] = {
+    UniformAssignor.name: UniformAssignor,
+    RangeAssignor.name: RangeAssignor,
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": UniformAssignor,
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": RangeAssignor,
+}
+
+
+def make_assignors(names: tuple[str, ...]) -> list[PartitionAssignor]:
+    """`ConfigError` for one that there is not."""
+    made: list[PartitionAssignor] = []
+    for name in names:
+        factory = _ASSIGNORS.get(name)
+        if factory is None:
+            raise ConfigError.invalid("group.consumer.assignors", name, "there is no such assignor")
+        made.append(factory())
+    return made
+
+
+def make_group_coordinator(
+    config: GroupCoordinatorConfig,
+    replicas: ReplicaManager,
+    scheduler: Scheduler,
+    clock: Clock,
+    metrics: Metrics,
+    *,
+    inline: bool = True,
+    overrides: GroupOverrides = no_overrides,
+    topic_filter: TopicFilter = all_topics_visible,
+    is_consumer_protocol_enabled: Callable[[], bool] = lambda: True,
+    exit_procedure: ExitProcedure = exit_process,
+) -> tuple[GroupCoordinatorService, ReplicaPartitionWriter]:
+    """The coordinator, not started; and its writer, which is to be given a transaction verifier.
+
+    `inline`: see `MultiThreadedEventProcessor`. One thread is enough then, as the GIL lets one run at a time anyway.
+    """
+    name = "group-coordinator"
+    serde = CoordinatorRecordSerde(CONSUMER_OFFSETS)
+    writer = ReplicaPartitionWriter(replicas)
+    timer = SystemTimer(name, clock, exit_procedure=exit_procedure)
+    pool = ThreadPoolExecutor(config.num_background_threads, thread_name_prefix=f"{name}-background")
+    processor = MultiThreadedEventProcessor(
+        name, 1 if inline else config.num_threads, inline=inline, clock=clock, exit_procedure=exit_procedure
+    )
+    group_metrics = GroupMetrics(metrics)
+    runtime_metrics = CoordinatorRuntimeMetrics(metrics, GROUP)
+    settings = GroupSettings(config, overrides)
+    assignors = make_assignors(config.consumer_assignors)
+    by_name = {assignor.name: assignor for assignor in assignors}
+    runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
+        RuntimeParts(
+            processor,
+            LogCoordinatorLoader(replicas, serde, scheduler, clock, config.offsets_load_buffer_size),
+            writer,
+            serde,
+            timer,
+            pool,
+            clock,
+        ),
+        lambda context: GroupCoordinatorShard(context, config, settings, group_metrics, by_name, topic_filter),
+        name=name,
+        default_write_timeout_ms=config.offset_commit_timeout_ms,
+        compression=config.offsets_topic_compression,
+        append_linger_ms=config.append_linger_ms,
+        metrics=runtime_metrics,
+    )
+    runtime_metrics.watch(runtime.states, lambda: len(processor))
+    service = GroupCoordinatorService(
+        config,
+        runtime,
+        group_metrics,
+        assignors,
+        reaper=SystemTimerReaper(f"{name}-reaper", timer, exit_procedure),
+        pool=pool,
+        is_consumer_protocol_enabled=is_consumer_protocol_enabled,
+    )
+    return service, writer

@@ -1,0 +1,547 @@
+"""The group coordinator of a broker."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
+
+from barnabas.common.errors import (
+    CoordinatorNotAvailableError,
+    Errors,
+    UnsupportedVersionError,
+)
+from barnabas.common.java_hash import partition_for
+from barnabas.common.topic_names import GROUP_METADATA_TOPIC
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.group.assignor.partition_assignor import PartitionAssignor
+from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
+from barnabas.coordinator.group.group_coordinator_shard import GroupCoordinatorShard
+from barnabas.coordinator.group.group_metrics import GroupMetrics
+from barnabas.coordinator.group.member_context import MemberContext
+from barnabas.coordinator.runtime.coordinator_runtime import CoordinatorRuntime
+from barnabas.coordinator.runtime.timer_reaper import SystemTimerReaper
+from barnabas.metadata.delta import MetadataDelta
+from barnabas.metadata.image import MetadataImage
+from barnabas.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from barnabas.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from barnabas.protocol.messages.delete_groups import DeletableGroupResult
+from barnabas.protocol.messages.describe_groups import DescribedGroup
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from barnabas.records.control import ControlRecordType
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class GroupCoordinatorService:
+    """What handlers ask: finds the partition of a group, schedules the operation, and makes an answer of its outcome.
+
+    No future of this class fails: what went wrong is in the answer, as the code that clients of that API understand.
+    """
+
+    topic = GROUP_METADATA_TOPIC
+
+    def __init__(
+        self,
+        config: GroupCoordinatorConfig,
+        runtime: CoordinatorRuntime[GroupCoordinatorShard],
+        metrics: GroupMetrics,
+        assignors: Sequence[PartitionAssignor],
+        *,
+        reaper: SystemTimerReaper | None = None,
+        pool: Executor | None = None,
+        is_consumer_protocol_enabled: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`reaper` and `pool` are closed with the service."""
+        self.config = config
+        self.runtime = runtime
+        self._metrics = metrics
+        self.assignors = assignors
+        self._reaper = reaper
+        self._pool = pool
+        self._is_consumer_protocol_enabled = is_consumer_protocol_enabled
+        self._active = False
+        """Written once by the thread that starts the broker and once by the one that stops it."""
+        self._num_partitions = config.offsets_topic_num_partitions
+
+    # -- the life of the coordinator
+
+    def startup(self) -> None:
+        """From now on requests are answered; until partitions are loaded, with NOT_COORDINATOR."""
+        if self._reaper is not None:
+            self._reaper.start()
+        self._active = True
+        logger.info("The group coordinator has started")
+
+    def shutdown(self) -> None:
+        self._active = False
+        self.runtime.close()
+        if self._reaper is not None:
+            self._reaper.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._metrics.close()
+        logger.info("The group coordinator is shut down")
+
+    def on_election(self, partition: int, leader_epoch: int) -> None:
+        self.runtime.schedule_load_operation(TopicPartition(self.topic, partition), leader_epoch)
+
+    def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
+        self.runtime.schedule_unload_operation(TopicPartition(self.topic, partition), leader_epoch)
+
+    def on_partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
+        self.runtime.schedule_write_all_operation(
+            "on-partitions-deleted", lambda shard: shard.on_partitions_deleted(partitions)
+        )
+
+    def on_new_metadata_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        topic = image.topics.topic(self.topic)
+        if topic is not None:
+            # What was configured counts when the topic is made, and never again.
+            self._num_partitions = len(topic.partitions)
+        self.runtime.on_new_metadata_image(image, delta)
+
+    def partition_for(self, group_id: str) -> int:
+        return partition_for(group_id, self._num_partitions)
+
+    def _partition_of(self, group_id: str) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition_for(group_id))
+
+    def _problem(self, group_id: str | None, *, may_be_empty: bool = False) -> Errors | None:
+        if not self._active:
+            return Errors.COORDINATOR_NOT_AVAILABLE
+        if group_id is None or (not group_id and not may_be_empty):
+            return Errors.INVALID_GROUP_ID
+        return None
+
+    # -- classic groups
+
+    def join_group(self, context: MemberContext, request: JoinGroupRequest) -> Future[JoinGroupResponse]:
+        def failed(error: Errors) -> JoinGroupResponse:
+            return JoinGroupResponse(member_id=request.member_id, error_code=error)
+
+        problem = self._problem(request.group_id)
+        config = self.config
+        if problem is None and not (
+            config.classic_min_session_timeout_ms <= request.session_timeout_ms <= config.classic_max_session_timeout_ms
+        ):
+            problem = Errors.INVALID_SESSION_TIMEOUT
+        if problem is None and not request.protocols:
+            problem = Errors.INCONSISTENT_GROUP_PROTOCOL
+        if problem is not None:
+            return _done(failed(problem))
+        answer: Future[JoinGroupResponse] = Future()
+        operation = self.runtime.schedule_write_operation(
+            "classic-group-join",
+            self._partition_of(request.group_id),
+            lambda shard: shard.join_group(context, request, answer),
+        )
+        _answer_failure(operation, answer, failed)
+        return answer
+
+    def sync_group(self, request: SyncGroupRequest) -> Future[SyncGroupResponse]:
+        def failed(error: Errors) -> SyncGroupResponse:
+            # A load forgets who has joined; only a join helps.
+            if error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
+                error = Errors.REBALANCE_IN_PROGRESS
+            return SyncGroupResponse(error_code=error)
+
+        problem = self._problem(request.group_id)
+        if problem is not None:
+            return _done(failed(problem))
+        answer: Future[SyncGroupResponse] = Future()
+        operation = self.runtime.schedule_write_operation(
+            "classic-group-sync",
+            self._partition_of(request.group_id),
+            lambda shard: shard.sync_group(request, answer),
+        )
+        _answer_failure(operation, answer, failed)
+        return answer
+
+    def heartbeat(self, request: HeartbeatRequest) -> Future[HeartbeatResponse]:
+        def failed(error: Errors) -> HeartbeatResponse:
+            # A member that hears of a load would go through a rebalance for nothing.
+            if error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
+                error = Errors.NONE
+            return HeartbeatResponse(error_code=error)
+
+        problem = self._problem(request.group_id)
+        if problem is not None:
+            return _done(failed(problem))
+        return _or_else(
+            self.runtime.schedule_write_operation(
+                "classic-group-heartbeat",
+                self._partition_of(request.group_id),
+                lambda shard: shard.heartbeat(request),
+            ),
+            failed,
+        )
+
+    def leave_group(self, request: LeaveGroupRequest) -> Future[LeaveGroupResponse]:
+        """The members of the request are in its list, whatever its version."""
+        problem = self._problem(request.group_id)
+        if problem is not None:
+            return _done(LeaveGroupResponse(error_code=problem))
+        return _or_else(
+            self.runtime.schedule_write_operation(
+                "classic-group-leave",
+                self._partition_of(request.group_id),
+                lambda shard: shard.leave_group(request),
+            ),
+            lambda error: LeaveGroupResponse(error_code=error),
+        )
+
+    # -- consumer groups
+
+    def consumer_group_heartbeat(
+        self, context: MemberContext, request: ConsumerGroupHeartbeatRequest
+    ) -> Future[ConsumerGroupHeartbeatResponse]:
+        if not self._active:
+            return _done(ConsumerGroupHeartbeatResponse(error_code=Errors.COORDINATOR_NOT_AVAILABLE))
+        if not self.serves_consumer_protocol:
+            return _done(
+                ConsumerGroupHeartbeatResponse(
+                    error_code=Errors.UNSUPPORTED_VERSION, error_message=str(UnsupportedVersionError())
+                )
+            )
+        if not request.group_id.strip():
+            return _done(
+                ConsumerGroupHeartbeatResponse(
+                    error_code=Errors.INVALID_REQUEST, error_message="GroupId can't be empty."
+                )
+            )
+        operation = self.runtime.schedule_write_operation(
+            "consumer-group-heartbeat",
+            self._partition_of(request.group_id),
+            lambda shard: shard.consumer_group_heartbeat(context, request),
+        )
+        return _handle(
+            operation,
+            lambda error: ConsumerGroupHeartbeatResponse(
+                error_code=response_error(Errors.for_exception(error)), error_message=str(error)
+            ),
+        )
+
+    @property
+    def serves_consumer_protocol(self) -> bool:
+        return "consumer" in self.config.rebalance_protocols and self._is_consumer_protocol_enabled()
+
+    # -- administration
+
+    def list_groups(self, request: ListGroupsRequest) -> Future[ListGroupsResponse]:
+        if not self._active:
+            return _done(ListGroupsResponse(error_code=Errors.COORDINATOR_NOT_AVAILABLE))
+        parts = self.runtime.schedule_read_all_operation(
+            "list-groups",
+            lambda shard, epoch: shard.list_groups(request.states_filter, request.types_filter, epoch),
+        )
+
+        def gather() -> ListGroupsResponse:
+            groups: list[ListedGroup] = []
+            failure = Errors.NONE
+            for part in parts:
+                error = part.exception()
+                if error is None:
+                    groups.extend(part.result())
+                    continue
+                code = Errors.for_exception(error)
+                # A partition that is not here any more has its groups listed elsewhere.
+                if code is not Errors.NOT_COORDINATOR:
+                    failure = code
+            return ListGroupsResponse(error_code=failure, groups=groups)
+
+        return _when_all(parts, gather)
+
+    def describe_groups(self, group_ids: Sequence[str]) -> Future[list[DescribedGroup]]:
+        def failed(group_id: str, error: Errors) -> DescribedGroup:
+            return DescribedGroup(group_id=group_id, error_code=error)
+
+        return self._by_partition(
+            group_ids,
+            failed,
+            lambda partition, ids: self.runtime.schedule_read_operation(
+                "describe-groups", partition, lambda shard, epoch: shard.describe_groups(ids, epoch)
+            ),
+        )
+
+    def consumer_group_describe(self, group_ids: Sequence[str]) -> Future[list[DescribedConsumerGroup]]:
+        def failed(group_id: str, error: Errors) -> DescribedConsumerGroup:
+            return DescribedConsumerGroup(group_id=group_id, error_code=error)
+
+        return self._by_partition(
+            group_ids,
+            failed,
+            lambda partition, ids: self.runtime.schedule_read_operation(
+                "consumer-group-describe", partition, lambda shard, epoch: shard.describe_consumer_groups(ids, epoch)
+            ),
+        )
+
+    def delete_groups(self, group_ids: Sequence[str]) -> Future[list[DeletableGroupResult]]:
+        def failed(group_id: str, error: Errors) -> DeletableGroupResult:
+            return DeletableGroupResult(group_id=group_id, error_code=error)
+
+        return self._by_partition(
+            group_ids,
+            failed,
+            lambda partition, ids: self.runtime.schedule_write_operation(
+                "delete-groups", partition, lambda shard: shard.delete_groups(ids)
+            ),
+        )
+
+    def _by_partition(
+        self,
+        group_ids: Sequence[str],
+        failed: Callable[[str, Errors], R],
+        schedule: Callable[[TopicPartition, list[str]], Future[list[R]]],
+    ) -> Future[list[R]]:
+        """Asks each partition for the groups that it has."""
+        if not self._active:
+            return _done([failed(group_id, Errors.COORDINATOR_NOT_AVAILABLE) for group_id in group_ids])
+        by_partition: dict[TopicPartition, list[str]] = {}
+        for group_id in group_ids:
+            # An empty id is no group's, but there may be offsets under it, which have to be got rid of somehow.
+            by_partition.setdefault(self._partition_of(group_id), []).append(group_id)
+        parts = [(ids, schedule(partition, ids)) for partition, ids in by_partition.items()]
+
+        def gather() -> list[R]:
+            found: list[R] = []
+            for ids, part in parts:
+                error = part.exception()
+                if error is None:
+                    found.extend(part.result())
+                else:
+                    code = response_error(Errors.for_exception(error))
+                    found.extend(failed(group_id, code) for group_id in ids)
+            return found
+
+        return _when_all([part for _, part in parts], gather)
+
+    # -- offsets
+
+    def commit_offsets(self, context: MemberContext, request: OffsetCommitRequest) -> Future[OffsetCommitResponse]:
+        def failed(error: Errors) -> OffsetCommitResponse:
+            return OffsetCommitResponse(
+                topics=[
+                    OffsetCommitResponseTopic(
+                        name=topic.name,
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=error)
+                            for one in topic.partitions
+                        ],
+                    )
+                    for topic in request.topics
+                ]
+            )
+
+        problem = self._problem(request.group_id, may_be_empty=True)
+        if problem is not None:
+            return _done(failed(problem))
+        return _or_else(
+            self.runtime.schedule_write_operation(
+                "commit-offset",
+                self._partition_of(request.group_id),
+                lambda shard: shard.commit_offset(context, request),
+            ),
+            failed,
+        )
+
+    def commit_transactional_offsets(
+        self, context: MemberContext, request: TxnOffsetCommitRequest
+    ) -> Future[TxnOffsetCommitResponse]:
+        def failed(error: Errors) -> TxnOffsetCommitResponse:
+            if error is Errors.NETWORK_EXCEPTION:
+                # The transaction coordinator could not be asked; producers of old do not retry on anything else.
+                error = Errors.COORDINATOR_LOAD_IN_PROGRESS
+            return TxnOffsetCommitResponse(
+                topics=[
+                    TxnOffsetCommitResponseTopic(
+                        name=topic.name,
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=error)
+                            for one in topic.partitions
+                        ],
+                    )
+                    for topic in request.topics
+                ]
+            )
+
+        problem = self._problem(request.group_id)
+        if problem is not None:
+            return _done(failed(problem))
+        return _or_else(
+            self.runtime.schedule_transactional_write_operation(
+                "txn-commit-offset",
+                self._partition_of(request.group_id),
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+                lambda shard: shard.commit_transactional_offset(context, request),
+                context.api_version,
+            ),
+            failed,
+        )
+
+    def complete_transaction(
+        self,
+        partition: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        result: ControlRecordType,
+        transaction_version: int,
+        timeout_ms: int | None = None,
+    ) -> Future[None]:
+        """The end of a transaction that has offsets in a partition of ``__consumer_offsets``, for WriteTxnMarkers.
+
+        This future may fail, with what the marker is to be answered with.
+        """
+        answer: Future[None] = Future()
+        if not self._active:
+            answer.set_exception(CoordinatorNotAvailableError())
+            return answer
+        return self.runtime.schedule_transaction_completion(
+            "complete-transaction",
+            partition,
+            producer_id,
+            producer_epoch,
+            coordinator_epoch,
+            result,
+            transaction_version,
+            timeout_ms,
+        )
+
+    def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> Future[OffsetFetchResponseGroup]:
+        def failed(error: Errors) -> OffsetFetchResponseGroup:
+            return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
+
+        problem = self._problem(request.group_id, may_be_empty=True)
+        if problem is not None:
+            return _done(failed(problem))
+        partition = self._partition_of(request.group_id)
+        operation: Future[OffsetFetchResponseGroup]
+        if require_stable:
+            # As a write, so that it comes after all that is being written.
+            operation = self.runtime.schedule_write_operation(
+                "fetch-stable-offsets", partition, lambda shard: shard.fetch_stable_offsets(request)
+            )
+        else:
+            operation = self.runtime.schedule_read_operation(
+                "fetch-offsets", partition, lambda shard, epoch: shard.fetch_offsets(request, epoch)
+            )
+        return _or_else(operation, failed)
+
+    def delete_offsets(self, request: OffsetDeleteRequest) -> Future[OffsetDeleteResponse]:
+        problem = self._problem(request.group_id)
+        if problem is not None:
+            return _done(OffsetDeleteResponse(error_code=problem))
+        return _or_else(
+            self.runtime.schedule_write_operation(
+                "delete-offsets", self._partition_of(request.group_id), lambda shard: shard.delete_offsets(request)
+            ),
+            lambda error: OffsetDeleteResponse(error_code=error),
+        )
+
+
+def response_error(error: Errors) -> Errors:
+    """What a client is told of a failure that is not its own: go and look for the coordinator."""
+    if error in {Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.NOT_ENOUGH_REPLICAS, Errors.REQUEST_TIMED_OUT}:
+        return Errors.COORDINATOR_NOT_AVAILABLE
+    if error in {Errors.NOT_LEADER_OR_FOLLOWER, Errors.KAFKA_STORAGE_ERROR}:
+        return Errors.NOT_COORDINATOR
+    if error in {Errors.MESSAGE_TOO_LARGE, Errors.RECORD_LIST_TOO_LARGE, Errors.INVALID_FETCH_SIZE}:
+        return Errors.UNKNOWN_SERVER_ERROR
+    return error
+
+
+def _done(value: T) -> Future[T]:
+    future: Future[T] = Future()
+    future.set_result(value)
+    return future
+
+
+def _log_unexpected(error: BaseException) -> None:
+    if Errors.for_exception(error) is Errors.UNKNOWN_SERVER_ERROR:
+        logger.error("An operation on groups failed unexpectedly", exc_info=error)
+
+
+def _answer_failure(operation: Future[Any], answer: Future[T], failed: Callable[[Errors], T]) -> None:
+    """For operations whose answer may come later than they are done: a failure is the answer at once."""
+
+    def on_done(future: Future[Any]) -> None:
+        error = future.exception()
+        if error is not None and not answer.done():
+            _log_unexpected(error)
+            answer.set_result(failed(response_error(Errors.for_exception(error))))
+
+    operation.add_done_callback(on_done)
+
+
+def _or_else(operation: Future[T], failed: Callable[[Errors], T]) -> Future[T]:
+    return _handle(operation, lambda error: failed(response_error(Errors.for_exception(error))))
+
+
+def _handle(operation: Future[T], failed: Callable[[BaseException], T]) -> Future[T]:
+    answer: Future[T] = Future()
+
+    def on_done(future: Future[T]) -> None:
+        error = future.exception()
+        if error is None:
+            answer.set_result(future.result())
+        else:
+            _log_unexpected(error)
+            answer.set_result(failed(error))
+
+    operation.add_done_callback(on_done)
+    return answer
+
+
+def _when_all(parts: Sequence[Future[Any]], gather: Callable[[], T]) -> Future[T]:
+    """The result of `gather` when all parts are done, however they end."""
+    answer: Future[T] = Future()
+    if not parts:
+        answer.set_result(gather())
+        return answer
+    lock = threading.Lock()  # guards the count; nothing is called while it is held
+    waiting = len(parts)
+
+    def on_done(_: Future[Any]) -> None:
+        nonlocal waiting
+        with lock:
+            waiting -= 1
+            is_last = not waiting
+        if is_last:
+            answer.set_result(gather())
+
+    for part in parts:
+        part.add_done_callback(on_done)
+    return answer

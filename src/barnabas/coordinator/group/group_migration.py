@@ -1,0 +1,232 @@
+"""Groups that change their protocol while they have members (KIP-848).
+
+An application is moved to the consumer protocol by restarting its processes one by one. When the first one comes back
+and speaks the new protocol, its classic group becomes a consumer group in which the others are *members of the classic
+protocol*: they go on with JoinGroup and SyncGroup, and the coordinator takes the part of their leader. When the last
+member of the new protocol leaves again, the group becomes classic once more. Whether either may happen is
+``group.consumer.migration.policy``.
+
+A group without members changes without further ado, in either direction: its tombstones come first, and its offsets
+stay what they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from barnabas.common.errors import Errors, GroupIdNotFoundError, ProtocolError
+from barnabas.coordinator.group import group_records
+from barnabas.coordinator.group.classic.classic_group import ClassicGroup
+from barnabas.coordinator.group.classic.classic_group_manager import ClassicGroupManager
+from barnabas.coordinator.group.classic.classic_group_member import ClassicGroupMember
+from barnabas.coordinator.group.classic.classic_group_state import ClassicGroupState
+from barnabas.coordinator.group.consumer.consumer_group import ConsumerGroup
+from barnabas.coordinator.group.consumer.consumer_group_manager import ConsumerGroupManager
+from barnabas.coordinator.group.consumer.consumer_group_member import ConsumerGroupMember, MemberState
+from barnabas.coordinator.group.consumer.topic_hashes import group_hash
+from barnabas.coordinator.group.consumer_protocol import (
+    from_consumer_protocol,
+    read_assignment,
+    read_subscription,
+    read_version,
+    to_consumer_protocol,
+    write_assignment,
+)
+from barnabas.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
+from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
+from barnabas.coordinator.group.group_store import GroupStore
+from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
+from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
+from barnabas.protocol.internal.consumer_groups import ClassicMemberMetadata, ClassicProtocol
+
+logger = logging.getLogger(__name__)
+
+
+class GroupMigration:
+    """Turns groups of one kind into groups of the other."""
+
+    def __init__(
+        self,
+        store: GroupStore,
+        config: GroupCoordinatorConfig,
+        classic: ClassicGroupManager,
+        consumer: ConsumerGroupManager,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._classic = classic
+        self._consumer = consumer
+
+    # -- from classic to consumer
+
+    def consumer_group_for_join(self, group_id: str, records: list[CoordinatorRecord]) -> ConsumerGroup:
+        group = self._store.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if group is None:
+            return ConsumerGroup(self._store.registry, group_id)
+        if group.is_empty:
+            group.create_group_tombstone_records(records)
+            return ConsumerGroup(self._store.registry, group_id)
+        problem = self._problem_with_upgrade(group)
+        if problem is not None:
+            logger.info("Group %s is not upgraded to the consumer protocol: %s", group_id, problem)
+            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group: {problem}.")
+        return self._upgrade(group, records)
+
+    def _problem_with_upgrade(self, group: ClassicGroup) -> str | None:
+        if not self._config.consumer_migration_policy.is_upgrade_enabled:
+            return "groups are not upgraded while they have members"
+        if not group.uses_consumer_group_protocol:
+            return "its members are not consumers"
+        if group.num_members > self._config.consumer_max_size:
+            return "it has too many members"
+        return None
+
+    def _upgrade(self, classic: ClassicGroup, records: list[CoordinatorRecord]) -> ConsumerGroup:
+        try:
+            members = [self._upgraded_member(classic, member) for member in classic.members.values()]
+        except ProtocolError as error:
+            raise GroupIdNotFoundError(
+                f"Group {classic.group_id} cannot be upgraded: a member's subscription or assignment cannot be read."
+            ) from error
+        # Whoever waits for a rebalance of the old kind joins anew, and finds the group of the new kind.
+        classic.complete_all_futures(Errors.REBALANCE_IN_PROGRESS)
+        classic.create_group_tombstone_records(records)
+        group = ConsumerGroup(self._store.registry, classic.group_id)
+        group_id, epoch = classic.group_id, classic.generation_id
+        names = set().union(*(member.subscribed_topic_names for member in members))
+        group.group_epoch.set(epoch)
+        group.metadata_hash.set(group_hash(names, self._store.image))
+        group.assignment_epoch.set(epoch)
+        for member in members:
+            group.target_assignment[member.member_id] = {
+                topic_id: frozenset(partitions) for topic_id, partitions in member.assigned_partitions.items()
+            }
+            group.update_member(member)
+        records.extend(group_records.consumer_group_member_subscription(group_id, member) for member in members)
+        records.append(group_records.consumer_group_epoch(group_id, epoch, group.metadata_hash.get()))
+        records.extend(
+            group_records.consumer_group_target_assignment(group_id, one.member_id, group.target_of(one.member_id))
+            for one in members
+        )
+        records.append(group_records.consumer_group_target_assignment_epoch(group_id, epoch, 0))
+        records.extend(group_records.consumer_group_current_assignment(group_id, member) for member in members)
+        for member in members:
+            self._classic.forget_timers(group_id, member.member_id)
+            self._consumer.schedule_session_timeout(group_id, member.member_id, member.classic_session_timeout_ms)
+        logger.info("Group %s becomes a consumer group in epoch %d", group_id, epoch)
+        return group
+
+    def _upgraded_member(self, group: ClassicGroup, member: ClassicGroupMember) -> ConsumerGroupMember:
+        topics = self._store.image.topics
+        protocol = group.protocol_name or member.protocol_names[0]
+        subscription = read_subscription(member.metadata(protocol))
+        epoch = group.generation_id
+        assigned = from_consumer_protocol(read_assignment(member.assignment), topics)
+        return ConsumerGroupMember(
+            member.member_id,
+            member_epoch=epoch,
+            previous_member_epoch=epoch,
+            instance_id=member.group_instance_id,
+            rack_id=subscription.rack_id or None,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            subscribed_topic_names=frozenset(subscription.topics),
+            state=MemberState.STABLE,
+            assigned_partitions={
+                topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in assigned.items() if partitions
+            },
+            classic_member_metadata=ClassicMemberMetadata(
+                session_timeout_ms=member.session_timeout_ms,
+                supported_protocols=[
+                    ClassicProtocol(name=one.name, metadata=one.metadata) for one in member.supported_protocols
+                ],
+            ),
+        )
+
+    # -- from consumer to classic
+
+    def downgrade_without(self, group: ConsumerGroup, leaving_member_id: str) -> CoordinatorResult[Any] | None:
+        if (
+            group.num_members <= 1
+            or not group.all_members_use_classic_protocol_except(leaving_member_id)
+            or not self._config.consumer_migration_policy.is_downgrade_enabled
+            or group.num_members - 1 > self._config.classic_max_size
+        ):
+            return None
+        records: list[CoordinatorRecord] = []
+        classic = self._downgrade(group, leaving_member_id, None, records)
+        self._classic.prepare_rebalance(classic, "the last member of the consumer protocol has left")
+        return CoordinatorResult(records, replay_records=False)
+
+    def downgrade_with_replaced_member(
+        self,
+        group: ConsumerGroup,
+        replaced_member_id: str,
+        joining: ConsumerGroupMember,
+        records: list[CoordinatorRecord],
+    ) -> ClassicGroup | None:
+        """The last member of the consumer protocol is static, and has come back with the classic one."""
+        if (
+            not group.all_members_use_classic_protocol_except(replaced_member_id)
+            or not self._config.consumer_migration_policy.is_downgrade_enabled
+            or group.num_members > self._config.classic_max_size
+        ):
+            return None
+        return self._downgrade(group, replaced_member_id, joining, records)
+
+    def _downgrade(
+        self,
+        group: ConsumerGroup,
+        leaving_member_id: str,
+        joining: ConsumerGroupMember | None,
+        records: list[CoordinatorRecord],
+    ) -> ClassicGroup:
+        group.create_tombstones_with_replaced_member(
+            records, leaving_member_id, None if joining is None else joining.member_id
+        )
+        group_id, now_ms = group.group_id, self._store.now_ms
+        classic = ClassicGroup(
+            group_id,
+            now_ms,
+            ClassicGroupState.STABLE,
+            group.group_epoch.get(),
+            CONSUMER_PROTOCOL_TYPE,
+            current_state_timestamp_ms=now_ms(),
+        )
+        members = [member for member in group.members.values() if member.member_id != leaving_member_id]
+        if joining is not None:
+            members.append(joining)
+        for member in members:
+            classic.add(
+                ClassicGroupMember(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.rebalance_timeout_ms,
+                    member.classic_session_timeout_ms,
+                    CONSUMER_PROTOCOL_TYPE,
+                    member.join_group_protocols,
+                )
+            )
+        classic.protocol_name = classic.select_protocol()
+        classic.subscribed_topics = classic.compute_subscribed_topics()
+        for made in classic.members.values():
+            was = leaving_member_id if joining is not None and made.member_id == joining.member_id else made.member_id
+            version = read_version(made.metadata(classic.protocol_name))
+            target = to_consumer_protocol(group.target_of(was), self._store.image.topics)
+            made.assignment = write_assignment(target, version)
+        records.append(group_records.group_metadata(classic, classic.assignment))
+        for member in group.members.values():
+            self._consumer.cancel_timers(group_id, member.member_id)
+        self._store.update_groups_by_topic(group_id, group.subscribed_topic_names, ())
+        # The records are not replayed: this is what they would make, with members that can wait.
+        self._store.groups[group_id] = classic
+        for made in classic.members.values():
+            self._classic.reschedule_heartbeat(classic, made.member_id)
+        logger.info("Group %s becomes a classic group in generation %d", group_id, classic.generation_id)
+        return classic

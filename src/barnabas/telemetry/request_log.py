@@ -1,0 +1,193 @@
+"""The request log: some of all requests, each as a record of ``__request_log``.
+
+The metrics of requests say how long requests of an API take. Whose request it was that took long, and where the time
+went, they cannot say: for that, requests have to be told one by one. `docs/telemetry.md` has the fields.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from barnabas.common.clock import Clock
+from barnabas.network.plane import ConnectionContext
+from barnabas.network.response import AnyResponse, SendResponse
+from barnabas.network.send import FileRegion
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.security.principal import ANONYMOUS
+from barnabas.server.request import Request
+from barnabas.server.request_metrics import RequestTimes
+from barnabas.telemetry.response_errors import errors_in_frame
+from barnabas.telemetry.topic_writer import TopicRecord, TopicWriter
+
+SCHEMA_VERSION: Final = 1
+SAMPLE_RATE: Final = "barnabas.request.log.sample.rate"
+MAX_KEPT_BYTES: Final = 64 * 1024
+"""Answers with more than this in memory are not kept until somebody looks for errors in them."""
+ENTRY_BYTES: Final = 1_024
+"""About what an entry takes without the answer."""
+
+
+class RequestLogEntry(NamedTuple):
+    """What is kept of a request until it is written: nothing of its body, which may be large."""
+
+    api_key: ApiKey
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    context: ConnectionContext
+    principal: Any
+    client_address: str
+    envelope_version: int | None
+    request_bytes: int
+    response_kind: str
+    response_bytes: int
+    response_pieces: list[Any] | None
+    moments: tuple[int, int, int, int, int, int]
+    callback_ns: int
+    throttle_time_ms: int
+    sample_rate: float
+
+
+class RequestLog:
+    """Chooses requests by chance, and has them written.
+
+    It is told of the end of each request, by the network thread that sent the answer. A request that is not chosen
+    costs a random number; one that is costs a tuple. Turned off, which it is by default, it is not told of anything,
+    and costs nothing at all.
+
+    Each request has the same chance, whatever API or client it is of. So counts times ``1 / sample_rate`` estimate what
+    there was, and every record says the rate at which it was taken.
+    """
+
+    def __init__(
+        self,
+        times: RequestTimes,
+        writer: TopicWriter[RequestLogEntry],
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._times = times
+        self._writer = writer
+        self._chance = chance
+        self._rate = 0.0
+
+    @property
+    def sample_rate(self) -> float:
+        return self._rate
+
+    @sample_rate.setter
+    def sample_rate(self, rate: float) -> None:
+        """Any time: the next request counts by it."""
+        self._rate = rate
+        self._times.listener = self.request_completed if rate > 0 else None
+
+    def request_completed(self, request: Request, response: AnyResponse, now_ns: int) -> None:
+        rate = self._rate
+        if self._chance() >= rate:
+            return
+        envelope = request.envelope
+        context = request.context
+        pieces: list[Any] | None = None
+        kept = response_bytes = 0
+        if isinstance(response, SendResponse):
+            response_bytes = response.size
+            pieces = response.whole_pieces()
+            if pieces is not None:
+                kept = sum(len(piece) for piece in pieces if type(piece) is not FileRegion)
+                if kept > MAX_KEPT_BYTES:
+                    pieces, kept = None, 0
+        if envelope is None:
+            principal, address = context.principal, context.client_address
+        else:
+            original = request.request_context
+            principal, address = original.principal, original.client_address
+        entry = RequestLogEntry(
+            request.api_key,
+            request.api_version,
+            request.correlation_id,
+            request.client_id,
+            context,
+            principal,
+            address,
+            None if envelope is None else envelope.api_version,
+            request.size,
+            response.kind.name.lower(),
+            response_bytes,
+            pieces,
+            (
+                request.start_time_ns,
+                request.request_dequeue_time_ns,
+                request.api_local_complete_time_ns,
+                request.response_complete_time_ns,
+                request.response_dequeue_time_ns,
+                now_ns,
+            ),
+            request.callback_request_complete_time_ns - request.callback_request_dequeue_time_ns,
+            request.api_throttle_time_ms,
+            rate,
+        )
+        self._writer.offer(entry, ENTRY_BYTES + kept)
+
+
+def completed_moments(moments: tuple[int, int, int, int, int, int]) -> tuple[int, int, int, int, int, int]:
+    """The six moments, each at or after the one before; one that was never written is when the next is.
+
+    A handler notes that its part is done after it has handed the answer over, and the answer may be out by then.
+    """
+    start, dequeued, local, answered, taken, end = moments
+    dequeued = max(dequeued, start)
+    answered = end if answered < 0 else max(answered, dequeued)
+    local = answered if local < 0 else min(max(local, dequeued), answered)
+    return start, dequeued, local, answered, max(taken, answered), end
+
+
+class RequestLogEncoder:
+    """Entries as JSON."""
+
+    def __init__(self, node_id: int, clock: Clock) -> None:
+        self._node_id = node_id
+        self._clock = clock
+
+    def __call__(self, entry: RequestLogEntry) -> TopicRecord:
+        # The steady clock says how long things took, the date when they were; they are put together here.
+        epoch_ns = self._clock.milliseconds() * 1_000_000 - self._clock.nanoseconds()
+        moments = [(moment + epoch_ns) // 1_000 for moment in completed_moments(entry.moments)]
+        context, pieces = entry.context, entry.response_pieces
+        errors = None
+        if pieces is not None:
+            errors = errors_in_frame(entry.api_key, entry.api_version, pieces, envelope_version=entry.envelope_version)
+        start, dequeued, local, answered, taken, end = moments
+        document = {
+            "schema_version": SCHEMA_VERSION,
+            "node_id": self._node_id,
+            "sample_rate": entry.sample_rate,
+            "api": entry.api_key.title,
+            "api_key": int(entry.api_key),
+            "api_version": entry.api_version,
+            "correlation_id": entry.correlation_id,
+            "client_id": entry.client_id,
+            "client_software_name": context.client_software_name,
+            "client_software_version": context.client_software_version,
+            "principal": str(ANONYMOUS if entry.principal is None else entry.principal),
+            "listener": context.listener_name,
+            "security_protocol": context.security_protocol.name,
+            "client_address": entry.client_address,
+            "connection_id": context.connection_id,
+            "forwarded": entry.envelope_version is not None,
+            "request_bytes": entry.request_bytes,
+            "response": entry.response_kind,
+            "response_bytes": entry.response_bytes,
+            "start_time_us": start,
+            "request_dequeue_time_us": dequeued,
+            "api_local_complete_time_us": local,
+            "response_complete_time_us": answered,
+            "response_dequeue_time_us": taken,
+            "end_time_us": end,
+            "callback_time_us": max(entry.callback_ns, 0) // 1_000,
+            "throttle_time_ms": entry.throttle_time_ms,
+            "errors": errors,
+        }
+        value = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+        return TopicRecord(end // 1_000, value.encode("utf-8", "surrogateescape"))

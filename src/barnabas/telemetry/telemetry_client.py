@@ -1,0 +1,59 @@
+"""Who sends telemetry, as far as the broker knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from barnabas.common.identifiers import Uuid, uuid_to_string
+from barnabas.server.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryClient:
+    """One connection of a client."""
+
+    connection_id: str
+    client_id: str | None
+    software_name: str
+    software_version: str
+    """Both as the client says in ApiVersions (KIP-511)."""
+    address: str
+    port: int | None
+    principal: str
+    listener: str
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        connection = request.context
+        return cls(
+            connection.connection_id,
+            request.client_id,
+            connection.client_software_name,
+            connection.client_software_version,
+            connection.client_address,
+            source_port(connection.connection_id),
+            str(request.request_context.principal),
+            connection.listener_name,
+        )
+
+    def attributes(self, client_instance_id: Uuid) -> dict[str, str | None]:
+        """What subscriptions can tell clients apart by, under the names that they have there."""
+        return {
+            "client_instance_id": uuid_to_string(client_instance_id),
+            "client_id": self.client_id,
+            "client_software_name": self.software_name,
+            "client_software_version": self.software_version,
+            "client_source_address": self.address,
+            "client_source_port": None if self.port is None else str(self.port),
+        }
+
+
+def source_port(connection_id: str) -> int | None:
+    """The client's port, which is part of the name of its connection.
+
+    >>> source_port("10.0.0.1:9092-10.0.0.7:51820-4"), source_port("::1:9092-::1:51820-4")
+    (51820, 51820)
+    """
+    port = connection_id.rpartition("-")[0].rpartition(":")[2]
+    return int(port) if port.isdecimal() else None

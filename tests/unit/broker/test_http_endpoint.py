@@ -1,0 +1,199 @@
+"""``/metrics`` and ``/health`` of a running node, and the little server behind them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import pytest
+from benchmarks.wire_client import WireClient
+
+from barnabas.broker.http_endpoint import HttpEndpoint
+from barnabas.common.errors import Errors
+from barnabas.embedded import EmbeddedBroker
+
+WAIT_S = 10
+
+
+def get(address: str) -> tuple[int, str, str]:
+    try:
+        with urlopen(address, timeout=WAIT_S) as response:
+            return response.status, response.headers["Content-Type"], response.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+# ---------------------------------------------------------------------------------------------------- the server
+
+
+@pytest.fixture
+def state() -> dict[str, object]:
+    return {"status": "up"}
+
+
+@pytest.fixture
+def endpoint(state: dict[str, object]) -> Iterator[HttpEndpoint]:
+    def metrics() -> str:
+        if "broken" in state:
+            raise RuntimeError("no metrics today")
+        return "up 1\n"
+
+    endpoint = HttpEndpoint("127.0.0.1", 0, metrics, lambda: state, {"/quotas": lambda: {"rows": []}})
+    yield endpoint
+    endpoint.close()
+
+
+def test_pages(endpoint: HttpEndpoint) -> None:
+    assert get(f"{endpoint.address}/metrics") == (200, "text/plain; version=0.0.4; charset=utf-8", "up 1\n")
+    assert get(f"{endpoint.address}/metrics?name=up")[0] == 200
+    assert get(f"{endpoint.address}/quotas") == (200, "application/json", '{"rows": []}\n')
+    status, _, text = get(f"{endpoint.address}/")
+    assert status == 404
+    assert "/metrics, /health" in text
+
+
+def test_health_is_a_readiness_probe_as_it_stands(endpoint: HttpEndpoint, state: dict[str, object]) -> None:
+    assert get(f"{endpoint.address}/health") == (200, "application/json", '{"status": "up"}\n')
+    state["status"] = "down"
+    assert get(f"{endpoint.address}/health") == (503, "application/json", '{"status": "down"}\n')
+
+
+def test_a_page_that_cannot_be_made_is_an_error_and_nothing_more(
+    endpoint: HttpEndpoint, state: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    state["broken"] = True
+    assert get(f"{endpoint.address}/metrics")[0] == 500
+    assert "no metrics today" in caplog.text
+    assert get(f"{endpoint.address}/health")[0] == 200
+
+
+def test_only_the_head(endpoint: HttpEndpoint) -> None:
+    connection = http.client.HTTPConnection(urlsplit(endpoint.address).netloc, timeout=WAIT_S)
+    connection.request("HEAD", "/metrics")
+    response = connection.getresponse()
+    assert (response.status, response.headers["Content-Length"], response.read()) == (200, "5", b"")
+    connection.close()
+
+
+def test_it_ends_at_once_whoever_is_connected(state: dict[str, object]) -> None:
+    """Prometheus keeps its connection for the next time, and somebody connects and says nothing."""
+    before = set(threading.enumerate())
+    endpoint = HttpEndpoint("127.0.0.1", 0, lambda: "", lambda: state)
+    place = urlsplit(endpoint.address)
+    kept = http.client.HTTPConnection(place.netloc, timeout=WAIT_S)
+    kept.request("GET", "/health")
+    kept.getresponse().read()
+    with socket.create_connection((place.hostname, place.port), timeout=WAIT_S) as silent:
+        assert get(f"{endpoint.address}/health")[0] == 200
+        endpoint.close()
+        assert silent.recv(1) == b""
+    kept.close()
+    assert set(threading.enumerate()) - before == set()
+
+
+def test_a_taken_port_says_which(endpoint: HttpEndpoint) -> None:
+    port = urlsplit(endpoint.address).port
+    assert port is not None
+    with pytest.raises(OSError, match=f"cannot open http://127.0.0.1:{port}: Address already in use"):
+        HttpEndpoint("127.0.0.1", port, str, dict)
+    with pytest.raises(OSError, match=r"cannot open http://no\.such\.host\.invalid:1"):
+        HttpEndpoint("no.such.host.invalid", 1, str, dict)
+
+
+# ---------------------------------------------------------------------------------------------------- a node
+
+DASHBOARD = {
+    "kafka_server_brokertopicmetrics_messagesin_total": 5,
+    "kafka_server_brokertopicmetrics_bytesin_total": None,
+    "kafka_server_brokertopicmetrics_bytesout_total": None,
+    "kafka_server_brokertopicmetrics_totalproducerequests_total": 5,
+    "kafka_server_brokertopicmetrics_totalfetchrequests_total": None,
+    "kafka_server_brokertopicmetrics_failedproducerequests_total": 0,
+    "kafka_server_brokertopicmetrics_failedfetchrequests_total": 0,
+    'kafka_server_brokertopicmetrics_messagesin_total{topic="orders"}': 5,
+    "kafka_server_replicamanager_underreplicatedpartitions": 0,
+    "kafka_server_replicamanager_underminisrpartitioncount": 0,
+    "kafka_server_replicamanager_offlinereplicacount": 0,
+    "kafka_server_replicamanager_partitioncount": 2,
+    "kafka_server_replicamanager_leadercount": 2,
+    "kafka_server_replicamanager_isrshrinks_total": 0,
+    "kafka_server_replicamanager_isrexpands_total": 0,
+    "kafka_server_kafkaserver_brokerstate": 3,
+    "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent": None,
+    'kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation="Produce"}': 0,
+    'kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation="Fetch"}': 0,
+    "kafka_controller_kafkacontroller_activecontrollercount": 1,
+    "kafka_controller_kafkacontroller_activebrokercount": 1,
+    "kafka_controller_kafkacontroller_fencedbrokercount": 0,
+    "kafka_controller_kafkacontroller_globaltopiccount": 1,
+    "kafka_controller_kafkacontroller_globalpartitioncount": 2,
+    "kafka_controller_kafkacontroller_offlinepartitionscount": 0,
+    "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": 0,
+    "kafka_network_socketserver_networkprocessoravgidle_percent": None,
+    "kafka_network_requestchannel_requestqueuesize": 0,
+    "kafka_network_requestchannel_responsequeuesize": 0,
+    'kafka_network_requestmetrics_totaltimems_count{request="Produce"}': 5,
+    'kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"}': None,
+    'kafka_network_requestmetrics_localtimems{request="FetchConsumer",quantile="0.50"}': None,
+    'kafka_network_requestmetrics_requests_total{request="Produce",version="12"}': 5,
+    'kafka_log_log_size{topic="orders",partition="0"}': None,
+    'kafka_log_log_logendoffset{topic="orders",partition="0"}': 5,
+    'kafka_log_log_logstartoffset{topic="orders",partition="1"}': 0,
+    'kafka_log_log_numlogsegments{topic="orders",partition="0"}': 1,
+    "kafka_log_logmanager_offlinelogdirectorycount": 0,
+    'kafka_cluster_partition_underreplicated{topic="orders",partition="0"}': 0,
+    'kafka_cluster_partition_insyncreplicascount{topic="orders",partition="0"}': 1,
+    'kafka_server_socket_server_metrics_connection_count{listener="PLAINTEXT",networkProcessor="0"}': 1,
+    "process_cpu_seconds_total": None,
+    "process_resident_memory_bytes": None,
+    "process_open_fds": None,
+}
+"""What panels of common dashboards ask for, and its value where that is known; otherwise something not negative."""
+
+
+def test_dashboards_find_what_they_ask_for() -> None:
+    with (
+        EmbeddedBroker(overrides={"barnabas.http.listener": "127.0.0.1:0"}) as broker,
+        WireClient(broker.bootstrap_servers) as client,
+    ):
+        address = broker.server.http_address
+        assert address is not None
+        client.create_topic("orders", 2)
+        for _ in range(5):
+            assert client.produce("orders", 0, b"value")[0] is Errors.NONE
+        client.fetch_all("orders", 0)
+        get(f"{address}/metrics")  # collects what was counted meanwhile
+        status, content_type, text = get(f"{address}/metrics")
+        assert status == 200
+        assert content_type.startswith("text/plain; version=0.0.4")
+        values = {
+            line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+            for line in text.splitlines()
+            if not line.startswith("#")
+        }
+        for name, expected in DASHBOARD.items():
+            assert name in values, name
+            assert values[name] >= 0, name
+            assert expected is None or values[name] == expected, (name, values[name])
+
+        status, _, text = get(f"{address}/health")
+        assert status == 200
+        assert json.loads(text) == {
+            "status": "up",
+            "node": 1,
+            "cluster": broker.cluster_id,
+            "broker": "RUNNING",
+            "active_controller": True,
+        }
+
+
+def test_a_node_without_a_listener_for_it_has_none() -> None:
+    with EmbeddedBroker() as broker:
+        assert broker.server.http_address is None

@@ -1,0 +1,134 @@
+"""Formatting: directories get an identity, those that have one keep it, and nothing is left half done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.kafka_raft_server import StartupError, initialize_log_dirs
+from barnabas.broker.storage_formatter import FormatError, format_if_empty, format_storage
+from barnabas.common.errors import BarnabasError
+from barnabas.log.meta_properties import MetaProperties
+from barnabas.protocol.internal.metadata import FeatureLevelRecord
+from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, read_bootstrap_file
+
+CLUSTER = "5L6g3nShT-eMCtK--X86sw"
+
+
+def config_for(*directories: Path, node_id: int = 1, metadata: Path | None = None) -> KafkaConfig:
+    overrides: dict[str, object] = {"log.dirs": ",".join(map(str, directories)), "node.id": node_id}
+    if metadata is not None:
+        overrides["metadata.log.dir"] = metadata
+    return KafkaConfig.for_zero_configuration(directories[0], overrides=overrides)
+
+
+def read(directory: Path) -> MetaProperties:
+    found = MetaProperties.read(directory)
+    assert found is not None
+    return found
+
+
+def test_every_directory_gets_the_same_cluster_and_an_id_of_its_own(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    report = format_storage(config_for(one, two, node_id=3), cluster_id=CLUSTER)
+    assert (report.cluster_id, report.node_id, report.formatted, report.left_alone) == (CLUSTER, 3, (one, two), ())
+    assert {read(one).cluster_id, read(two).cluster_id} == {CLUSTER}
+    assert {read(one).node_id, read(two).node_id} == {3}
+    assert read(one).directory_id != read(two).directory_id
+    assert list(report.lines())[-1] == f"Cluster id {CLUSTER}, node id 3"
+
+
+def test_the_metadata_log_gets_the_features_to_begin_with(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    format_storage(config_for(one, two, metadata=two), release_version="4.0")
+    assert not (one / BOOTSTRAP_FILE).exists()
+    messages = [record.message for record in read_bootstrap_file(two / BOOTSTRAP_FILE)]
+    levels = {message.name: message.feature_level for message in messages if isinstance(message, FeatureLevelRecord)}
+    assert levels["metadata.version"] == 25
+
+
+def test_what_is_formatted_is_an_error_or_left_alone(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    format_storage(config_for(one), cluster_id=CLUSTER)
+    before = read(one)
+    with pytest.raises(FormatError, match="is formatted already; use --ignore-formatted"):
+        format_storage(config_for(one, two, metadata=one))
+    assert not two.exists()
+    report = format_storage(config_for(one, two, metadata=one), ignore_formatted=True)
+    assert (report.formatted, report.left_alone, report.cluster_id) == ((two,), (one,), CLUSTER)
+    assert read(one) == before
+    assert "Left" in "".join(report.lines())
+    again = format_storage(config_for(one, two, metadata=one), ignore_formatted=True)
+    assert "All of the log directories are already formatted" in list(again.lines())
+
+
+def test_another_cluster_or_node_is_refused(tmp_path: Path) -> None:
+    format_storage(config_for(tmp_path), cluster_id=CLUSTER)
+    with pytest.raises(BarnabasError, match="cluster"):
+        format_storage(config_for(tmp_path), cluster_id="AAAAAAAAAAAAAAAAAAAAAA", ignore_formatted=True)
+    with pytest.raises(BarnabasError, match="node"):
+        format_storage(config_for(tmp_path, node_id=2), ignore_formatted=True)
+
+
+def test_an_unknown_release_changes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(FormatError):
+        format_storage(config_for(tmp_path / "data"), release_version="0.9")
+    assert not (tmp_path / "data").exists()
+
+
+def test_only_what_is_empty_is_formatted_without_being_asked(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert format_if_empty(config_for(one)) is not None
+    before = read(one)
+    assert format_if_empty(config_for(one)) is None
+    assert format_if_empty(config_for(one, two, metadata=one)) is None
+    assert not two.exists(), "a node that is there is not given new directories by this"
+    assert read(one) == before
+
+
+# ---------------------------------------------------------------------------------------------------- at a start
+
+
+def test_a_node_that_is_not_formatted_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match="is not formatted; run `barnabas format`"):
+        initialize_log_dirs(config_for(tmp_path))
+
+
+def test_a_directory_that_was_added_gets_the_identity_of_the_others(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    format_storage(config_for(one), cluster_id=CLUSTER)
+    ensemble = initialize_log_dirs(config_for(one, two, metadata=one))
+    assert ensemble.cluster_id == CLUSTER
+    assert read(two).cluster_id == CLUSTER
+    assert read(two).directory_id not in {None, read(one).directory_id}
+
+
+def test_the_directory_of_the_metadata_log_is_not_made_anew(tmp_path: Path) -> None:
+    """It would be a controller that has forgotten everything; more likely its disk is not mounted."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    format_storage(config_for(one), cluster_id=CLUSTER)
+    with pytest.raises(BarnabasError, match="metadata log"):
+        initialize_log_dirs(config_for(one, two, metadata=two))
+    assert not two.exists()
+
+
+def test_a_directory_without_an_id_gets_one(tmp_path: Path) -> None:
+    """Those of brokers before Kafka 3.7."""
+    MetaProperties(cluster_id=CLUSTER, node_id=1).write(tmp_path)
+    initialize_log_dirs(config_for(tmp_path))
+    assert read(tmp_path).directory_id is not None
+
+
+def test_directories_that_cannot_be_read_say_why(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(StartupError, match="Not a directory"):
+        initialize_log_dirs(config_for(file / "data"))
+
+
+def test_the_directory_of_another_node_is_refused(tmp_path: Path) -> None:
+    format_storage(config_for(tmp_path, node_id=5))
+    with pytest.raises(BarnabasError, match="node"):
+        initialize_log_dirs(config_for(tmp_path))

@@ -1,0 +1,215 @@
+"""Producers do what they like, time goes by, the coordinator is killed and comes back: nothing is ever lost or mixed.
+
+The model knows of each transaction only what its producer has been told. Against that it holds the markers that
+partitions have got, which is what readers see:
+
+* a transaction that was told to be committed has commit markers, and no other;
+* one that was told to be aborted, or of which the producer was fenced, has no commit markers;
+* markers of a transaction all say the same;
+* a transaction of which nothing was told may end either way, but it ends;
+* epochs never go back, and no two producers are given the same identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
+
+from barnabas.common.errors import Errors, NotEnoughReplicasError
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.transaction.pending_complete_txn import TxnMarker
+from barnabas.coordinator.transaction.transaction_metadata import ProducerIdAndEpoch
+from barnabas.coordinator.transaction.transaction_state import TransactionState
+from barnabas.coordinator.transaction.transaction_version import TransactionVersion
+from barnabas.records.control import ControlRecordType
+from transaction_fixtures import TIMEOUT_MS, A, B, C, TransactionBench
+
+PARTITIONS = (A, B, C)
+IDS = ("one", "two")
+
+
+@dataclass
+class Producer:
+    """A producer, and what it believes."""
+
+    transactional_id: str
+    identity: ProducerIdAndEpoch
+    version: TransactionVersion
+    added: set[TopicPartition] = field(default_factory=set)
+    fenced: bool = False
+    unknown: bool = False
+    """An answer was lost, so it does not know how its transaction has ended; it only asks again."""
+    asked: bool | None = None
+
+
+class TransactionMachine(RuleBasedStateMachine):
+    producers = Bundle("producers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench = TransactionBench()
+        self.current: dict[str, Producer] = {}
+        self.given: set[tuple[str, ProducerIdAndEpoch]] = set()
+        self.markers: list[TxnMarker] = []
+        self.told: dict[ProducerIdAndEpoch, bool] = {}
+        """By the identity that the markers of a transaction bear: what its producer was told."""
+        self.epochs: dict[int, int] = {}
+
+    # -- producers
+
+    @rule(target=producers, name=st.sampled_from(IDS), version=st.sampled_from(list(TransactionVersion)))
+    def begin(self, name: str, version: TransactionVersion) -> Producer:
+        result = self.bench.init(name)
+        producer = Producer(name, result.producer, version)
+        if result.error is Errors.NONE:
+            assert (name, result.producer) not in self.given, "an identity was given out twice"
+            self.given.add((name, result.producer))
+            before = self.current.get(name)
+            if before is not None:
+                before.fenced = True
+            self.current[name] = producer
+        else:
+            assert result.error in {Errors.CONCURRENT_TRANSACTIONS, Errors.COORDINATOR_NOT_AVAILABLE}
+            producer.fenced = True  # it never was one
+        return producer
+
+    @rule(producer=producers, partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1))
+    def add(self, producer: Producer, partitions: set[TopicPartition]) -> None:
+        error = self.bench.add(
+            producer.identity, *partitions, version=producer.version, transactional_id=producer.transactional_id
+        )
+        if producer.fenced:
+            assert error in {
+                Errors.PRODUCER_FENCED,
+                Errors.INVALID_PRODUCER_ID_MAPPING,
+                Errors.COORDINATOR_NOT_AVAILABLE,
+            }
+        elif error is Errors.NONE:
+            assert not producer.unknown or producer.version is not TransactionVersion.TV_2
+            producer.added |= partitions
+            producer.asked = None
+            producer.unknown = False
+        elif error is Errors.PRODUCER_FENCED:
+            self._timed_out_or_unknown(producer)
+        else:
+            assert error in {Errors.CONCURRENT_TRANSACTIONS, Errors.COORDINATOR_NOT_AVAILABLE}
+
+    @rule(producer=producers, commit=st.booleans(), lose_answer=st.booleans())
+    def end(self, producer: Producer, commit: bool, lose_answer: bool) -> None:
+        if producer.asked is not None:
+            commit = producer.asked  # a client repeats its request, and does not change its mind
+        identity = producer.identity
+        answer = self.bench.end(
+            identity, commit=commit, version=producer.version, transactional_id=producer.transactional_id
+        )
+        if producer.fenced:
+            assert answer.error in {
+                Errors.PRODUCER_FENCED,
+                Errors.INVALID_PRODUCER_ID_MAPPING,
+                Errors.COORDINATOR_NOT_AVAILABLE,
+                # Its own transaction was aborted for it, by an epoch like the one that its own abort would have got.
+                Errors.NONE if producer.version is TransactionVersion.TV_2 and not commit else Errors.INVALID_TXN_STATE,
+                Errors.INVALID_TXN_STATE,
+                Errors.CONCURRENT_TRANSACTIONS,
+            }
+            return
+        if lose_answer:
+            producer.asked = commit
+            producer.unknown = True
+            return
+        if answer.error is Errors.NONE:
+            bump = producer.version.supports_epoch_bump
+            marked = ProducerIdAndEpoch(identity.producer_id, identity.epoch + 1) if bump else identity
+            if bump and producer.added:
+                self.told[marked] = commit
+            if bump:
+                producer.identity = answer.producer
+                self.given.add((producer.transactional_id, answer.producer))
+            producer.added.clear()
+            producer.asked = None
+            producer.unknown = False
+        elif answer.error is Errors.PRODUCER_FENCED:
+            self._timed_out_or_unknown(producer)
+        else:
+            assert answer.error in {
+                Errors.INVALID_TXN_STATE,
+                Errors.CONCURRENT_TRANSACTIONS,
+                Errors.COORDINATOR_NOT_AVAILABLE,
+            }
+            if answer.error is Errors.INVALID_TXN_STATE:
+                # There was nothing to commit, or it was aborted for taking too long.
+                self._timed_out_or_unknown(producer)
+
+    def _timed_out_or_unknown(self, producer: Producer) -> None:
+        producer.fenced = True
+        if self.current.get(producer.transactional_id) is producer:
+            del self.current[producer.transactional_id]
+
+    # -- what happens to them
+
+    @rule(milliseconds=st.sampled_from([1, 10_000, TIMEOUT_MS + 10_001]))
+    def time_goes_by(self, milliseconds: int) -> None:
+        self.bench.advance(milliseconds)
+
+    @rule()
+    def hold_markers(self) -> None:
+        self.bench.markers.holds = True
+
+    @precondition(lambda self: self.bench.markers.holds)
+    @rule()
+    def release_markers(self) -> None:
+        self.bench.markers.release()
+
+    @rule(fail=st.booleans())
+    def disk(self, fail: bool) -> None:
+        self.bench.writer.fails_with = NotEnoughReplicasError() if fail else None
+
+    @rule()
+    def kill_the_coordinator(self) -> None:
+        self.bench.writer.fails_with = None
+        self.markers += self.bench.markers.written
+        self.bench = self.bench.after_crash()
+
+    # -- what must hold
+
+    @invariant()
+    def markers_agree(self) -> None:
+        seen: dict[ProducerIdAndEpoch, ControlRecordType] = {}
+        for marker in self.markers + self.bench.markers.written:
+            identity = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
+            if marker.transaction_version >= TransactionVersion.TV_2:
+                assert seen.setdefault(identity, marker.result) is marker.result
+                if identity in self.told:
+                    expected = ControlRecordType.COMMIT if self.told[identity] else ControlRecordType.ABORT
+                    assert marker.result is expected
+
+    @invariant()
+    def epochs_do_not_go_back(self) -> None:
+        for name in IDS:
+            found = self.bench.coordinator.describe_transaction(name).result(0)
+            if not isinstance(found, Errors):
+                assert found.producer_epoch >= self.epochs.get(found.producer_id, -1)
+                self.epochs[found.producer_id] = found.producer_epoch
+
+    def teardown(self) -> None:
+        """Whatever has happened, it comes to an end: nothing stays decided and untold."""
+        bench = self.bench.after_crash()
+        bench.advance(TIMEOUT_MS + 10_001)
+        for metadata in bench.coordinator.list_transactions().result(0).transactions:
+            assert metadata.state in {
+                TransactionState.EMPTY,
+                TransactionState.COMPLETE_COMMIT,
+                TransactionState.COMPLETE_ABORT,
+            }
+        self.markers += self.bench.markers.written + bench.markers.written
+        self.bench = bench
+        self.markers_agree()
+        super().teardown()
+
+
+TransactionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTransactions = pytest.mark.mechanism("P14")(TransactionMachine.TestCase)
