@@ -1,4 +1,4 @@
-"""What tests of transactions share: a coordinator on a log in memory, with partitions that take markers when told to."""
+"""What tests of transactions share: a coordinator on a log in memory, and partitions that take markers when told to."""
 
 from __future__ import annotations
 

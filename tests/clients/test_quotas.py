@@ -247,8 +247,8 @@ def test_the_java_producer_is_held_to_its_rate_and_knows_it(quotas: QuotaBroker,
             *("--print-metrics", "--producer-props", f"bootstrap.servers={quotas.bootstrap}", "client.id=java"),
         )
     rate = float(_last(re.findall(r"([\d.]+) records/sec", printed)))
-    # The first second's worth comes at once; after that it is a thousand a second.
-    assert 4 <= records / rate <= 6, printed
+    # The first second's worth comes at once, the rest at a thousand a second; without a quota it takes no second.
+    assert 3.5 <= records / rate <= 8, printed
     (throttle,) = re.findall(r"produce-throttle-time-max:\{client-id=java\}\s*:\s*([\d.]+)", printed)
     assert float(throttle) > 0
 

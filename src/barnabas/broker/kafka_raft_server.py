@@ -51,6 +51,7 @@ class KafkaRaftServer:
         self._lock = threading.Lock()
         """Lets one of several who stop the node do it."""
         self._shared: SharedServer | None = None
+        self._to_close: SharedServer | None = None
         self.controller: ControllerServer | None = None
         self.broker: BrokerServer | None = None
         self._http: object | None = None
@@ -66,7 +67,7 @@ class KafkaRaftServer:
         directory_id = ensemble.properties[config.metadata_log_dir].directory_id
         assert directory_id is not None
         try:
-            shared = self._shared = SharedServer(config, ensemble.cluster_id, directory_id, self._clock, self._fail)
+            shared = self._shared = self._to_close = SharedServer(config, ensemble.cluster_id, directory_id, self._clock, self._fail)
             if config.is_broker:
                 # Locks the directories before anybody opens the metadata log in one of them.
                 self.broker = BrokerServer(config, shared)
@@ -178,7 +179,7 @@ class KafkaRaftServer:
         self._closing = []
         broker, self.broker = self.broker, None
         controller, self.controller = self.controller, None
-        shared = self._shared
+        shared, self._to_close = self._to_close, None
         if broker is not None:
             steps.append(broker.shutdown)
         if controller is not None:

@@ -3,6 +3,7 @@
     barnabas start                    a broker on this machine, ready in well under a second
     barnabas format                   prepares data directories, as ``kafka-storage format`` does
     barnabas quotas                   who may have how much, and why somebody has to wait
+    barnabas telemetry                metrics that clients send of themselves
 
 A command that fails says why in one line, on the error stream, and exits with 1; a command line or a configuration that
 makes no sense exits with 2.
@@ -23,6 +24,7 @@ from barnabas.cli.format import add_format
 from barnabas.cli.quotas import add_quotas
 from barnabas.cli.start import add_start
 from barnabas.cli.stop_signals import EXIT_KILLED
+from barnabas.cli.telemetry import add_telemetry
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -36,6 +38,7 @@ def make_parser() -> ArgumentParser:
     add_start(commands)
     add_format(commands)
     add_quotas(commands)
+    add_telemetry(commands)
     return parser
 
 

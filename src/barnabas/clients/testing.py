@@ -477,9 +477,9 @@ class ScriptedCluster:
                 StoredRecord(
                     base_offset + number,
                     record.timestamp,
-                    record.key,
-                    record.value,
-                    record.headers,
+                    None if record.key is None else bytes(record.key),
+                    None if record.value is None else bytes(record.value),
+                    tuple((key, None if value is None else bytes(value)) for key, value in record.headers),
                     batch.producer_id,
                     batch.producer_epoch,
                     sequence,
@@ -648,15 +648,15 @@ class _Transport:
     def sendmsg(self, buffers: Any) -> int:
         return self.send(b"".join(buffers))
 
-    def recv(self, size: int) -> bytes:
+    def recv(self, size: int) -> bytes:  # noqa: ARG002 - never
         raise AssertionError("answers do not come by this way")
 
-    def recv_into(self, buffer: Any) -> int:
+    def recv_into(self, buffer: Any) -> int:  # noqa: ARG002 - never
         raise AssertionError("answers do not come by this way")
 
     def handshake(self) -> None: ...
 
-    def send_file(self, fd: int, position: int, count: int) -> int:
+    def send_file(self, fd: int, position: int, count: int) -> int:  # noqa: ARG002 - never
         raise AssertionError("a client sends no files")
 
     def finish_connect(self) -> bool:
@@ -703,7 +703,13 @@ class InMemorySelector:
         """A poll that could wait for ever waits for this long."""
 
     def connect(
-        self, channel_id: str, address: tuple[str, int], *, family: int, send_buffer: int, receive_buffer: int
+        self,
+        channel_id: str,
+        address: tuple[str, int],
+        *,
+        family: int,  # noqa: ARG002 - there are no sockets
+        send_buffer: int,  # noqa: ARG002
+        receive_buffer: int,  # noqa: ARG002
     ) -> None:
         node_id = next((node.id for node in self._cluster.nodes.values() if node.host == address[0]), None)
         if node_id is None or node_id in self._cluster.down:
@@ -740,9 +746,7 @@ class InMemorySelector:
             return  # the connection is breaking: nothing gets through any more
         answer, fate = self._cluster.handle(self._hosts[channel.id], payload)
         # Answers of one connection do not overtake each other.
-        due = max(
-            [self._now() + fate.delay_ms, *(event.due_ms for event in self._events if event.channel is channel)]
-        )
+        due = max([self._now() + fate.delay_ms, *(event.due_ms for event in self._events if event.channel is channel)])
         if fate.lose_request or fate.lose_answer:
             self._events.append(_Event(due, channel, None))
         elif answer is not None:

@@ -78,7 +78,7 @@ class Site:
         """Kafka itself; it has nothing to complain about in what it finds."""
         self.kafka.start()
         said = self.kafka.log_file.read_text().splitlines()
-        complained = [line for line in said if (" ERROR " in line or " WARN " in line) and not _KNOWN.search(line)]
+        complained = [line for line in said if _COMPLAINT.search(line) and not _KNOWN.search(line)]
         assert not complained, complained
         yield
         if killed:
@@ -265,6 +265,8 @@ class Site:
         assert set(self.ask("offsets_for_times", times=dict.fromkeys(self._first, 1 << 50)).values()) == {None}
 
 
+_COMPLAINT = re.compile(r" (main|log-recovery\S*|\S*(raft-io|metadata-loader|quorum-controller)\S*) (ERROR|WARN) ")
+"""Of those who read files."""
 _KNOWN = re.compile(r"Performing controller activation|-delete/")
 """What Kafka says whenever it starts, and about a log that it deletes as soon as it has loaded it."""
 

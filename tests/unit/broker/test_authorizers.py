@@ -10,6 +10,7 @@ import pytest
 from barnabas.broker.authorizers import AclPublisher, binding_of, make_authorizer
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.common.config_def import ConfigError
+from barnabas.common.identifiers import Uuid
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.metadata.provenance import MetadataProvenance
@@ -62,7 +63,7 @@ def test_kafkas_own_is_ours() -> None:
 
 
 def test_any_class_of_python_will_do_and_gets_the_settings() -> None:
-    made = make_authorizer(config_for(f"{__name__}.Configured"))
+    made: object = make_authorizer(config_for(f"{__name__}.Configured"))
     assert isinstance(made, Configured)
     assert made.settings["super.users"] == "User:admin"
 
@@ -98,14 +99,15 @@ class Told(StandardAuthorizer):
         assert isinstance(changes, list)
         self.told.append(("changes", [(acl_id, binding is None) for acl_id, binding in changes]))
 
-    def complete_initial_load(self) -> None:
+    def complete_initial_load(self, error: BaseException | None = None) -> None:
+        assert error is None
         self.told.append("complete")
 
 
-ONE, TWO = bytes(15) + b"1", bytes(15) + b"2"
+ONE, TWO = Uuid(bytes(15) + b"1"), Uuid(bytes(15) + b"2")
 
 
-def entry(acl_id: bytes) -> AccessControlEntryRecord:
+def entry(acl_id: Uuid) -> AccessControlEntryRecord:
     return AccessControlEntryRecord(
         id=acl_id, resource_type=2, resource_name="orders", pattern_type=3, principal="User:alice", host="*",
         operation=3, permission_type=3,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -18,11 +19,16 @@ def made(exits: list[int] | None = None) -> EventThread:
 
 
 def test_functions_run_in_order_on_one_thread_of_that_name() -> None:
-    thread, seen, done = made(), list[tuple[int, str]](), threading.Event()
-    thread.execute(lambda: seen.append((0, threading.current_thread().name)))
+    thread, done = made(), threading.Event()
+    seen: list[tuple[int, str]] = []
+
+    def note(number: int) -> None:
+        seen.append((number, threading.current_thread().name))
+
+    thread.execute(partial(note, 0))
     thread.start()
     for number in range(1, 5):
-        thread.execute(lambda number=number: seen.append((number, threading.current_thread().name)))
+        thread.execute(partial(note, number))
     thread.execute(done.set)
     assert done.wait(WAIT_S)
     thread.close()

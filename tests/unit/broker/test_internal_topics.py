@@ -21,7 +21,7 @@ def test_settings_come_from_the_configuration() -> None:
     default = default_topic_settings(config)
     assert (default.num_partitions, default.replication_factor) == (3, 1)
     settings = internal_topic_settings(config)
-    assert set(settings) == {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+    assert set(settings) >= {"__consumer_offsets", "__transaction_state", "__share_group_state"}
     offsets = settings["__consumer_offsets"]
     assert (offsets.num_partitions, offsets.replication_factor) == (7, 1)
     assert offsets.configs == {

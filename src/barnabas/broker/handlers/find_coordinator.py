@@ -6,8 +6,7 @@ again.
 
 It takes Describe on the group or the transactional id. From v4 on several keys are asked for at once, each with its own
 answer; before, there is one key, and an error is the whole answer's. Key types are 0 for groups, 1 for transactions
-(v1) and 2 for share groups (v6); one that nobody coordinates on this broker is INVALID_REQUEST, but
-for groups COORDINATOR_NOT_AVAILABLE.
+(v1) and 2 for share groups (v6); one that nobody coordinates on this broker is INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -95,10 +94,6 @@ class FindCoordinatorHandler:
 
     def _find(self, request: Request, key_type: int, key: str) -> tuple[Errors, Node]:
         kind = self._coordinators.get(key_type)
-        if kind is None and key_type == GROUP:
-            # librdkafka's consumers ask for the coordinator of their group even if they never use it. This error they
-            # take as "later"; any other ends up in the application.
-            return Errors.COORDINATOR_NOT_AVAILABLE, NO_NODE
         if kind is None or (key_type == SHARE and request.api_version < _SHARE_KNOWN):
             return Errors.INVALID_REQUEST, NO_NODE
         denied = self._denied(request, key_type, key)

@@ -55,5 +55,7 @@ def bootstrap_nodes(servers: Sequence[str], resolver: HostResolver | None = reso
         nodes.append(Node(-1 - len(nodes), host, port))
     if not nodes:
         detail = "; ".join(problems) or "there is none"
-        raise ConfigError(f"No resolvable bootstrap urls given in bootstrap.servers: {detail}.", name="bootstrap.servers")
+        raise ConfigError(
+            f"No resolvable bootstrap urls given in bootstrap.servers: {detail}.", name="bootstrap.servers"
+        )
     return nodes

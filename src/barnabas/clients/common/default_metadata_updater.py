@@ -66,10 +66,10 @@ class DefaultMetadataUpdater(MetadataUpdater):
         if self._unanswered_since_ms is None:
             self._unanswered_since_ms = now
         least_loaded = client.least_loaded_node(now)
-        if not least_loaded.has_node_available_or_connection_ready and self._can_rebootstrap:
-            if not self._metadata.snapshot.is_bootstrap:
-                self._rebootstrap_requested = True
-                return 0
+        beyond_reach = not least_loaded.has_node_available_or_connection_ready
+        if beyond_reach and self._can_rebootstrap and not self._metadata.snapshot.is_bootstrap:
+            self._rebootstrap_requested = True
+            return 0
         node = least_loaded.node
         if node is None:
             log.debug("No node is available to ask for metadata")

@@ -222,9 +222,9 @@ class Metadata:
         invalid: set[str] = set()
         if is_partial_update:
             mentioned = {topic.name for topic in response.topics}
-            for name, known in before.topics.items():
-                if name not in mentioned and self.retain_topic(name, known.is_internal, now):
-                    topics[name] = _with_nodes(known, nodes)
+            for other, known in before.topics.items():
+                if other not in mentioned and self.retain_topic(other, known.is_internal, now):
+                    topics[other] = _with_nodes(known, nodes)
             unauthorized |= before.unauthorized_topics - mentioned
             invalid |= before.invalid_topics - mentioned
         for topic in response.topics:
@@ -256,9 +256,7 @@ class Metadata:
         assert topic.name is not None
         known = before.topics.get(topic.name)
         recreated = (
-            known is not None
-            and ZERO_UUID not in {known.topic_id, topic.topic_id}
-            and known.topic_id != topic.topic_id
+            known is not None and ZERO_UUID not in {known.topic_id, topic.topic_id} and known.topic_id != topic.topic_id
         )
         if recreated:
             log.info("Topic %s has been created anew since metadata was last asked for", topic.name)
@@ -398,7 +396,9 @@ class Metadata:
 
 
 def _request(topics: Iterable[str]) -> MetadataRequest:
-    return MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=True)
+    return MetadataRequest(
+        topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=True
+    )
 
 
 def _with_nodes(topic: TopicInfo, nodes: Mapping[int, Node]) -> TopicInfo:

@@ -14,7 +14,11 @@ from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import client_properties, refuse_unknown
 from barnabas.clients.common.default_metadata_updater import DefaultMetadataUpdater
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo
-from barnabas.clients.producer.errors import IllegalStateError, ProducerClosedError, SerializationError
+from barnabas.clients.producer.errors import (
+    BufferExhaustedError,
+    IllegalStateError,
+    ProducerClosedError,
+)
 from barnabas.clients.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from barnabas.clients.producer.internals.buffer_pool import BufferPool
 from barnabas.clients.producer.internals.fast_send import make_fast_send
@@ -24,6 +28,7 @@ from barnabas.clients.producer.internals.producer_batch import Callback
 from barnabas.clients.producer.internals.producer_metadata import ProducerMetadata
 from barnabas.clients.producer.internals.producer_metrics import GROUP, KafkaProducerMetrics, SenderMetrics
 from barnabas.clients.producer.internals.record_accumulator import AccumulatorConfig, RecordAccumulator
+from barnabas.clients.producer.internals.record_input import Headers, as_headers, serialize
 from barnabas.clients.producer.internals.sender import Sender, SenderConfig
 from barnabas.clients.producer.internals.transaction_manager import TransactionManager
 from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
@@ -57,10 +62,6 @@ from barnabas.records.builder import estimate_size_in_bytes_upper_bound
 log = logging.getLogger(__name__)
 
 NETWORK_THREAD_PREFIX: Final = "kafka-producer-network-thread"
-
-Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-
-_NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class _Waited(NamedTuple):
@@ -287,15 +288,51 @@ class KafkaProducer:
         if future is not None:
             return future
         return self._send(
-            ProducerRecord(topic, value, key, _as_headers(headers), partition, timestamp_ms), callback, None
+            ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms), callback, None
         )
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        callback: Callback | None = None,
+    ) -> FutureRecordMetadata | None:
+        """`send` if that is possible without waiting; else None, and the record was not accepted.
+
+        With interceptors, they see the record once more when it is sent again.
+        """
+        future = self._fast_send(topic, value, key, headers, partition, timestamp_ms, callback)
+        if future is not None:
+            return future
+        self._raise_if_closed()
+        snapshot = self.metadata.snapshot
+        count = snapshot.partition_count(topic)
+        if (count is None or (partition is not None and partition >= count)) and topic not in snapshot.invalid_topics:
+            return None
+        # Whether there is memory is only known when it is needed, which most records do not.
+        if self.accumulator.pool.queued or self.accumulator.pool.available_memory() < self.config.batch_size:
+            return None
+        record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
+        try:
+            return self._send(record, callback, 0, raise_exhausted=True)
+        except BufferExhaustedError:
+            return None
 
     def send_record(self, record: ProducerRecord, callback: Callback | None = None) -> FutureRecordMetadata:
         """`send` for a record in one piece."""
         return self._send(record, callback, None)
 
     def _send(
-        self, record: ProducerRecord, callback: Callback | None, max_block_ms: int | None
+        self,
+        record: ProducerRecord,
+        callback: Callback | None,
+        max_block_ms: int | None,
+        *,
+        raise_exhausted: bool = False,
     ) -> FutureRecordMetadata:
         interceptors = self._interceptors
         if interceptors:
@@ -309,8 +346,8 @@ class KafkaProducer:
                 self.transaction_manager.ensure_in_transaction()
             block_ms = self._max_block_ms if max_block_ms is None else max_block_ms
             waited = self._wait_on_metadata(record.topic, record.partition, block_ms)
-            key = _serialize(self._key_serializer, record, record.key, "key")
-            value = _serialize(self._value_serializer, record, record.value, "value")
+            key = serialize(self._key_serializer, record, record.key, "key")
+            value = serialize(self._value_serializer, record, record.value, "value")
             snapshot = waited.snapshot
             partition = self._partition(record, key, value, snapshot)
             size = estimate_size_in_bytes_upper_bound(key, value, record.headers)
@@ -355,6 +392,8 @@ class KafkaProducer:
             assert result.future is not None
             return result.future
         except ApiError as error:
+            if raise_exhausted and isinstance(error, BufferExhaustedError):
+                raise
             return self._send_failed(record, partition, error, callback)
         except BarnabasError as error:
             self._sender_metrics.errors.record_unchecked()
@@ -645,34 +684,6 @@ class KafkaProducer:
         return f"KafkaProducer({self.config.client_id}, {self.accumulator!r})"
 
 
-def _as_headers(headers: Headers | None) -> tuple[tuple[str, bytes | None], ...]:
-    if not headers:
-        return _NO_HEADERS
-    if isinstance(headers, Mapping):
-        return tuple(headers.items())
-    return tuple((key, value) for key, value in headers)
-
-
-def _serialize(serializer: Serializer | None, record: ProducerRecord, data: Any, what: str) -> bytes | None:
-    if serializer is None:
-        if data is None or type(data) is bytes:
-            return data
-        if isinstance(data, bytes | bytearray | memoryview):
-            return bytes(data)
-        raise SerializationError(
-            f"Can't convert {what} of class {type(data).__name__} to bytes: without a {what}_serializer it must be bytes"
-        )
-    try:
-        made = serializer.serialize(record.topic, record.headers, data)
-    except (TypeError, AttributeError, ValueError) as error:
-        raise SerializationError(
-            f"Can't convert {what} of class {type(data).__name__} with {type(serializer).__name__}: {error}"
-        ) from error
-    if made is not None and type(made) is not bytes:
-        raise SerializationError(f"{type(serializer).__name__} made {type(made).__name__} of a {what}, not bytes")
-    return made
-
-
 def _intercepted(interceptors: ProducerInterceptors, callback: Callback | None) -> Callback:
     def both(metadata: RecordMetadata, error: Exception | None) -> None:
         interceptors.on_acknowledgement(metadata, error)
@@ -697,4 +708,3 @@ def _configured(given: Any, config: Mapping[str, Any]) -> Any:
     if hasattr(made, "configure"):
         made.configure(config)
     return made
-

@@ -30,6 +30,4 @@ class ConsumerGroupMetadata:
 
     def __post_init__(self) -> None:
         if self.generation_id > 0 and not self.member_id:
-            raise ValueError(
-                f"Passed in group metadata {self!r} has generationId > 0 but the member.id is unknown"
-            )
+            raise ValueError(f"Passed in group metadata {self!r} has generationId > 0 but the member.id is unknown")

@@ -180,7 +180,8 @@ class ProducerConfig:
             )
         if values.get_str("security.protocol").upper() != "PLAINTEXT":
             raise ConfigError(
-                f"security.protocol cannot be {values.get_str('security.protocol')}: this client speaks PLAINTEXT only.",
+                f"security.protocol cannot be {values.get_str('security.protocol')}: "
+                "this client speaks PLAINTEXT only.",
                 name="security.protocol",
             )
         linger_ms = min(values.get_int("linger.ms"), _MAX_INT32)

@@ -157,6 +157,7 @@ class VoidSerializer(_Plain):
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:  # noqa: ARG002 - of no use here
         if data is not None:
             raise SerializationError("Data should be null for a VoidSerializer.")
+        return None
 
 
 class CallableSerializer(_Plain):
@@ -169,7 +170,7 @@ class CallableSerializer(_Plain):
         return None if data is None else self._function(data)
 
 
-def as_serializer(given: object, config: Mapping[str, Any], *, is_key: bool) -> Serializer | None:
+def as_serializer(given: Any, config: Mapping[str, Any], *, is_key: bool) -> Serializer | None:
     """A serializer from what an application may give: none, a class, an instance, or a function.
 
     None means that keys, or values, are bytes already, and nothing has to be called for them.

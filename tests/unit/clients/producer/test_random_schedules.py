@@ -60,10 +60,14 @@ class Schedule:
 
     def fate_of(self, handled: Handled) -> Fate:
         random = self.random
-        if handled.header.api_key in {ApiKey.API_VERSIONS} or random.random() >= self.trouble:
+        if handled.header.api_key is ApiKey.API_VERSIONS or random.random() >= self.trouble:
             return Fate(delay_ms=random.choice([0, 0, 1, 10, 100]))
         return random.choice(
-            [Fate(delay_ms=random.randint(1, 600)), Fate(lose_request=True), Fate(lose_answer=True, delay_ms=random.randint(0, 50))]
+            [
+                Fate(delay_ms=random.randint(1, 600)),
+                Fate(lose_request=True),
+                Fate(lose_answer=True, delay_ms=random.randint(0, 50)),
+            ]
         )
 
     def step(self) -> None:
@@ -168,10 +172,10 @@ def run_schedules(seeds: range) -> dict[str, Any]:
 
 
 @pytest.mark.mechanism("P09")
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(2))
 def test_every_record_once_and_in_order(block: int) -> None:
-    totals = run_schedules(range(block * 75, (block + 1) * 75))
-    assert totals["records"] > 3_000
+    totals = run_schedules(range(block * 50, (block + 1) * 50))
+    assert totals["records"] > 2_000
     assert totals["failed"] > 0, "some deadlines are meant to be missed"
 
 

@@ -12,6 +12,11 @@ from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.group.member_context import MemberContext
 from barnabas.protocol.internal.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -115,12 +120,6 @@ def test_a_commit_is_answered_when_it_is_written_and_fetched_when_it_is_committe
     box = GroupBox()
     box.bench.writer.commits_at_once = False
     context = MemberContext("c", "/h", 9)
-    from barnabas.protocol.messages.offset_commit import (
-        OffsetCommitRequest,
-        OffsetCommitRequestPartition,
-        OffsetCommitRequestTopic,
-    )
-
     request = OffsetCommitRequest(
         group_id="g",
         topics=[OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(committed_offset=5)])],
@@ -244,12 +243,6 @@ def test_an_offset_of_a_namesake() -> None:
     box = GroupBox()
     old, new = uid(1), uid(2)
     context = MemberContext("c", "/h", 10)
-    from barnabas.protocol.messages.offset_commit import (
-        OffsetCommitRequest,
-        OffsetCommitRequestPartition,
-        OffsetCommitRequestTopic,
-    )
-
     box.service.commit_offsets(
         context,
         OffsetCommitRequest(

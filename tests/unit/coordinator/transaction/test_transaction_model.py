@@ -41,9 +41,11 @@ class Producer:
     version: TransactionVersion
     added: set[TopicPartition] = field(default_factory=set)
     fenced: bool = False
-    unknown: bool = False
-    """An answer was lost, so it does not know how its transaction has ended; it only asks again."""
+    """Another has its place, so that nothing it does may succeed."""
+    retired: bool = False
+    """It was told that it is fenced, or in a state that it cannot be in, and has given up."""
     asked: bool | None = None
+    """What it wants its transaction to end with, if it did not hear the answer: then it asks again, and nothing else."""
 
 
 class TransactionMachine(RuleBasedStateMachine):
@@ -79,6 +81,8 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(producer=producers, partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1))
     def add(self, producer: Producer, partitions: set[TopicPartition]) -> None:
+        if producer.retired or producer.asked is not None:
+            return  # or it is still trying to end its transaction
         error = self.bench.add(
             producer.identity, *partitions, version=producer.version, transactional_id=producer.transactional_id
         )
@@ -89,17 +93,16 @@ class TransactionMachine(RuleBasedStateMachine):
                 Errors.COORDINATOR_NOT_AVAILABLE,
             }
         elif error is Errors.NONE:
-            assert not producer.unknown or producer.version is not TransactionVersion.TV_2
             producer.added |= partitions
-            producer.asked = None
-            producer.unknown = False
         elif error is Errors.PRODUCER_FENCED:
-            self._timed_out_or_unknown(producer)
+            producer.retired = True
         else:
             assert error in {Errors.CONCURRENT_TRANSACTIONS, Errors.COORDINATOR_NOT_AVAILABLE}
 
     @rule(producer=producers, commit=st.booleans(), lose_answer=st.booleans())
     def end(self, producer: Producer, commit: bool, lose_answer: bool) -> None:
+        if producer.retired:
+            return
         if producer.asked is not None:
             commit = producer.asked  # a client repeats its request, and does not change its mind
         identity = producer.identity
@@ -119,7 +122,6 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         if lose_answer:
             producer.asked = commit
-            producer.unknown = True
             return
         if answer.error is Errors.NONE:
             bump = producer.version.supports_epoch_bump
@@ -131,9 +133,8 @@ class TransactionMachine(RuleBasedStateMachine):
                 self.given.add((producer.transactional_id, answer.producer))
             producer.added.clear()
             producer.asked = None
-            producer.unknown = False
         elif answer.error is Errors.PRODUCER_FENCED:
-            self._timed_out_or_unknown(producer)
+            producer.retired = True
         else:
             assert answer.error in {
                 Errors.INVALID_TXN_STATE,
@@ -142,12 +143,7 @@ class TransactionMachine(RuleBasedStateMachine):
             }
             if answer.error is Errors.INVALID_TXN_STATE:
                 # There was nothing to commit, or it was aborted for taking too long.
-                self._timed_out_or_unknown(producer)
-
-    def _timed_out_or_unknown(self, producer: Producer) -> None:
-        producer.fenced = True
-        if self.current.get(producer.transactional_id) is producer:
-            del self.current[producer.transactional_id]
+                producer.retired = True
 
     # -- what happens to them
 
@@ -197,6 +193,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever has happened, it comes to an end: nothing stays decided and untold."""
+        self.bench.writer.fails_with = None
         bench = self.bench.after_crash()
         bench.advance(TIMEOUT_MS + 10_001)
         for metadata in bench.coordinator.list_transactions().result(0).transactions:

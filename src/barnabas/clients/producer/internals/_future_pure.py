@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
-
 from collections.abc import Callable, Generator
 from typing import Any
 

@@ -77,7 +77,16 @@ class BuiltInPartitioner:
     leave a batch half full behind, to be sent when it has lingered. After twice ``batch.size`` it happens anyway.
     """
 
-    __slots__ = ("_load_stats", "_lock", "_rack", "_rack_load_stats", "_random", "_sticky_batch_size", "sticky", "topic")
+    __slots__ = (
+        "_load_stats",
+        "_lock",
+        "_rack",
+        "_rack_load_stats",
+        "_random",
+        "_sticky_batch_size",
+        "sticky",
+        "topic",
+    )
 
     def __init__(self, topic: str, sticky_batch_size: int, *, rack: str | None = None, random: Random) -> None:
         if sticky_batch_size < 1:
@@ -131,7 +140,11 @@ class BuiltInPartitioner:
         return info is not None and self.sticky is not info
 
     def update_partition_info(
-        self, info: StickyPartitionInfo | None, appended_bytes: int, snapshot: MetadataSnapshot, enable_switch: bool = True
+        self,
+        info: StickyPartitionInfo | None,
+        appended_bytes: int,
+        snapshot: MetadataSnapshot,
+        enable_switch: bool = True,
     ) -> None:
         """Counts what was appended, and switches if it is time. With the lock of the partition's queue held."""
         if info is None:

@@ -84,7 +84,7 @@ class FinalState(Enum):
 class Thunk(NamedTuple):
     """A record whose application wants to be called back. Records without a callback need none."""
 
-    index: int
+    position: int
     callback: Callback
     future: FutureRecordMetadata
 
@@ -104,8 +104,8 @@ class ProducerBatch:
 
     __slots__ = (
         "_estimator",
-        "_reopened",
         "_records",
+        "_reopened",
         "_thunks",
         "attempts",
         "attempts_when_leader_last_changed",
@@ -357,7 +357,9 @@ class ProducerBatch:
                 if errors is None:
                     thunk.callback(thunk.future.value(), None)
                 else:
-                    thunk.callback(RecordMetadata(*self.topic_partition, -1, NO_TIMESTAMP, -1, -1), errors(thunk.index))
+                    thunk.callback(
+                        RecordMetadata(*self.topic_partition, -1, NO_TIMESTAMP, -1, -1), errors(thunk.position)
+                    )
             except Exception:
                 log.exception("The callback of a record for %s failed", self.topic_partition)
         self.produce_future.done()
@@ -388,7 +390,7 @@ class ProducerBatch:
                 batches.append(batch)
                 parts.append(SplitPart(index, batch.produce_future))
             batch.max_record_size = max(batch.max_record_size, size)
-            if thunk is not None and thunk.index == index:
+            if thunk is not None and thunk.position == index:
                 assert position is not None
                 batch.add_thunk(position, thunk.callback, thunk.future)
                 thunk = next(thunks, None)
@@ -410,4 +412,7 @@ class ProducerBatch:
 
     def __repr__(self) -> str:
         state = "open" if self.final_state is None else self.final_state.value
-        return f"ProducerBatch({self.topic_partition}, {self.record_count} records, {state}, sequence {self.base_sequence})"
+        return (
+            f"ProducerBatch({self.topic_partition}, {self.record_count} records, {state}, "
+            f"sequence {self.base_sequence})"
+        )

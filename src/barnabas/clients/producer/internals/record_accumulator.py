@@ -73,7 +73,7 @@ class PartitionQueue:
 class TopicEntry:
     """A topic that has got records: its queues and its partitioner."""
 
-    __slots__ = ("partition_count", "partitioner", "queues", "snapshot", "touched", "topic")
+    __slots__ = ("partition_count", "partitioner", "queues", "snapshot", "topic", "touched")
 
     def __init__(self, topic: str, partitioner: BuiltInPartitioner) -> None:
         self.topic = topic
@@ -192,9 +192,8 @@ class RecordAccumulator:
                 entry = self.topics.get(topic)
                 if entry is None:
                     config = self.config
-                    partitioner = BuiltInPartitioner(
-                        topic, config.batch_size, rack=config.rack, random=Random(self._random.getrandbits(64))
-                    )
+                    chance = Random(self._random.getrandbits(64))  # noqa: S311 - spreads load, keeps no secret
+                    partitioner = BuiltInPartitioner(topic, config.batch_size, rack=config.rack, random=chance)
                     entry = TopicEntry(topic, partitioner)
                     # Replaced, not changed: the I/O thread goes through it meanwhile.
                     self.topics = {**self.topics, topic: entry}

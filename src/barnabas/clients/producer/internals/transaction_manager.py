@@ -79,9 +79,7 @@ SOURCES: dict[State, frozenset[State]] = {
     _S.IN_TRANSACTION: frozenset({_S.READY}),
     _S.COMMITTING_TRANSACTION: frozenset({_S.IN_TRANSACTION}),
     _S.ABORTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR}),
-    _S.ABORTABLE_ERROR: frozenset(
-        {_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION, _S.ABORTABLE_ERROR, _S.INITIALIZING}
-    ),
+    _S.ABORTABLE_ERROR: frozenset({_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION, _S.ABORTABLE_ERROR, _S.INITIALIZING}),
     _S.FATAL_ERROR: frozenset(State),
 }
 """Where each state can be reached from."""
@@ -259,7 +257,9 @@ class TransactionManager:
             self._maybe_fail_with_error()
             self._raise_if_pending("send")
             if self.is_transactional and self.state is not State.IN_TRANSACTION:
-                raise IllegalStateError(f"Cannot send while the producer is {self.state.value}: there is no transaction")
+                raise IllegalStateError(
+                    f"Cannot send while the producer is {self.state.value}: there is no transaction"
+                )
 
     def _is_pending_add(self, partition: TopicPartition) -> bool:
         return partition in self._new_partitions or partition in self._pending_partitions

@@ -1,0 +1,135 @@
+"""The producer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from barnabas.clients.common.metadata_snapshot import PartitionInfo
+from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
+from barnabas.clients.producer.internals.producer_batch import Callback
+from barnabas.clients.producer.internals.record_input import Headers
+from barnabas.clients.producer.kafka_producer import KafkaProducer
+from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from barnabas.clients.producer.record_metadata import RecordMetadata
+from barnabas.common.errors import BarnabasError
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.metrics.metric import KafkaMetric
+from barnabas.metrics.names import MetricName
+
+
+class AsyncKafkaProducer:
+    """A `KafkaProducer` that waits without blocking the event loop.
+
+        async with AsyncKafkaProducer(bootstrap_servers="localhost:9092") as producer:
+            future = await producer.send("orders", b"...")      # accepted
+            metadata = await future                             # written
+            metadata = await producer.send_and_wait("orders", b"...")
+
+    It is the same producer, with the same I/O thread. A record that can be accepted at once, as nearly all can, costs
+    no more than there. One that has to wait, for metadata or for memory, waits on a thread of the loop's executor;
+    those sent after it queue up behind it, so that the order of sends is kept. Callbacks run on the I/O thread.
+    """
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Any) -> None:
+        """Takes what `KafkaProducer` takes."""
+        self._producer = KafkaProducer(config, **settings)
+        self._turn = asyncio.Lock()
+        """Held by the send that waits; the others queue up for it, in their order."""
+
+    @property
+    def sync(self) -> KafkaProducer:
+        """The producer underneath."""
+        return self._producer
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        callback: Callback | None = None,
+    ) -> FutureRecordMetadata:
+        """Returns when the record is accepted; what it returns can be awaited, for where it was written."""
+        producer = self._producer
+        if not self._turn.locked():
+            future = producer.send_nowait(topic, value, key, headers, partition, timestamp_ms, callback)
+            if future is not None:
+                return future
+        async with self._turn:
+            future = producer.send_nowait(topic, value, key, headers, partition, timestamp_ms, callback)
+            if future is not None:
+                return future
+            return await asyncio.to_thread(producer.send, topic, value, key, headers, partition, timestamp_ms, callback)
+
+    async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> RecordMetadata:
+        """Returns when the record is written; raises what went wrong."""
+        return await (await self.send(topic, value, key, **options))
+
+    async def flush(self) -> None:
+        await asyncio.to_thread(self._producer.flush)
+
+    async def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
+        return await asyncio.to_thread(self._producer.partitions_for, topic)
+
+    def metrics(self) -> dict[MetricName, KafkaMetric]:
+        return self._producer.metrics()
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as the synchronous one has it
+        await asyncio.to_thread(self._producer.close, timeout)
+
+    # -- transactions
+
+    async def init_transactions(self) -> None:
+        await asyncio.to_thread(self._producer.init_transactions)
+
+    async def begin_transaction(self) -> None:
+        self._producer.begin_transaction()
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+    ) -> None:
+        await asyncio.to_thread(self._producer.send_offsets_to_transaction, offsets, group)
+
+    async def commit_transaction(self) -> None:
+        await asyncio.to_thread(self._producer.commit_transaction)
+
+    async def abort_transaction(self) -> None:
+        await asyncio.to_thread(self._producer.abort_transaction)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """``async with producer.transaction():`` commits at the end, and aborts if there was an exception."""
+        await self.begin_transaction()
+        manager = self._producer.transaction_manager
+        assert manager is not None
+        try:
+            yield self
+        except BaseException:
+            if not manager.has_fatal_error and self._producer.sender.is_running:
+                await self.abort_transaction()
+            raise
+        try:
+            await self.commit_transaction()
+        except BarnabasError:
+            if manager.has_abortable_error:
+                await self.abort_transaction()
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"Async{self._producer!r}"

@@ -1,0 +1,330 @@
+"""A producer for tests of applications: it sends nothing, and remembers what it was given."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo, TopicInfo
+from barnabas.clients.producer.errors import IllegalStateError
+from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
+from barnabas.clients.producer.internals.produce_request_result import ProduceRequestResult
+from barnabas.clients.producer.internals.producer_batch import Callback
+from barnabas.clients.producer.internals.record_input import Headers, as_headers, serialize
+from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from barnabas.clients.producer.partitioner import Partitioner
+from barnabas.clients.producer.producer_record import ProducerRecord
+from barnabas.clients.producer.record_metadata import RecordMetadata
+from barnabas.clients.producer.serialization import as_serializer
+from barnabas.common.errors import ProducerFencedError
+from barnabas.common.identifiers import ZERO_UUID
+from barnabas.common.murmur2 import partition_for_key
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.metrics.metric import KafkaMetric
+from barnabas.metrics.names import MetricName
+from barnabas.network.node import Node
+
+_NODE = Node(0, "mock.test", 9092)
+
+
+class _Completion:
+    """A record that waits to succeed or to fail."""
+
+    __slots__ = ("_callback", "_metadata", "_result")
+
+    def __init__(self, result: ProduceRequestResult, metadata: RecordMetadata, callback: Callback | None) -> None:
+        self._result = result
+        self._metadata = metadata
+        self._callback = callback
+
+    def complete(self, error: Exception | None) -> None:
+        if error is None:
+            self._result.set(self._metadata.offset, -1, None)
+        else:
+            self._result.set(-1, -1, lambda _index: error)
+        if self._callback is not None:
+            if error is None:
+                self._callback(self._metadata, None)
+            else:
+                self._callback(RecordMetadata(*self._metadata.topic_partition, -1, -1, -1, -1), error)
+        self._result.done()
+
+
+class MockProducer:
+    """Has the methods of a `KafkaProducer`. With ``auto_complete`` each record succeeds at once; without, a test says
+    how the next one ends, with `complete_next` or `error_next`.
+
+        producer = MockProducer(topics={"orders": 3}, auto_complete=False)
+        future = producer.send("orders", b"...")
+        producer.error_next(NotEnoughReplicasError())
+        assert producer.history[0].value == b"..."
+
+    In a transaction, records become part of the ``history`` when it is committed.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        *,
+        auto_complete: bool = True,
+        key_serializer: object = None,
+        value_serializer: object = None,
+        partitioner: Partitioner | None = None,
+    ) -> None:
+        """Topics that are not named here have one partition."""
+        self.auto_complete = auto_complete
+        self._topics = dict(topics or {})
+        self._key_serializer = as_serializer(key_serializer, {}, is_key=True)
+        self._value_serializer = as_serializer(value_serializer, {}, is_key=False)
+        self._partitioner = partitioner
+        self._lock = threading.RLock()
+        """Guards all fields. Callbacks are called with it held, by the thread that completes a record."""
+        self._history: list[ProducerRecord] = []
+        self._uncommitted: list[ProducerRecord] = []
+        self._completions: deque[_Completion] = deque()
+        self._offsets: dict[TopicPartition, int] = {}
+        self._turn = 0
+        self.consumer_group_offsets: list[dict[str, dict[TopicPartition, OffsetAndMetadata]]] = []
+        """What each committed transaction has committed for consumer groups."""
+        self._uncommitted_offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self.closed = False
+        self.transaction_initialized = False
+        self.in_transaction = False
+        self.transaction_committed = False
+        self.transaction_aborted = False
+        self.commit_count = 0
+        self._fenced = False
+        self.send_error: Exception | None = None
+        """To be raised by the next calls, if set; likewise the following."""
+        self.flush_error: Exception | None = None
+        self.close_error: Exception | None = None
+        self.commit_transaction_error: Exception | None = None
+
+    # -- what a test looks at, and does
+
+    @property
+    def history(self) -> list[ProducerRecord]:
+        """The records that were sent, and committed."""
+        with self._lock:
+            return list(self._history)
+
+    @property
+    def uncommitted_records(self) -> list[ProducerRecord]:
+        with self._lock:
+            return list(self._uncommitted)
+
+    @property
+    def flushed(self) -> bool:
+        """Whether nothing waits to be completed."""
+        return not self._completions
+
+    def clear(self) -> None:
+        """Forgets what was sent."""
+        with self._lock:
+            self._history.clear()
+            self._uncommitted.clear()
+            self._completions.clear()
+
+    def complete_next(self) -> bool:
+        """The oldest record that waits succeeds; false if none does."""
+        return self._next(None)
+
+    def error_next(self, error: Exception) -> bool:
+        """The oldest record that waits fails; false if none does."""
+        return self._next(error)
+
+    def _next(self, error: Exception | None) -> bool:
+        with self._lock:
+            if not self._completions:
+                return False
+            self._completions.popleft().complete(error)
+            return True
+
+    def fence_producer(self) -> None:
+        """Another producer has taken over the transactional id."""
+        self._raise_if_closed_or_fenced()
+        self._fenced = True
+
+    # -- what an application calls
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        callback: Callback | None = None,
+    ) -> FutureRecordMetadata:
+        return self.send_record(
+            ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms), callback
+        )
+
+    def send_record(self, record: ProducerRecord, callback: Callback | None = None) -> FutureRecordMetadata:
+        with self._lock:
+            self._raise_if_closed_or_fenced()
+            if self.send_error is not None:
+                raise self.send_error
+            key = serialize(self._key_serializer, record, record.key, "key")
+            value = serialize(self._value_serializer, record, record.value, "value")
+            where = TopicPartition(record.topic, self._partition(record, key, value))
+            offset = self._offsets.get(where, 0)
+            self._offsets[where] = offset + 1
+            result = ProduceRequestResult(where)
+            metadata = RecordMetadata(
+                *where,
+                offset,
+                -1 if record.timestamp_ms is None else record.timestamp_ms,
+                -1 if key is None else len(key),
+                -1 if value is None else len(value),
+            )
+            future = FutureRecordMetadata(
+                result, 0, metadata.timestamp_ms, metadata.serialized_key_size, metadata.serialized_value_size
+            )
+            (self._uncommitted if self.in_transaction else self._history).append(record)
+            completion = _Completion(result, metadata, callback)
+            if self.auto_complete:
+                completion.complete(None)
+            else:
+                self._completions.append(completion)
+            return future
+
+    def _partition(self, record: ProducerRecord, key: bytes | None, value: bytes | None) -> int:
+        count = self._topics.get(record.topic, 1)
+        if record.partition is not None:
+            if record.partition >= count:
+                raise ValueError(
+                    f"Invalid partition given with record: {record.partition} is not in the range [0...{count}]."
+                )
+            return record.partition
+        if self._partitioner is not None:
+            return self._partitioner.partition(record.topic, record.key, key, record.value, value, self._snapshot())
+        if key is not None:
+            return partition_for_key(key, count)
+        self._turn += 1
+        return (self._turn - 1) % count
+
+    def _snapshot(self) -> MetadataSnapshot:
+        return MetadataSnapshot(
+            [_NODE],
+            [
+                TopicInfo(name, ZERO_UUID, tuple(PartitionInfo(name, index, _NODE) for index in range(count)))
+                for name, count in self._topics.items()
+            ],
+        )
+
+    def flush(self) -> None:
+        """Everything that waits succeeds."""
+        self._raise_if_closed_or_fenced()
+        if self.flush_error is not None:
+            raise self.flush_error
+        while self.complete_next():
+            pass
+
+    def partitions_for(self, topic: str) -> Sequence[PartitionInfo]:
+        count = self._topics.get(topic, 1)
+        return tuple(PartitionInfo(topic, index, _NODE) for index in range(count))
+
+    def metrics(self) -> dict[MetricName, KafkaMetric]:
+        return {}
+
+    def close(self, timeout: float | None = None) -> None:
+        if timeout is not None and timeout < 0:
+            raise ValueError("The timeout cannot be negative.")
+        if self.close_error is not None:
+            raise self.close_error
+        self.closed = True
+
+    # -- transactions
+
+    def init_transactions(self) -> None:
+        self._raise_if_closed_or_fenced()
+        if self.transaction_initialized:
+            raise IllegalStateError("MockProducer has already been initialized for transactions.")
+        self.transaction_initialized = True
+
+    def begin_transaction(self) -> None:
+        self._raise_if_not_initialized()
+        if self.in_transaction:
+            raise IllegalStateError("Transaction already started")
+        self.in_transaction = True
+        self.transaction_committed = False
+        self.transaction_aborted = False
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+    ) -> None:
+        self._raise_if_no_transaction()
+        group_id = group if isinstance(group, str) else group.group_id
+        for partition, offset in offsets.items():
+            made = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            self._uncommitted_offsets.setdefault(group_id, {})[partition] = made
+
+    def commit_transaction(self) -> None:
+        self._raise_if_no_transaction()
+        if self.commit_transaction_error is not None:
+            raise self.commit_transaction_error
+        self.flush()
+        with self._lock:
+            self._history.extend(self._uncommitted)
+            self._uncommitted.clear()
+            if self._uncommitted_offsets:
+                self.consumer_group_offsets.append(self._uncommitted_offsets)
+                self._uncommitted_offsets = {}
+            self.commit_count += 1
+            self.transaction_committed = True
+            self.in_transaction = False
+
+    def abort_transaction(self) -> None:
+        self._raise_if_no_transaction()
+        self.flush()
+        with self._lock:
+            self._uncommitted.clear()
+            self._uncommitted_offsets = {}
+            self.transaction_aborted = True
+            self.in_transaction = False
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        self.begin_transaction()
+        try:
+            yield self
+        except BaseException:
+            if not self._fenced and not self.closed:
+                self.abort_transaction()
+            raise
+        self.commit_transaction()
+
+    def _raise_if_closed_or_fenced(self) -> None:
+        if self.closed:
+            raise IllegalStateError("MockProducer is already closed.")
+        if self._fenced:
+            raise ProducerFencedError("MockProducer is fenced.")
+
+    def _raise_if_not_initialized(self) -> None:
+        self._raise_if_closed_or_fenced()
+        if not self.transaction_initialized:
+            raise IllegalStateError("MockProducer hasn't been initialized for transactions.")
+
+    def _raise_if_no_transaction(self) -> None:
+        self._raise_if_not_initialized()
+        if not self.in_transaction:
+            raise IllegalStateError("There is no open transaction.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"MockProducer({len(self._history)} records, {len(self._completions)} waiting)"

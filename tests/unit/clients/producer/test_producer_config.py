@@ -1,0 +1,136 @@
+"""The settings of a producer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas.clients.producer.producer_config import CONFIG, ProducerConfig
+from barnabas.common.config_def import NO_DEFAULT, ConfigError, Type
+from barnabas.records.batch import CompressionType
+from oracles.producer import ProducerOracle
+
+# What is different on purpose: classes are Python's, and bytes need no serializer.
+OUR_DEFAULTS = {
+    "key.serializer": "NONE GIVEN",
+    "value.serializer": "NONE GIVEN",
+    "metric.reporters": "[org.apache.kafka.common.metrics.JmxReporter]",
+    "sasl.oauthbearer.jwt.retriever.class": "class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+    "sasl.oauthbearer.jwt.validator.class": "class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+}
+
+
+def config(**settings: Any) -> ProducerConfig:
+    return ProducerConfig.of(bootstrap_servers="localhost:9092", **settings)
+
+
+def java_text(value: object) -> str:
+    if value is NO_DEFAULT:
+        return "NONE GIVEN"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value)
+
+
+@pytest.mark.java
+@pytest.mark.mechanism("P11")
+def test_all_of_kafkas_settings(producer_oracle: ProducerOracle) -> None:
+    theirs = producer_oracle.config()
+    assert sorted(CONFIG.keys) == sorted(theirs)
+    for name, row in theirs.items():
+        ours = CONFIG.keys[name]
+        assert ours.type is Type[row["type"]], name
+        assert ours.importance.name == row["importance"], name
+        assert ours.internal == row["internal"], name
+        if name in OUR_DEFAULTS:
+            assert row["default"] == OUR_DEFAULTS[name], "the difference is gone: so should be the exception"
+        else:
+            assert java_text(ours.default) == row["default"], name
+        # A list that may be empty says nothing about itself; the order within a set is anybody's.
+        assert sorted(ours.valid_values) == sorted(row["validator"].replace("null", "")), name
+
+
+def test_defaults_of_the_document() -> None:
+    made = config()
+    assert (made.acks, made.enable_idempotence, made.batch_size, made.linger_ms) == (-1, True, 16_384, 5)
+    assert (made.buffer_memory, made.max_block_ms, made.max_in_flight) == (33_554_432, 60_000, 5)
+    assert (made.retries, made.delivery_timeout_ms, made.request_timeout_ms) == (2_147_483_647, 120_000, 30_000)
+    assert (made.retry_backoff_ms, made.compression, made.max_request_size) == (100, CompressionType.NONE, 1_048_576)
+    assert made.adaptive_partitioning
+    assert not made.partitioner_ignore_keys
+    assert (made.partition_availability_timeout_ms, made.transactional_id) == (0, None)
+    assert made.transaction_timeout_ms == 60_000
+
+
+def test_both_spellings() -> None:
+    made = ProducerConfig.of({"linger.ms": "7", "bootstrap.servers": "a:1,b:2"}, batch_size=100, acks=1)
+    assert (made.linger_ms, made.batch_size, made.acks, made.bootstrap_servers) == (7, 100, 1, ("a:1", "b:2"))
+    assert ProducerConfig.of(bootstrap_servers=["a:1", "b:2"]).bootstrap_servers == ("a:1", "b:2")
+    with pytest.raises(ConfigError, match=r"given twice"):
+        ProducerConfig.of({"linger.ms": 1, "bootstrap.servers": "a:1"}, linger_ms=2)
+    with pytest.raises(TypeError, match="lingers_ms"):
+        config(lingers_ms=2)
+    with pytest.raises(ConfigError, match=r"linger\.ms\?"):
+        ProducerConfig.of({"linger_ms": 1})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"linger_ms": -1}, r"linger\.ms cannot be -1: it must be at least 0"),
+        ({"acks": "2"}, r"acks cannot be 2: it must be one of all, -1, 0, 1"),
+        ({"compression_type": "brotli"}, r"compression\.type cannot be brotli"),
+        ({"compression_gzip_level": 10}, r"compression\.gzip\.level"),
+        ({"max_in_flight_requests_per_connection": 0}, "at least 1"),
+        ({"transactional_id": ""}, "may not be empty"),
+        ({"security_protocol": "SSL"}, "PLAINTEXT only"),
+        ({"transaction_two_phase_commit_enable": True}, "KIP-939"),
+    ],
+)
+def test_wrong_values(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(**settings)
+
+
+@pytest.mark.mechanism("P11")
+@pytest.mark.parametrize("settings", [{"acks": "1"}, {"acks": "0"}, {"retries": 0}])
+def test_idempotence_gives_way_unless_asked_for(settings: dict[str, Any]) -> None:
+    assert not config(**settings).enable_idempotence
+    with pytest.raises(ConfigError, match="idempotent producer"):
+        config(enable_idempotence=True, **settings)
+    with pytest.raises(ConfigError, match="without also enabling idempotence"):
+        config(transactional_id="t", **settings)
+
+
+@pytest.mark.mechanism("P11")
+def test_at_most_five_in_flight() -> None:
+    assert config(max_in_flight_requests_per_connection=5).enable_idempotence
+    with pytest.raises(ConfigError, match="at most 5"):
+        config(max_in_flight_requests_per_connection=6)
+    assert config(max_in_flight_requests_per_connection=6, enable_idempotence=False).max_in_flight == 6
+    assert config(max_in_flight_requests_per_connection=1).guarantee_message_order
+
+
+@pytest.mark.mechanism("P11")
+def test_the_delivery_deadline_covers_a_request() -> None:
+    with pytest.raises(ConfigError, match=r"linger\.ms \+ request\.timeout\.ms"):
+        config(delivery_timeout_ms=30_000, request_timeout_ms=30_000, linger_ms=1)
+    assert config(request_timeout_ms=200_000, linger_ms=10).delivery_timeout_ms == 200_010
+    assert config(delivery_timeout_ms=30_001, request_timeout_ms=30_000, linger_ms=1).delivery_timeout_ms == 30_001
+
+
+def test_client_ids() -> None:
+    first, second = config().client_id, config().client_id
+    assert first != second
+    assert first.startswith("producer-")
+    assert config(transactional_id="billing").client_id == "producer-billing"
+    assert config(client_id="mine").client_id == "mine"
+
+
+def test_a_batch_size_of_zero_is_one_record() -> None:
+    assert config(batch_size=0).batch_size == 1

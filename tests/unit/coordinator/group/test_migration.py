@@ -1,0 +1,287 @@
+"""Groups that change between the classic and the consumer protocol while they have members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas.common.errors import Errors
+from barnabas.coordinator.group.consumer_protocol import read_assignment
+from barnabas.coordinator.group.group import GroupType
+from barnabas.coordinator.group.group_coordinator_config import ConsumerGroupMigrationPolicy
+from barnabas.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+)
+from coordinator_fixtures import not_leader
+from group_fixtures import REBALANCE_MS, SESSION_MS, GroupBox, assigned
+
+Policy = ConsumerGroupMigrationPolicy
+
+
+def assignment_of(topic: str, *partitions: int) -> bytes:
+    message = ConsumerProtocolAssignment(
+        assigned_partitions=[ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=list(partitions))]
+    )
+    return b"\0\3" + message.encode(3)
+
+
+def classic_member(box: GroupBox, partitions: int = 4) -> str:
+    (member,) = box.stable_group(assignment=assignment_of("t", *range(partitions)))
+    return member
+
+
+def given(data: bytes) -> dict[str, list[int]]:
+    return {one.topic: one.partitions for one in read_assignment(data).assigned_partitions}
+
+
+def upgraded(partitions: int = 4, **config: Any) -> tuple[GroupBox, Any, str]:
+    """A classic group of one, which somebody with the consumer protocol has joined."""
+    box = GroupBox(config)
+    t = box.create_topic("t", partitions)
+    classic = classic_member(box, partitions)
+    joined = box.consumer_heartbeat("new")
+    assert joined.error_code == 0
+    return box, t, classic
+
+
+# -- from classic to consumer
+
+
+@pytest.mark.mechanism("R09")
+def test_a_classic_group_becomes_a_consumer_group() -> None:
+    box, t, classic = upgraded()
+    group = box.group()
+    assert group.type is GroupType.CONSUMER
+    assert group.group_epoch.get() == 2
+    assert set(group.members) == {classic, "new"}
+    assert group.members[classic].uses_classic_protocol
+    assert set(group.members[classic].assigned_partitions[t]) == {0, 1, 2, 3}
+    assert box.restarted().group().as_mapping() == group.as_mapping()
+
+
+def test_a_classic_member_goes_through_a_rebalance_of_its_own_kind() -> None:
+    box, t, classic = upgraded()
+    assert box.heartbeat(classic, 1) is Errors.REBALANCE_IN_PROGRESS
+    joined = box.join(classic, owned={"t": [0, 1, 2, 3]}).result(0)
+    assert (joined.error_code, joined.generation_id, joined.leader, joined.members) == (0, 1, "", [])
+    kept = given(box.sync(classic, 1, protocol_name="range").result(0).assignment)
+    assert len(kept["t"]) == 2
+    assert box.heartbeat(classic, 1) is Errors.REBALANCE_IN_PROGRESS
+    again = box.join(classic, owned={"t": kept["t"]}).result(0)
+    assert again.generation_id == 2
+    assert given(box.sync(classic, 2).result(0).assignment) == kept
+    assert box.heartbeat(classic, 2) is Errors.NONE
+    got = assigned(box.consumer_heartbeat("new", 2))
+    assert got is not None
+    assert sorted([*kept["t"], *got[t]]) == [0, 1, 2, 3]
+
+
+def test_an_eager_classic_member_gives_up_everything_when_it_joins() -> None:
+    box, t, classic = upgraded()
+    joined = box.join(classic).result(0)
+    assert joined.generation_id == 2
+    assert len(given(box.sync(classic, 2).result(0).assignment)["t"]) == 2
+
+
+def test_another_classic_member_joins_the_consumer_group() -> None:
+    box, t, classic = upgraded()
+    first = box.join().result(0)
+    assert first.error_code == Errors.MEMBER_ID_REQUIRED
+    second = box.join(first.member_id).result(0)
+    assert (second.error_code, second.generation_id, second.protocol_name) == (0, 3, "range")
+    assert box.sync(first.member_id, 3).result(0).error_code == 0
+    assert len(box.group().members) == 3
+
+
+def test_commits_of_both_kinds_of_members() -> None:
+    box, t, classic = upgraded()
+    assert box.commit({("t", 0): 5}, member_id=classic, generation=1, version=8) == {("t", 0): Errors.NONE}
+    assert box.commit({("t", 0): 5}, member_id=classic, generation=2) == {("t", 0): Errors.ILLEGAL_GENERATION}
+    assert box.commit({("t", 0): 6}, member_id="new", generation=2) == {("t", 0): Errors.NONE}
+
+
+@pytest.mark.parametrize("policy", [Policy.DISABLED, Policy.DOWNGRADE])
+def test_an_upgrade_that_is_not_allowed(policy: Policy) -> None:
+    box = GroupBox({"consumer_migration_policy": policy})
+    box.create_topic("t", 4)
+    classic = classic_member(box)
+    assert box.consumer_heartbeat("new").error_code == Errors.GROUP_ID_NOT_FOUND
+    assert box.group().type is GroupType.CLASSIC
+    assert box.heartbeat(classic, 1) is Errors.NONE
+
+
+def test_groups_that_cannot_be_upgraded() -> None:
+    box = GroupBox({"consumer_max_size": 1})
+    box.create_topic("t", 4)
+    box.stable_group(group_id="connect", protocol_type="connect", protocols=[("x", b"")])
+    assert box.consumer_heartbeat("new", group_id="connect").error_code == Errors.GROUP_ID_NOT_FOUND
+    box.stable_group(2, group_id="large")
+    assert box.consumer_heartbeat("new", group_id="large").error_code == Errors.GROUP_ID_NOT_FOUND
+    box.stable_group(group_id="garbled", protocols=[("range", b"\x00")])
+    assert box.consumer_heartbeat("new", group_id="garbled").error_code == Errors.GROUP_ID_NOT_FOUND
+    assert box.state("garbled") == "Stable"
+
+
+def test_members_that_wait_join_anew() -> None:
+    box = GroupBox()
+    box.create_topic("t", 4)
+    a, _ = box.stable_group(2, assignment=assignment_of("t", 0))
+    waiting = box.join(a, topics=["t", "u"])
+    # Two members with the same partition: not what a correct leader does, but it must not break the coordinator.
+    box.group().members[a].assignment = b""
+    assert box.consumer_heartbeat("new").error_code == 0
+    assert waiting.result(0).error_code == Errors.REBALANCE_IN_PROGRESS
+
+
+def test_an_upgrade_that_could_not_be_written() -> None:
+    box = GroupBox()
+    box.create_topic("t", 4)
+    classic = classic_member(box)
+    box.bench.writer.fails_with = not_leader()
+    assert box.consumer_heartbeat("new").error_code == Errors.NOT_COORDINATOR
+    box.bench.writer.fails_with = None
+    assert box.group().type is GroupType.CLASSIC
+    assert box.heartbeat(classic, 1) is Errors.NONE
+
+
+def test_an_empty_group_changes_at_once() -> None:
+    box = GroupBox({"consumer_migration_policy": Policy.DISABLED})
+    t = box.create_topic("t", 1)
+    classic = classic_member(box, 1)
+    box.commit({("t", 0): 5}, member_id=classic, generation=1)
+    box.leave(classic)
+    assert assigned(box.consumer_heartbeat("m")) == {t: [0]}
+    assert box.offsets() == {("t", 0): 5}
+    box.consumer_heartbeat("m", -1)
+    box.stable_group()
+    assert box.group().type is GroupType.CLASSIC
+    assert box.offsets() == {("t", 0): 5}
+    again = box.restarted()
+    assert again.group().type is GroupType.CLASSIC
+    assert again.offsets() == {("t", 0): 5}
+
+
+def test_a_group_that_only_had_offsets() -> None:
+    box = GroupBox()
+    t = box.create_topic("t", 1)
+    box.commit({("t", 0): 5})
+    assert assigned(box.consumer_heartbeat("m")) == {t: [0]}
+    assert box.offsets() == {("t", 0): 5}
+    assert box.restarted().group().type is GroupType.CONSUMER
+
+
+# -- from consumer to classic
+
+
+@pytest.mark.mechanism("R09")
+def test_the_group_becomes_classic_when_the_last_of_the_other_protocol_leaves() -> None:
+    box, t, classic = upgraded()
+    box.join(classic)
+    box.sync(classic, 2)
+    assert box.consumer_heartbeat("new", -1).error_code == 0
+    group = box.group()
+    assert group.type is GroupType.CLASSIC
+    assert list(group.members) == [classic]
+    assert box.heartbeat(classic, group.generation_id) is Errors.REBALANCE_IN_PROGRESS
+    again = box.restarted()
+    assert again.group().type is GroupType.CLASSIC
+    assert list(again.group().members) == [classic]
+    rejoined = box.join(classic).result(0)
+    assert rejoined.leader == classic
+    assert box.sync(classic, rejoined.generation_id, {classic: b"x"}).result(0).assignment == b"x"
+    assert box.state() == "Stable"
+
+
+def test_the_session_of_the_last_member_ends() -> None:
+    box, _, classic = upgraded()
+    for _ in range(9):
+        box.advance(5000)
+        box.heartbeat(classic, 1)
+        if not box.group().members.get("new"):
+            break
+    assert box.group().type is GroupType.CLASSIC
+
+
+@pytest.mark.parametrize("policy", [Policy.DISABLED, Policy.UPGRADE])
+def test_a_downgrade_that_is_not_allowed(policy: Policy) -> None:
+    box = GroupBox({"consumer_migration_policy": Policy.UPGRADE})
+    box.create_topic("t", 4)
+    classic = classic_member(box)
+    box.consumer_heartbeat("new")
+    box.consumer_heartbeat("new", -1)
+    assert box.group().type is GroupType.CONSUMER
+    assert list(box.group().members) == [classic]
+
+
+def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
+    box = GroupBox()
+    t = box.create_topic("t", 4)
+    classic = classic_member(box)
+    box.consumer_heartbeat("new", instance_id="i")
+    joined = box.join(instance_id="i").result(0)
+    assert joined.error_code == 0
+    group = box.group()
+    assert group.type is GroupType.CLASSIC
+    assert set(group.members) == {classic, joined.member_id}
+    again = box.restarted()
+    assert set(again.group().members) == {classic, joined.member_id}
+    assert t
+
+
+# -- classic members of a consumer group that get it wrong
+
+
+def test_requests_that_are_refused() -> None:
+    box, _, classic = upgraded()
+    assert box.heartbeat(classic, 7) is Errors.ILLEGAL_GENERATION
+    assert box.heartbeat("new", 2) is Errors.UNKNOWN_MEMBER_ID
+    assert box.heartbeat("nobody", 1) is Errors.UNKNOWN_MEMBER_ID
+    assert box.sync(classic, 7).result(0).error_code == Errors.ILLEGAL_GENERATION
+    assert box.sync(classic, 1).result(0).error_code == Errors.REBALANCE_IN_PROGRESS
+    wrong = box.sync(classic, 1, protocol_type="connect").result(0)
+    assert wrong.error_code == Errors.INCONSISTENT_GROUP_PROTOCOL
+    other = box.join(classic, protocols=[("sticky", b"")]).result(0)
+    assert other.error_code == Errors.INCONSISTENT_GROUP_PROTOCOL
+    garbled = box.join(classic, protocols=[("range", b"\0")]).result(0)
+    assert garbled.error_code == Errors.INCONSISTENT_GROUP_PROTOCOL
+    assert box.leave("new").members[0].error_code == Errors.UNKNOWN_MEMBER_ID
+
+
+def test_a_classic_member_leaves() -> None:
+    box, t, classic = upgraded()
+    assert box.leave(classic).members[0].error_code == 0
+    assert assigned(box.consumer_heartbeat("new", 2)) == {t: [0, 1, 2, 3]}
+
+
+def test_a_classic_member_is_not_heard_of() -> None:
+    box, t, classic = upgraded()
+    box.advance(SESSION_MS)
+    assert assigned(box.consumer_heartbeat("new", 2)) == {t: [0, 1, 2, 3]}
+
+
+def test_a_classic_member_that_does_not_join_in_time() -> None:
+    box, t, classic = upgraded()
+    for _ in range(REBALANCE_MS // 5000 + 1):
+        box.heartbeat(classic, 1)
+        box.consumer_heartbeat("new", 2)
+        box.advance(5000)
+    assert set(box.group().members) == {"new"}
+
+
+def test_a_classic_member_that_does_not_sync_in_time() -> None:
+    box, t, classic = upgraded()
+    box.join(classic)
+    for _ in range(REBALANCE_MS // 5000 + 1):
+        box.heartbeat(classic, 2)
+        box.consumer_heartbeat("new", 2)
+        box.advance(5000)
+    assert set(box.group().members) == {"new"}
+
+
+def test_the_session_of_a_classic_member_is_its_own_after_a_failover() -> None:
+    box, _, classic = upgraded()
+    again = box.restarted()
+    again.advance(SESSION_MS)
+    assert set(again.group().members) == {"new"}
