@@ -28,7 +28,7 @@ from benchmarks.broker_process import BrokerProcess, ServerProcess, free_port
 from benchmarks.measure import Row
 from benchmarks.wire_client import WireClient, batch_of
 
-ROUNDS = 5
+ROUNDS = 3
 EMPTY_MS = 400.0
 WITH_PARTITIONS_MS = 1_000.0
 RESIDENT_MB = 60.0

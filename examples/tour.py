@@ -24,6 +24,44 @@ def title(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m")
 
 
+def broker() -> None:
+    """A broker in this process, and a client of another project that talks to it over a socket."""
+    import confluent_kafka  # noqa: PLC0415 - another project's client, among the development dependencies
+    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
+
+    from barnabas import EmbeddedBroker  # noqa: PLC0415
+
+    title("A broker, used by librdkafka")
+    started = time.perf_counter()
+    with EmbeddedBroker() as running:
+        print(f"  ready after {(time.perf_counter() - started) * 1000:.0f} ms at {running.bootstrap_servers}")
+        address = {"bootstrap.servers": running.bootstrap_servers, "log_level": 0}
+        admin = AdminClient(address)
+        admin.create_topics([NewTopic("orders", 3, 1, config={"compression.type": "producer"})])["orders"].result()
+        count = 100_000
+        producer = confluent_kafka.Producer(
+            {**address, "enable.idempotence": True, "compression.type": "lz4", "queue.buffering.max.messages": count}
+        )
+        started = time.perf_counter()
+        for number in range(count):
+            producer.produce("orders", key=f"order-{number % 50}", value=f'{{"number": {number}, "state": "shipped"}}')
+        producer.flush()
+        took = time.perf_counter() - started
+        print(f"  produced {count:,} records, acks=all and idempotent, in {took:.2f} s")
+        consumer = confluent_kafka.Consumer({**address, "group.id": "tour", "enable.auto.commit": False})
+        ends = {n: consumer.get_watermark_offsets(confluent_kafka.TopicPartition("orders", n))[1] for n in range(3)}
+        consumer.assign([confluent_kafka.TopicPartition("orders", number, 0) for number in ends])
+        started, received = time.perf_counter(), 0
+        while received < count:
+            received += len(consumer.consume(10_000, timeout=5))
+        print(
+            f"  consumed {received:,} records in {time.perf_counter() - started:.2f} s; ends of the partitions: {ends}"
+        )
+        consumer.close()
+        files = sorted((running.data_dir / "orders-0").iterdir())
+        print("  on disk, in Kafka's format: " + ", ".join(file.name for file in files if file.stat().st_size))
+
+
 def messages() -> None:
     title("Kafka's messages: declared once, compiled for each version")
     print(f"  {len(ApiKey)} APIs, {sum(k.versions.highest - k.versions.lowest + 1 for k in ApiKey)} versions of them")
@@ -85,6 +123,7 @@ def columns() -> None:
 
 if __name__ == "__main__":
     print(f"Barnabas, a tour. Cluster id of the day: {uuid_to_string(random_uuid())}")
+    broker()
     messages()
     batches()
     speed()

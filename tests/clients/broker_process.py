@@ -92,6 +92,13 @@ class BrokerProcess:
             process.wait()
             raise AssertionError(f"the broker did not stop:\n{self.log()}") from None
 
+    def kill(self) -> None:
+        """kill -9: nothing is written down, nobody is told."""
+        process, self._process = self._process, None
+        assert process is not None
+        process.kill()
+        process.wait(_SECONDS)
+
     def log(self, start: int = 0) -> str:
         """What it has logged, from a position in the file on."""
         with self.log_file.open("rb") as file:

@@ -141,6 +141,13 @@ public class TransactionDriver {
                     result.put("partitions", partitions);
                     return result;
                 }
+                case "committed_offsets": {
+                    Map<String, Long> result = new TreeMap<>();
+                    admin.listConsumerGroupOffsets(question.get("group").asText()).partitionsToOffsetAndMetadata()
+                        .get(SECONDS, TimeUnit.SECONDS)
+                        .forEach((partition, offset) -> result.put(partition.toString(), offset.offset()));
+                    return result;
+                }
                 case "fence": {
                     admin.fenceProducers(List.of(question.get("id").asText())).all().get(SECONDS, TimeUnit.SECONDS);
                     return null;

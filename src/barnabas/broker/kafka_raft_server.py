@@ -67,7 +67,9 @@ class KafkaRaftServer:
         directory_id = ensemble.properties[config.metadata_log_dir].directory_id
         assert directory_id is not None
         try:
-            shared = self._shared = self._to_close = SharedServer(config, ensemble.cluster_id, directory_id, self._clock, self._fail)
+            shared = self._shared = self._to_close = SharedServer(
+                config, ensemble.cluster_id, directory_id, self._clock, self._fail
+            )
             if config.is_broker:
                 # Locks the directories before anybody opens the metadata log in one of them.
                 self.broker = BrokerServer(config, shared)

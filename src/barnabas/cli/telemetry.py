@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 DESCRIPTION: Final = """Clients send their own metrics to the cluster, if it asks for them (KIP-714). Subscriptions say
 which clients are to send what, and how often; the broker writes it to the topic __client_telemetry."""
-SUBSCRIBE: Final = """Asks clients for metrics. A subscription of that name is changed; what is not given stays as it is.
+SUBSCRIBE: Final = """Asks clients for metrics. If there is a subscription of that name, it is changed; what is not
+given stays as it is.
 
   barnabas telemetry subscribe all
-  barnabas telemetry subscribe java --metrics org.apache.kafka.consumer. --match client_software_name=apache-kafka-java"""
+  barnabas telemetry subscribe java -m org.apache.kafka.consumer. --match client_software_name=apache-kafka-java"""
 TAIL: Final = "Shows metrics as clients send them. Ctrl-C ends it."
 
 POLL_MS: Final = 500

@@ -148,7 +148,7 @@ class StandardAuthorizer(Authorizer):
                 self._audit.record(context, action, True, str, "super user")
             return [ALLOWED] * len(actions)
         if not state.loaded:
-            raise AuthorizerNotReadyError
+            raise AuthorizerNotReadyError("the ACLs have not been loaded yet")
         host = canonical_host(context.client_address)
         index = state.index
         results = []

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.common.clock import Clock
-from barnabas.common.errors import ApiError, ClusterAuthorizationError, Errors, ProtocolError
+from barnabas.common.errors import ApiError, ClusterAuthorizationError, Errors, ProtocolError, RetriableError
 from barnabas.protocol.api_keys import Trait
 from barnabas.protocol.message import Response
 from barnabas.server.error_responses import error_response
@@ -114,7 +114,10 @@ class RequestHandlerHelper:
             logger.warning("Closing connection %s after a bad request: %s", request.connection_id, error)
             self.channel.close_connection(request, {Errors.INVALID_REQUEST: 1})
             return
-        expected = isinstance(error, ApiError) and Errors.for_exception(error) is not Errors.UNKNOWN_SERVER_ERROR
+        # "Not yet" is no bug either, even where the protocol has no code for it: an authorizer still loads its rules.
+        expected = isinstance(error, RetriableError) or (
+            isinstance(error, ApiError) and Errors.for_exception(error) is not Errors.UNKNOWN_SERVER_ERROR
+        )
         if expected:
             logger.info("%r failed: %s", request, error)
         else:

@@ -164,7 +164,7 @@ def test_seeking(client: JavaClient, ask: Ask, bootstrap: str, topic: str) -> No
 
 
 def test_offsets_by_time(client: JavaClient, ask: Ask, bootstrap: str, topic: str) -> None:
-    create(ask, topic, 2)
+    create(ask, topic, 2, {"retention.ms": "-1"})
     at = [1_000, 3_000, 2_000, 5_000, 4_000]
     client.produce(bootstrap, topic, [{"value": "v", "partition": 0, "timestamp": when} for when in at])
     full, empty = f"{topic}-0", f"{topic}-1"
@@ -190,7 +190,7 @@ def test_offsets_by_time(client: JavaClient, ask: Ask, bootstrap: str, topic: st
 
 
 def test_deleting_records(client: JavaClient, ask: Ask, bootstrap: str, topic: str) -> None:
-    create(ask, topic)
+    create(ask, topic, configs={"retention.ms": "-1"})
     part = f"{topic}-0"
     client.produce(bootstrap, topic, [{"value": str(n), "timestamp": 1_000 + n} for n in range(10)])
     assert ask("delete_records", before={part: 4}) == {part: 4}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from barnabas.common.errors import InvalidTopicError
 from barnabas.common.topic_names import (
     INTERNAL_TOPICS,
+    TELEMETRY_TOPICS,
     collision_key,
     has_collision_characters,
     is_internal_topic,
@@ -53,7 +54,13 @@ def test_invalid_names(name: str, problem: str) -> None:
 
 
 def test_internal_topics() -> None:
-    assert sorted(INTERNAL_TOPICS) == ["__consumer_offsets", "__share_group_state", "__transaction_state"]
+    assert sorted(INTERNAL_TOPICS - TELEMETRY_TOPICS) == [
+        "__consumer_offsets",
+        "__share_group_state",
+        "__transaction_state",
+    ]
+    assert sorted(TELEMETRY_TOPICS) == ["__client_telemetry", "__quota_usage", "__request_log"]
+    assert INTERNAL_TOPICS > TELEMETRY_TOPICS
     assert is_internal_topic("__transaction_state")
     assert not is_internal_topic("__cluster_metadata")
     assert not is_internal_topic("orders")

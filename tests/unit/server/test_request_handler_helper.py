@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 
 import pytest
 
 from barnabas.common.errors import (
+    ApiError,
     ClusterAuthorizationError,
     Errors,
     InvalidRequestError,
@@ -21,6 +23,7 @@ from barnabas.protocol.messages.envelope import EnvelopeRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.protocol.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
+from barnabas.security.authorizer import AuthorizerNotReadyError
 from barnabas.security.principal import ANONYMOUS, serialize_principal
 from barnabas.server.envelope import open_envelope
 from barnabas.server.request import Request
@@ -158,6 +161,27 @@ def test_an_error_is_an_answer_with_its_code(bench: HandlerBench) -> None:
         )
     )
     assert meter is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "is_bug"),
+    [
+        (InvalidRequestError("no"), False),
+        (AuthorizerNotReadyError("not yet"), False),
+        (ApiError("of no code"), True),
+        (KeyError("no"), True),
+    ],
+)
+def test_only_a_bug_of_ours_is_an_error_in_the_log(
+    bench: HandlerBench, caplog: pytest.LogCaptureFixture, error: Exception, is_bug: bool
+) -> None:
+    caplog.set_level(logging.INFO)
+    request = bench.request(HeartbeatRequest(), 4)
+    bench.helper.handle_error(request, error)
+    (record,) = caplog.records
+    assert (record.levelno == logging.ERROR, record.exc_info is not None) == (is_bug, is_bug)
+    expected = Errors.INVALID_REQUEST if isinstance(error, InvalidRequestError) else Errors.UNKNOWN_SERVER_ERROR
+    assert bench.answer(request).error_code == expected
 
 
 @pytest.mark.mechanism("R12")

@@ -115,8 +115,9 @@ class GroupsHandler:
             body.members = [MemberIdentity(member_id=body.member_id)]
 
         def make(response: LeaveGroupResponse) -> LeaveGroupResponse:
-            if request.api_version < _SEVERAL_LEAVE_SINCE and not response.error_code and response.members:
-                response.error_code = response.members[0].error_code
+            if request.api_version < _SEVERAL_LEAVE_SINCE and response.members:
+                response.error_code = response.error_code or response.members[0].error_code
+                response.members = []
             return response
 
         return self._answer(request, self._groups.leave_group(body), make)

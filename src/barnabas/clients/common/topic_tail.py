@@ -18,8 +18,8 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas.records.reader import Record, read_records
 from barnabas.records.batch import iter_batches
+from barnabas.records.reader import Record, read_records
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -70,8 +70,9 @@ class TopicTail:
             self._start = EARLIEST
             self._clock.sleep(max_wait_ms)
             return []
-        if len(self._positions) < len(self._leaders):
-            self._find_positions()
+        if not self._find_positions():
+            self._leaders = {}
+            return []
         found: list[TailedRecord] = []
         by_node: dict[Node, list[int]] = {}
         for partition, node in self._leaders.items():
@@ -95,7 +96,8 @@ class TopicTail:
             }
         return bool(self._leaders)
 
-    def _find_positions(self) -> None:
+    def _find_positions(self) -> bool:
+        """Whether all leaders are still who they were."""
         for partition, node in self._leaders.items():
             if partition not in self._positions:
                 asked = ListOffsetsPartition(partition_index=partition, timestamp=self._start)
@@ -104,8 +106,11 @@ class TopicTail:
                 )
                 response: ListOffsetsResponse = self._client.send(request, node)
                 answer = response.topics[0].partitions[0]
+                if answer.error_code in _MOVED:
+                    return False
                 _raise_for(answer.error_code, f"the end of {self._topic} is not known")
                 self._positions[partition] = answer.offset
+        return True
 
     def _fetch(self, node: Node, partitions: list[int], max_wait_ms: int) -> list[TailedRecord]:
         assert self._topic_id is not None

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from barnabas.common.clock import Clock
-from barnabas.common.errors import CoordinatorLoadInProgressError, NotCoordinatorError
+from barnabas.common.errors import CoordinatorLoadInProgressError, NotCoordinatorError, NotLeaderOrFollowerError
 from barnabas.common.timeline import SnapshotRegistry
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_context import (
@@ -273,7 +273,7 @@ class CoordinatorRuntime(Generic[S]):
         context.high_watermark = -1
         shard = self._shard_builder(ShardContext(partition, registry, context.timer, context.executor, parts.clock))
         coordinator = context.coordinator = SnapshottableCoordinator(registry, shard)
-        logger.info("Loading %s as of epoch %d", partition, context.epoch)
+        logger.debug("Loading %s as of epoch %d", partition, context.epoch)
 
         def on_loaded(future: Future[LoadSummary]) -> None:
             # On the loader's thread.
@@ -298,7 +298,9 @@ class CoordinatorRuntime(Generic[S]):
             return  # this broker has lost the partition while it loaded it
         error = loaded.exception()
         if error is not None:
-            logger.error("Loading %s failed: %r", partition, error)
+            # Leadership that goes as it comes is the course of things when brokers start and stop.
+            level = logging.INFO if isinstance(error, NotLeaderOrFollowerError) else logging.ERROR
+            logger.log(level, "Loading %s failed: %r", partition, error)
             self._fail(context)
             return
         try:

@@ -16,6 +16,7 @@ from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
 from barnabas.broker.config.client_metrics_config import CLIENT_METRICS_CONFIG_DEF
 from barnabas.broker.config.dynamic_config_names import (
     ALL_DYNAMIC_CONFIGS,
+    BARNABAS_CONFIGS,
     DYNAMIC_CONFIG_DEF,
     update_mode,
     validate_dynamic_configs,
@@ -136,8 +137,8 @@ def test_client_metrics() -> None:
 
 def test_what_can_change_and_for_whom() -> None:
     theirs = kafka()["update_modes"]
-    assert {name: update_mode(name) for name in ALL_DYNAMIC_CONFIGS - KAFKA_4_4} == theirs
-    assert set(DYNAMIC_CONFIG_DEF.keys) - KAFKA_4_4 == set(kafka()["dynamic_broker"])
+    assert {name: update_mode(name) for name in ALL_DYNAMIC_CONFIGS - KAFKA_4_4 - BARNABAS_CONFIGS} == theirs
+    assert set(DYNAMIC_CONFIG_DEF.keys) - KAFKA_4_4 - BARNABAS_CONFIGS == set(kafka()["dynamic_broker"])
 
 
 def test_synonyms() -> None:

@@ -26,7 +26,16 @@ def test_every_setting_is_explained(definition: ConfigDef) -> None:
 
 def test_what_kafka_does_not_have_is_named_after_us() -> None:
     ours = {name for name in BROKER_CONFIG_DEF.keys if name.startswith("barnabas.")}
-    assert ours == {"barnabas.request.handoff", "barnabas.http.listener"}
+    assert ours == {
+        "barnabas.request.handoff",
+        "barnabas.http.listener",
+        "barnabas.telemetry.exporters",
+        "barnabas.telemetry.topics.num.partitions",
+        "barnabas.telemetry.topics.retention.ms",
+        "barnabas.telemetry.topics.retention.bytes",
+        "barnabas.request.log.sample.rate",
+        "barnabas.quota.usage.interval.ms",
+    }
 
 
 def test_network_threads_follow_the_interpreter() -> None:
@@ -53,6 +62,9 @@ def test_all_dynamic_settings_are_defined() -> None:
         ("log.retention.ms", "cluster-wide"),
         ("message.max.bytes", "cluster-wide"),
         ("leader.replication.throttled.rate", "cluster-wide"),
+        ("barnabas.request.log.sample.rate", "cluster-wide"),
+        ("barnabas.quota.usage.interval.ms", "cluster-wide"),
+        ("barnabas.telemetry.exporters", "read-only"),
     ],
 )
 def test_update_modes(name: str, mode: str) -> None:

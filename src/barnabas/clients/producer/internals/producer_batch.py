@@ -120,6 +120,7 @@ class ProducerBatch:
         "is_transactional",
         "last_attempt_ms",
         "max_record_size",
+        "ordinal",
         "produce_future",
         "producer_epoch",
         "producer_id",
@@ -157,6 +158,8 @@ class ProducerBatch:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
         self.is_transactional = False
+        self.ordinal = 0
+        """The how many-th batch of its partition it is to have got a sequence."""
         self.current_leader_epoch: int | None = None
         self.attempts_when_leader_last_changed = 0
         self._thunks: list[Thunk] | None = None

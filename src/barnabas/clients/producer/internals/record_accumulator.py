@@ -481,7 +481,7 @@ class RecordAccumulator:
             if manager.has_in_flight_batches(partition) and manager.has_stale_producer_id_and_epoch(partition):
                 return True
             # It is not known whether the batches before it were written: which sequence is next, then?
-            if manager.has_unresolved_sequence(partition):
+            if manager.has_unresolved_sequence(partition) or manager.is_window_full(partition):
                 return True
         # A batch that is sent again waits until it is the first of those in flight: so recovery goes one by one.
         first_in_flight = manager.first_in_flight_sequence(partition)
@@ -496,6 +496,7 @@ class RecordAccumulator:
             manager.producer_id_and_epoch, manager.sequence_number(batch.topic_partition), manager.is_transactional
         )
         manager.increment_sequence_number(batch.topic_partition, batch.record_count)
+        manager.number_batch(batch)
         manager.add_in_flight_batch(batch)
 
     # -- back again
@@ -544,6 +545,7 @@ class RecordAccumulator:
             self.incomplete.add(batch)
             with queue.lock:
                 if self._transaction_manager is not None:
+                    batch.ordinal = big.ordinal
                     self._transaction_manager.add_in_flight_batch(batch)
                 self._insert(queue, batch)
         return len(batches)

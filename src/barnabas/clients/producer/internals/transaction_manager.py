@@ -509,6 +509,14 @@ class TransactionManager:
         with self.lock:
             return bool(self._partitions.get_or_create(partition).in_flight)
 
+    def number_batch(self, batch: ProducerBatch) -> None:
+        with self.lock:
+            self._partitions.get_or_create(batch.topic_partition).number_batch(batch)
+
+    def is_window_full(self, partition: TopicPartition) -> bool:
+        with self.lock:
+            return self._partitions.get_or_create(partition).is_window_full
+
     def first_in_flight_sequence(self, partition: TopicPartition) -> int:
         with self.lock:
             in_flight = self._partitions.get_or_create(partition).in_flight

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_LAST_ACKED_SEQUENCE_NUMBER: Final = -1
+BATCHES_REMEMBERED: Final = 5
+"""How many batches of a producer a broker remembers for each partition."""
 
 
 class TxnPartitionEntry:
@@ -29,6 +31,7 @@ class TxnPartitionEntry:
         "in_flight",
         "last_acked_offset",
         "last_acked_sequence",
+        "next_ordinal",
         "next_sequence",
         "producer_id_and_epoch",
         "topic_partition",
@@ -41,6 +44,7 @@ class TxnPartitionEntry:
         self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE_NUMBER
         self.last_acked_offset = INVALID_OFFSET
         self.in_flight: list[ProducerBatch] = []
+        self.next_ordinal = 0
 
     def increment_sequence(self, increment: int) -> None:
         self.next_sequence = increment_sequence(self.next_sequence, increment)
@@ -52,6 +56,21 @@ class TxnPartitionEntry:
         while position and _follows(self.in_flight[position - 1], batch):
             position -= 1
         self.in_flight.insert(position, batch)
+
+    def number_batch(self, batch: ProducerBatch) -> None:
+        """A batch has got its sequence for the first time."""
+        batch.ordinal = self.next_ordinal
+        self.next_ordinal += 1
+
+    @property
+    def is_window_full(self) -> bool:
+        """Whether a broker might forget the oldest batch in flight if one more was sent.
+
+        The limit of requests in flight is for a connection. When a leader moves, batches go out on another one while
+        the answer to an earlier batch is still missing on the first; after five of them, a repetition of the earlier
+        one would not be recognised any more.
+        """
+        return bool(self.in_flight) and self.next_ordinal - self.in_flight[0].ordinal >= BATCHES_REMEMBERED
 
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
         if batch in self.in_flight:

@@ -1,0 +1,232 @@
+"""Transactions of the Java client, which speaks transaction version 2, and Kafka's tool for them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from clients.java.conftest import java_or_skip
+from oracles.java import OracleError
+from oracles.java_client import JavaClient
+from oracles.java_transactions import JavaTransactions
+from oracles.kafka_tools import KafkaTools
+
+pytestmark = pytest.mark.java
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[JavaTransactions]:
+    with java_or_skip():
+        made = JavaTransactions()
+    with made:
+        yield made
+
+
+@pytest.fixture
+def begin(java: JavaTransactions, bootstrap: str, topic: str) -> Iterator[Callable[..., str]]:
+    """Makes a producer that has begun; the names are of this test."""
+    made: list[str] = []
+
+    def make(name: str = "one", transactional_id: str | None = None, **config: str) -> str:
+        full = f"{topic}-{name}"
+        made.append(full)
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        java.open(full, bootstrap, {"transactional.id": transactional_id or topic, **settings})
+        java.init(full)
+        return full
+
+    yield make
+    for name in made:
+        java.close_producer(name, 0)
+
+
+@pytest.fixture
+def two_partitions(client: JavaClient, bootstrap: str, topic: str) -> str:
+    client.ask("create_topics", bootstrap, topics=[{"name": topic, "partitions": 2, "factor": 1, "configs": {}}])
+    return topic
+
+
+def read(client: JavaClient, bootstrap: str, topic: str, count: int, isolation: str = "read_committed") -> list[str]:
+    """So many records of partition 0, and no more than there are."""
+    found = client.consume(bootstrap, {f"{topic}-0": 0}, count + 1, {"isolation.level": isolation}, timeout_ms=1_000)
+    return [record["value"] for record in found]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.05)
+
+
+@pytest.mark.mechanism("P14")
+def test_committed_records_are_read_and_aborted_ones_are_not(
+    java: JavaTransactions, client: JavaClient, bootstrap: str, two_partitions: str, begin: Callable[..., str]
+) -> None:
+    producer = begin()
+    expected: list[str] = []
+    for number in range(6):
+        java.begin(producer)
+        java.send(producer, two_partitions, [f"{number}-0", f"{number}-1"])
+        java.send(producer, two_partitions, [f"{number}"], 1)
+        if number % 3 == 1:
+            java.abort(producer)
+        else:
+            java.commit(producer)
+            expected += [f"{number}-0", f"{number}-1"]
+    assert read(client, bootstrap, two_partitions, len(expected)) == expected
+    described = java.describe(bootstrap, two_partitions)
+    assert (described["state"], described["producer_epoch"]) == ("CompleteCommit", 6), "an epoch for each transaction"
+
+
+@pytest.mark.mechanism("P14")
+def test_a_new_producer_fences_the_old_and_aborts_what_it_left(
+    java: JavaTransactions, client: JavaClient, bootstrap: str, two_partitions: str, begin: Callable[..., str]
+) -> None:
+    old = begin("old")
+    java.begin(old)
+    java.send(old, two_partitions, ["lost"])
+    new = begin("new")
+    with pytest.raises(OracleError, match="ProducerFenced"):
+        java.commit(old)
+    java.begin(new)
+    java.send(new, two_partitions, ["kept"])
+    java.commit(new)
+    assert read(client, bootstrap, two_partitions, 1) == ["kept"]
+
+
+def test_an_empty_transaction_can_end_either_way(
+    java: JavaTransactions, begin: Callable[..., str], bootstrap: str, two_partitions: str, client: JavaClient
+) -> None:
+    producer = begin()
+    for end in (java.abort, java.commit, java.abort):
+        java.begin(producer)
+        end(producer)
+    java.begin(producer)
+    java.send(producer, two_partitions, ["one"])
+    java.commit(producer)
+    assert read(client, bootstrap, two_partitions, 1) == ["one"]
+
+
+@pytest.mark.mechanism("P14")
+def test_offsets_are_committed_with_the_transaction(
+    java: JavaTransactions, client: JavaClient, bootstrap: str, two_partitions: str, begin: Callable[..., str]
+) -> None:
+    producer, group = begin(), f"{two_partitions}-group"
+    for offset, end in ((41, java.commit), (42, java.abort)):
+        java.begin(producer)
+        java.send(producer, two_partitions, [str(offset)])
+        java.send_offsets(producer, group, two_partitions, offset)
+        end(producer)
+    found: Any = java.ask("committed_offsets", bootstrap=bootstrap, group=group)
+    assert found == {f"{two_partitions}-0": 41}
+    assert read(client, bootstrap, two_partitions, 1) == ["41"]
+
+
+@pytest.mark.mechanism("P14")
+def test_a_producer_that_is_too_slow_is_fenced(
+    java: JavaTransactions, bootstrap: str, two_partitions: str, begin: Callable[..., str], client: JavaClient
+) -> None:
+    producer = begin(transaction_timeout_ms="1000")
+    java.begin(producer)
+    java.send(producer, two_partitions, ["late"])
+    until(lambda: bool(java.describe(bootstrap, two_partitions)["state"] == "CompleteAbort"))
+    with pytest.raises(OracleError):
+        java.commit(producer)
+    assert read(client, bootstrap, two_partitions, 0) == []
+
+
+def test_an_operator_fences_a_producer(
+    java: JavaTransactions, bootstrap: str, two_partitions: str, begin: Callable[..., str]
+) -> None:
+    producer = begin()
+    java.begin(producer)
+    java.send(producer, two_partitions, ["one"])
+    java.ask("fence", bootstrap=bootstrap, id=two_partitions)
+    with pytest.raises(OracleError, match="ProducerFenced"):
+        java.commit(producer)
+
+
+# -- kafka-transactions
+
+
+def test_the_tool_lists_and_describes(
+    java: JavaTransactions, tools: KafkaTools, bootstrap: str, two_partitions: str, begin: Callable[..., str]
+) -> None:
+    producer = begin()
+    java.begin(producer)
+    java.send(producer, two_partitions, ["one"])
+    listed = tools.run("kafka-transactions", "--bootstrap-server", bootstrap, "list")
+    (line,) = (line for line in listed.splitlines() if line.startswith(two_partitions))
+    assert re.match(rf"{re.escape(two_partitions)}\s+\d+\s+\d+\s+Ongoing", line), line
+    by_pattern = tools.run(
+        "kafka-transactions", "--bootstrap-server", bootstrap, "list", "--transactional-id-pattern", two_partitions
+    )
+    assert len(by_pattern.strip().splitlines()) == 2
+    described = tools.run(
+        "kafka-transactions", "--bootstrap-server", bootstrap, "describe", "--transactional-id", two_partitions
+    )
+    assert "Ongoing" in described
+    assert f"{two_partitions}-0" in described
+    producers = tools.run(
+        "kafka-transactions",
+        "--bootstrap-server",
+        bootstrap,
+        "describe-producers",
+        "--topic",
+        two_partitions,
+        "--partition",
+        "0",
+    )
+    assert len(producers.strip().splitlines()) == 2
+    java.commit(producer)
+    again = tools.run(
+        "kafka-transactions", "--bootstrap-server", bootstrap, "describe", "--transactional-id", two_partitions
+    )
+    assert "CompleteCommit" in again
+
+
+def test_the_tool_aborts_a_transaction(
+    java: JavaTransactions,
+    tools: KafkaTools,
+    client: JavaClient,
+    bootstrap: str,
+    two_partitions: str,
+    begin: Callable[..., str],
+) -> None:
+    producer = begin()
+    java.begin(producer)
+    (offset,) = java.send(producer, two_partitions, ["hanging"])
+    plain = begin("plain", f"{two_partitions}-other")
+    java.begin(plain)
+    java.send(plain, two_partitions, ["behind"])
+    java.commit(plain)
+    assert read(client, bootstrap, two_partitions, 0) == []
+    tools.run(
+        "kafka-transactions",
+        "--bootstrap-server",
+        bootstrap,
+        "abort",
+        "--topic",
+        two_partitions,
+        "--partition",
+        "0",
+        "--start-offset",
+        str(offset),
+    )
+    assert read(client, bootstrap, two_partitions, 1) == ["behind"]
+
+
+def test_the_tool_finds_transactions_that_hang(
+    java: JavaTransactions, tools: KafkaTools, bootstrap: str, two_partitions: str, begin: Callable[..., str]
+) -> None:
+    producer = begin()
+    java.begin(producer)
+    java.send(producer, two_partitions, ["one"])
+    found = tools.run("kafka-transactions", "--bootstrap-server", bootstrap, "find-hanging", "--topic", two_partitions)
+    assert len(found.strip().splitlines()) == 1, "it is open, and its coordinator knows it"
+    java.commit(producer)

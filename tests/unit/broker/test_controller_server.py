@@ -1,0 +1,61 @@
+"""The controller of a node: where its metadata begin, that they are kept, and that it is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.wire_client import WireClient
+
+from barnabas.common.errors import Errors
+from barnabas.embedded import EmbeddedBroker
+from barnabas.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    RequestPartitionData,
+    RequestTopicData,
+)
+from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE
+
+
+def test_a_start_without_the_bootstrap_file_begins_with_the_defaults(tmp_path: Path) -> None:
+    """Brokers before KIP-778 had none."""
+    with EmbeddedBroker(tmp_path):
+        pass
+    levels = {}
+    for name in ("with", "without"):
+        place = tmp_path / name
+        broker = EmbeddedBroker(place)
+        if name == "without":
+            with EmbeddedBroker(place):
+                pass
+            (place / BOOTSTRAP_FILE).unlink()
+            for file in (place / "__cluster_metadata-0").iterdir():
+                file.unlink()
+        with broker:
+            assert broker.server.broker is not None
+            levels[name] = broker.server.broker.cache.features().metadata_version
+    assert levels["with"] == levels["without"]
+
+
+def test_the_quorum_is_one_voter_that_leads() -> None:
+    with EmbeddedBroker() as broker, WireClient(broker.bootstrap_servers) as client:
+        topic = RequestTopicData(topic_name="__cluster_metadata", partitions=[RequestPartitionData(partition_index=0)])
+        answer = client.ask(DescribeQuorumRequest(topics=[topic]), 2, DescribeQuorumResponse)
+        assert answer.error_code == 0
+        (partition,) = answer.topics[0].partitions
+        assert partition.leader_id == 1
+        assert [voter.replica_id for voter in partition.current_voters] == [1]
+        assert partition.high_watermark > 0
+        assert answer.nodes[0].listeners[0].port != int(broker.bootstrap_servers.rpartition(":")[2])
+
+
+def test_metadata_outlive_many_starts_on_other_ports(tmp_path: Path) -> None:
+    """Each time the controller is on another port, of which the metadata know only the one before."""
+    ports = set()
+    for number in range(4):
+        with EmbeddedBroker(tmp_path) as broker, WireClient(broker.bootstrap_servers) as client:
+            client.create_topic(f"topic-{number}")
+            assert len(client.metadata().topics) == number + 1
+            assert client.produce("topic-0", 0, b"value") == (Errors.NONE, number)
+            ports.add(broker.server.shared.controller_nodes())
+    assert len(ports) > 1

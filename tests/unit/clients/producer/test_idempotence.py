@@ -1,0 +1,263 @@
+"""Sequence numbers: once, and in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas.clients.producer.errors import TransactionError
+from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
+from barnabas.clients.producer.internals.producer_batch import ProducerIdAndEpoch
+from barnabas.clients.producer.internals.transaction_manager import MAX_EPOCH, TransactionManager
+from barnabas.clients.producer.kafka_producer import KafkaProducer
+from barnabas.clients.testing import Fate, ScriptedCluster
+from barnabas.common.errors import ClusterAuthorizationError, Errors, KafkaTimeoutError
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.records.batch import RecordBatch
+
+pytestmark = pytest.mark.mechanism("P09")
+
+T0 = TopicPartition("t", 0)
+
+
+def made(**settings: Any) -> tuple[ScriptedCluster, KafkaProducer, TransactionManager]:
+    cluster = ScriptedCluster({"t": 2}, nodes=2)
+    producer = cluster.producer(linger_ms=0, batch_size=1, **settings)
+    manager = producer.transaction_manager
+    assert manager is not None
+    return cluster, producer, manager
+
+
+def send(producer: KafkaProducer, *values: bytes) -> list[FutureRecordMetadata]:
+    """Each in a batch of its own, which takes some bytes: the room for a record is reckoned generously."""
+    return [producer.send("t", value.ljust(30), partition=0) for value in values]
+
+
+def stored(cluster: ScriptedCluster) -> list[bytes]:
+    return [(value or b"").rstrip() for value in cluster.values("t")]
+
+
+def settle(cluster: ScriptedCluster, producer: KafkaProducer, futures: list[FutureRecordMetadata]) -> None:
+    cluster.run_until(producer, lambda: all(future.done() for future in futures))
+    cluster.run_until(producer, lambda: producer.client.in_flight_request_count() == 0)
+
+
+def headers(cluster: ScriptedCluster) -> list[tuple[int, int]]:
+    """Epoch and base sequence of each batch that has arrived."""
+    found = []
+    for request in cluster.requests(ApiKey.PRODUCE):
+        batch = RecordBatch(request.topic_data[0].partition_data[0].records)
+        found.append((batch.producer_epoch, batch.base_sequence))
+    return found
+
+
+def test_an_id_is_asked_for_once_and_sequences_count_records() -> None:
+    cluster, producer, manager = made()
+    settle(cluster, producer, send(producer, b"0", b"1", b"2"))
+    (request,) = cluster.requests(ApiKey.INIT_PRODUCER_ID)
+    assert isinstance(request, InitProducerIdRequest)
+    assert (request.transactional_id, request.transaction_timeout_ms) == (None, 2**31 - 1)
+    assert headers(cluster) == [(0, 0), (0, 1), (0, 2)]
+    assert manager.last_acked_sequence(T0) == 2
+    assert manager.producer_id_and_epoch == ProducerIdAndEpoch(1001, 0)
+
+
+def test_no_batch_goes_out_without_an_id() -> None:
+    cluster, producer, _ = made()
+    cluster.fail_next(ApiKey.INIT_PRODUCER_ID, *[Errors.COORDINATOR_LOAD_IN_PROGRESS] * 3)
+    futures = send(producer, b"v")
+    settle(cluster, producer, futures)
+    kinds = [handled.header.api_key for handled in cluster.handled]
+    assert kinds.index(ApiKey.PRODUCE) > max(
+        index for index, kind in enumerate(kinds) if kind is ApiKey.INIT_PRODUCER_ID
+    )
+    assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 4
+
+
+def test_an_answer_that_is_lost_makes_no_duplicate() -> None:
+    cluster, producer, _ = made()
+    settle(cluster, producer, send(producer, b"0"))
+    cluster.fates.append(Fate(lose_answer=True))
+    futures = send(producer, b"1", b"2")
+    settle(cluster, producer, futures)
+    assert stored(cluster) == [b"0", b"1", b"2"]
+    assert futures[0].result(0).offset == 1
+
+
+def test_five_in_flight_stay_in_order() -> None:
+    """The first of five is refused, and so are those behind it, which leave a gap: all go out again, one by one."""
+    cluster, producer, _ = made()
+    settle(cluster, producer, send(producer, b"w"))
+    cluster.fate_of = lambda _: Fate(delay_ms=5)
+    cluster.fail_next(ApiKey.PRODUCE, Errors.NOT_ENOUGH_REPLICAS)
+    futures = send(producer, *(b"%d" % index for index in range(8)))
+    cluster.run_until(producer, lambda: producer.client.in_flight_request_count("1") == 5)
+    settle(cluster, producer, futures)
+    assert stored(cluster) == [b"w", *(b"%d" % index for index in range(8))]
+    assert [future.result(0).offset for future in futures] == list(range(1, 9))
+    assert {epoch for epoch, _ in headers(cluster)} == {0}
+
+
+def test_what_is_sent_again_goes_back_in_the_order_of_sequences() -> None:
+    cluster, producer, _ = made(retry_backoff_ms=100)
+    settle(cluster, producer, send(producer, b"w"))
+    cluster.fate_of = lambda _: Fate(delay_ms=5)
+    futures = send(producer, *(b"%d" % index for index in range(5)))
+    cluster.run_until(producer, lambda: producer.client.in_flight_request_count("1") == 5)
+    cluster.break_connections(1)
+    queue = producer.accumulator.queue(T0)
+    assert queue is not None
+    cluster.run_until(producer, lambda: len(queue.batches) == 5)
+    assert [batch.base_sequence for batch in queue.batches] == [1, 2, 3, 4, 5]
+    settle(cluster, producer, futures)
+    assert stored(cluster) == [b"w", *(b"%d" % index for index in range(5))]
+
+
+def test_a_batch_that_is_given_up_is_a_gap_and_the_epoch_is_raised() -> None:
+    """The broker never got the batch whose time was over. What follows must not wait for it for ever."""
+    cluster, producer, manager = made(request_timeout_ms=100, delivery_timeout_ms=300, retry_backoff_ms=0)
+    settle(cluster, producer, send(producer, b"0"))
+    cluster.fate_of = lambda handled: Fate(lose_request=handled.header.api_key is ApiKey.PRODUCE)
+    lost = send(producer, b"lost")
+    cluster.run_until(producer, lost[0].done)
+    assert isinstance(lost[0].exception(0), KafkaTimeoutError)
+    cluster.fate_of = None
+    futures = send(producer, b"1", b"2")
+    settle(cluster, producer, futures)
+    assert stored(cluster) == [b"0", b"1", b"2"]
+    assert manager.producer_id_and_epoch.epoch == 1
+    assert headers(cluster)[-2:] == [(1, 0), (1, 1)], "counting starts over"
+
+
+def test_nothing_new_is_drained_while_the_sequence_is_unresolved() -> None:
+    cluster, producer, manager = made(request_timeout_ms=1_000, delivery_timeout_ms=1_000)
+    settle(cluster, producer, send(producer, b"0"))
+    cluster.fates.extend([Fate(delay_ms=990), Fate(delay_ms=995)])
+    first = send(producer, b"1")
+    producer.sender.run_once()
+    cluster.clock.advance(500)
+    second = send(producer, b"2")
+    producer.sender.run_once()
+    manager.mark_sequence_unresolved(manager._partitions.get_or_create(T0).in_flight[0])
+    third = send(producer, b"3")
+    sent = len(cluster.requests(ApiKey.PRODUCE))
+    producer.sender.run_once()
+    assert len(cluster.requests(ApiKey.PRODUCE)) == sent
+    assert manager.has_unresolved_sequence(T0)
+    settle(cluster, producer, first + second + third)
+    assert stored(cluster) == [b"0", b"1", b"2", b"3"]
+    assert manager.producer_id_and_epoch.epoch == 0, "all was written after all: there was no gap"
+
+
+def test_a_refused_batch_leaves_a_gap_too() -> None:
+    cluster, producer, manager = made()
+    settle(cluster, producer, send(producer, b"0"))
+    cluster.fail_next(ApiKey.PRODUCE, Errors.INVALID_RECORD)
+    futures = send(producer, b"bad", b"1")
+    settle(cluster, producer, futures)
+    assert futures[0].exception(0) is not None
+    assert stored(cluster) == [b"0", b"1"]
+    assert manager.producer_id_and_epoch.epoch == 1
+
+
+def test_epochs_run_out() -> None:
+    cluster, producer, manager = made()
+    settle(cluster, producer, send(producer, b"0"))
+    manager.set_producer_id_and_epoch(ProducerIdAndEpoch(1001, MAX_EPOCH))
+    manager.request_idempotent_epoch_bump_for_partition(T0)
+    settle(cluster, producer, send(producer, b"1"))
+    assert manager.producer_id_and_epoch == ProducerIdAndEpoch(1002, 0)
+    assert stored(cluster) == [b"0", b"1"]
+
+
+def test_the_broker_has_forgotten_the_producer() -> None:
+    cluster, producer, manager = made()
+    settle(cluster, producer, send(producer, b"0"))
+    cluster.topics["t"].partitions[0].producers.clear()
+    futures = send(producer, b"1")
+    settle(cluster, producer, futures)
+    assert stored(cluster) == [b"0", b"1"]
+    assert manager.producer_id_and_epoch.epoch == 1
+
+
+def test_other_partitions_go_on_with_the_old_epoch_until_nothing_is_in_flight() -> None:
+    cluster, producer, manager = made()
+    other = producer.send("t", b"a", partition=1)
+    settle(cluster, producer, [other, *send(producer, b"0")])
+    manager.request_idempotent_epoch_bump_for_partition(T0)
+    futures = [*send(producer, b"1"), producer.send("t", b"b", partition=1)]
+    settle(cluster, producer, futures)
+    assert [record.producer_epoch for record in cluster.records("t", 0)] == [0, 1]
+    assert [record.producer_epoch for record in cluster.records("t", 1)] == [0, 1]
+    assert [record.sequence for record in cluster.records("t", 1)] == [0, 0]
+
+
+def test_a_sixth_batch_waits_for_the_first() -> None:
+    """The leader moves while the answer to the first batch is missing. More than five later ones would make the broker
+    forget it, and its repetition would be refused for ever."""
+    cluster, producer, manager = made()
+    settle(cluster, producer, send(producer, b"w"))
+    cluster.fates.append(Fate(delay_ms=20_000, lose_answer=True))
+    futures = send(producer, b"0")
+    while cluster.fates:
+        producer.sender.run_once()
+    cluster.move_leader("t", 0, to=2)
+    producer.metadata.request_update()
+    futures += send(producer, *(b"%d" % index for index in range(1, 10)))
+    cluster.run_until(producer, lambda: len(stored(cluster)) == 6)
+    for _ in range(5):
+        producer.sender.run_once()
+    assert len(stored(cluster)) == 6 or futures[0].done()
+    settle(cluster, producer, futures)
+    assert stored(cluster) == [b"w", *(b"%d" % index for index in range(10))]
+    assert manager.producer_id_and_epoch.epoch == 0
+
+
+def test_a_duplicate_that_the_broker_cannot_place_is_success() -> None:
+    cluster, producer, _ = made()
+    cluster.fail_next(ApiKey.PRODUCE, Errors.DUPLICATE_SEQUENCE_NUMBER)
+    futures = send(producer, b"v")
+    settle(cluster, producer, futures)
+    assert futures[0].result(0).offset == -1
+
+
+def test_sequences_wrap_around() -> None:
+    cluster, producer, manager = made()
+    settle(cluster, producer, send(producer, b"0"))
+    entry = manager._partitions.get_or_create(T0)
+    entry.next_sequence = 2**31 - 1
+    entry.last_acked_sequence = 2**31 - 2
+    state = cluster.topics["t"].partitions[0].producers[1001]
+    state.batches[-1] = state.batches[-1]._replace(last_sequence=2**31 - 2)
+    settle(cluster, producer, send(producer, b"1", b"2", b"3"))
+    assert [sequence for _, sequence in headers(cluster)] == [0, 2**31 - 1, 0, 1]
+    assert manager.last_acked_sequence(T0) == 1
+    assert stored(cluster) == [b"0", b"1", b"2", b"3"]
+
+
+def test_without_the_right_to_it_everything_fails_and_can_start_over() -> None:
+    cluster, producer, _ = made()
+    cluster.fail_next(ApiKey.INIT_PRODUCER_ID, Errors.CLUSTER_AUTHORIZATION_FAILED)
+    futures = send(producer, b"v")
+    settle(cluster, producer, futures)
+    assert isinstance(futures[0].exception(0), ClusterAuthorizationError)
+    later = send(producer, b"w")
+    settle(cluster, producer, later)
+    assert stored(cluster) == [b"w"]
+
+
+def test_after_a_fatal_error_nothing_is_sent() -> None:
+    cluster, producer, manager = made()
+    cluster.fail_next(ApiKey.PRODUCE, Errors.CLUSTER_AUTHORIZATION_FAILED)
+    futures = send(producer, b"0", b"1")
+    settle(cluster, producer, futures)
+    assert manager.has_fatal_error
+    assert all(future.exception(0) is not None for future in futures)
+    with pytest.raises(TransactionError, match="error state"):
+        producer.send("t", b"2", partition=0)
+    pool = producer.accumulator.pool
+    cluster.run_until(producer, lambda: not producer.accumulator.has_incomplete)
+    assert pool.available_memory() == pool.total_memory

@@ -1,0 +1,307 @@
+"""The accumulator: what goes in, what is ready, what comes out."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo, TopicInfo
+from barnabas.clients.producer.errors import BufferExhaustedError, ProducerClosedError
+from barnabas.clients.producer.internals.buffer_pool import BufferPool
+from barnabas.clients.producer.internals.producer_batch import ProducerBatch
+from barnabas.clients.producer.internals.record_accumulator import (
+    AccumulatorConfig,
+    RecordAccumulator,
+    RecordAppendResult,
+)
+from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION
+from barnabas.common.clock import MockClock
+from barnabas.common.identifiers import ZERO_UUID
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.network.inflight import FOREVER
+from barnabas.network.node import Node
+
+pytestmark = pytest.mark.mechanism("P05")
+
+ONE, TWO = Node(1, "one", 1), Node(2, "two", 1)
+
+
+def world(*leaders: Node | None, epoch: int = 0) -> MetadataSnapshot:
+    partitions = tuple(PartitionInfo("t", index, leader, epoch) for index, leader in enumerate(leaders))
+    return MetadataSnapshot([ONE, TWO], [TopicInfo("t", ZERO_UUID, partitions)])
+
+
+class Harness:
+    def __init__(self, *, memory: int = 1 << 20, **config: Any) -> None:
+        self.clock = MockClock()
+        settings: dict[str, Any] = {"batch_size": 200, "linger_ms": 10, "retry_backoff_ms": 100, **config}
+        self.accumulator = RecordAccumulator(
+            AccumulatorConfig(**settings),
+            BufferPool(memory, settings["batch_size"], clock=self.clock),
+            clock=self.clock,
+            random=Random(1),
+        )
+        self.world = world(ONE, ONE, TWO)
+
+    @property
+    def now(self) -> int:
+        return self.clock.hi_res_milliseconds()
+
+    def append(self, partition: int = 0, size: int = 50, block_ms: float = 0) -> RecordAppendResult:
+        value = b"v" * size
+        return self.accumulator.append("t", partition, 1, None, value, (), None, 82 + size, self.world, block_ms)
+
+    def ready(self) -> list[Node]:
+        return self.accumulator.ready(self.world, self.now).ready_nodes
+
+    def delay(self) -> int:
+        return self.accumulator.ready(self.world, self.now).next_ready_check_delay_ms
+
+    def drain(self, *nodes: Node, max_size: int = 1 << 20) -> list[ProducerBatch]:
+        drained = self.accumulator.drain(self.world, nodes or (ONE,), max_size, self.now)
+        return [batch for batches in drained.values() for batch in batches]
+
+
+def test_records_share_a_batch_until_it_is_full() -> None:
+    harness = Harness()
+    first = harness.append()
+    assert (first.new_batch_created, first.wake) == (True, True), "linger begins: the I/O thread has to know"
+    second = harness.append()
+    assert (second.new_batch_created, second.wake) == (False, False)
+    third = harness.append()
+    assert (third.new_batch_created, third.wake) == (True, True), "the first batch is closed, and so ready"
+    harness.append()
+    assert not harness.append().wake, "it was ready before"
+    queue = harness.accumulator.queue(TopicPartition("t", 0))
+    assert queue is not None
+    assert [batch.record_count for batch in queue.batches] == [2, 2, 1]
+    assert harness.accumulator.pool.available_memory() == (1 << 20) - 600
+
+
+def test_a_large_record_has_a_batch_of_its_own() -> None:
+    harness = Harness()
+    harness.append(size=1_000)
+    assert harness.accumulator.pool.available_memory() == (1 << 20) - 1_082
+    (batch,) = harness.drain()
+    assert batch.record_count == 1
+    harness.accumulator.deallocate(batch)
+    assert harness.accumulator.pool.available_memory() == 1 << 20
+
+
+def test_memory_is_given_back_when_somebody_else_made_the_batch() -> None:
+    """Between the two looks at the queue, another thread makes a batch; the record fits in there."""
+    harness = Harness()
+    pool = harness.accumulator.pool
+    allocate = pool.allocate
+
+    def slow(size: int, max_time_to_block_ms: float) -> int:
+        pool.allocate = allocate  # type: ignore[method-assign]
+        harness.append()
+        return allocate(size, max_time_to_block_ms)
+
+    pool.allocate = slow  # type: ignore[method-assign]
+    harness.append()
+    queue = harness.accumulator.queue(TopicPartition("t", 0))
+    assert queue is not None
+    assert [batch.record_count for batch in queue.batches] == [2]
+    assert pool.available_memory() == (1 << 20) - 200
+
+
+def test_no_memory_and_no_time() -> None:
+    harness = Harness(memory=200)
+    harness.append()
+    with pytest.raises(BufferExhaustedError):
+        harness.append(partition=1)
+    assert harness.accumulator.pool.available_memory() == 0
+
+
+def test_ready_when_it_has_lingered() -> None:
+    harness = Harness()
+    harness.append()
+    assert harness.ready() == []
+    assert harness.delay() == 10
+    harness.clock.advance(9)
+    assert harness.delay() == 1
+    harness.clock.advance(1)
+    assert harness.ready() == [ONE]
+
+
+def test_ready_when_it_is_full() -> None:
+    harness = Harness()
+    for _ in range(3):
+        harness.append()
+    assert harness.ready() == [ONE]
+    for _ in range(3):
+        harness.append(partition=2)
+    assert harness.ready() == [ONE, TWO]
+
+
+def test_ready_when_memory_has_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness()
+    harness.append()
+    monkeypatch.setattr(BufferPool, "queued", 1)
+    assert harness.ready() == [ONE]
+
+
+def test_ready_when_it_is_flushed_or_closed() -> None:
+    harness = Harness()
+    harness.append()
+    harness.accumulator.begin_flush()
+    assert harness.ready() == [ONE]
+    (batch,) = harness.drain()
+    batch.complete(0, -1)
+    harness.accumulator.deallocate(batch)
+    harness.accumulator.await_flush_completion()
+    harness.append()
+    assert harness.ready() == []
+    harness.accumulator.close()
+    assert harness.ready() == [ONE]
+
+
+def test_muted_partitions_are_left_out() -> None:
+    harness = Harness()
+    for _ in range(3):
+        harness.append()
+    harness.accumulator.mute_partition(TopicPartition("t", 0))
+    assert harness.ready() == []
+    assert harness.drain() == []
+    harness.accumulator.unmute_partition(TopicPartition("t", 0))
+    assert harness.ready() == [ONE]
+    assert len(harness.drain()) == 1
+
+
+def test_without_a_leader_metadata_is_needed() -> None:
+    harness = Harness()
+    harness.world = world(None)
+    harness.append(size=200)
+    result = harness.accumulator.ready(harness.world, harness.now)
+    assert (result.ready_nodes, result.unknown_leader_topics) == ([], {"t"})
+    assert result.next_ready_check_delay_ms == FOREVER
+
+
+def test_backs_off_after_a_failure_unless_the_leader_is_another() -> None:
+    harness = Harness(retry_backoff_max_ms=100)
+    harness.append(size=200)
+    (batch,) = harness.drain()
+    harness.accumulator.reenqueue(batch, harness.now)
+    assert harness.ready() == []
+    assert harness.drain() == []
+    assert 0 < harness.delay() <= 120
+    harness.world = world(TWO, ONE, TWO, epoch=1)
+    assert harness.ready() == [TWO], "a new leader has done nothing wrong"
+    (batch,) = harness.drain(TWO)
+    harness.accumulator.reenqueue(batch, harness.now)
+    assert harness.ready() == []
+    harness.clock.advance(120)
+    assert harness.ready() == [TWO]
+
+
+def test_drain_takes_one_batch_of_each_partition_and_goes_round() -> None:
+    harness = Harness(batch_size=100)
+    for partition in (0, 1):
+        for _ in range(3):
+            harness.append(partition, size=100)
+    first = harness.drain()
+    assert [batch.topic_partition.partition for batch in first] == [0, 1]
+    size = len(first[0].records)
+    second = harness.drain(max_size=size)
+    third = harness.drain(max_size=size)
+    assert {batch.topic_partition.partition for batch in second + third} == {0, 1}, "no partition starves"
+    assert all(batch.is_closed for batch in first + second + third)
+
+
+def test_one_batch_is_drained_however_large() -> None:
+    harness = Harness()
+    harness.append(size=1_000)
+    assert len(harness.drain(max_size=10)) == 1
+
+
+def test_expiry() -> None:
+    harness = Harness(delivery_timeout_ms=1_000)
+    harness.append()
+    harness.ready()
+    assert harness.accumulator.next_expiry_time_ms == harness.now + 1_000
+    harness.clock.advance(999)
+    assert harness.accumulator.expired_batches(harness.now) == []
+    harness.clock.advance(1)
+    (batch,) = harness.accumulator.expired_batches(harness.now)
+    assert not harness.accumulator.has_undrained
+    assert batch.builder.is_open is False
+
+
+def test_the_sticky_partition_moves_on_when_its_batch_is_full() -> None:
+    harness = Harness()
+    harness.world = world(ONE, ONE, ONE, ONE)
+    chosen = [harness.append(UNKNOWN_PARTITION, size=60).partition for _ in range(12)]
+    assert chosen[0] == chosen[1], "one batch goes to one partition"
+    assert len(set(chosen)) > 1
+    for partition in set(chosen):
+        queue = harness.accumulator.queue(TopicPartition("t", partition))
+        assert queue is not None
+        assert all(batch.record_count == 2 for batch in list(queue.batches)[:-1])
+
+
+@pytest.mark.mechanism("P04")
+def test_load_is_told_to_the_partitioner_when_all_partitions_are_known() -> None:
+    harness = Harness(batch_size=100, partition_availability_timeout_ms=50)
+    harness.world = world(ONE, ONE, TWO)
+    harness.append(0, size=100)
+    harness.append(1, size=100)
+    harness.ready()
+    partitioner = harness.accumulator.entry("t").partitioner
+    assert partitioner.load_stats is None, "nothing is known about the third"
+    harness.append(2, size=100)
+    harness.append(2, size=100)
+    harness.ready()
+    stats = partitioner.load_stats
+    assert stats is not None
+    assert stats.cumulative_frequency_table == [2, 4, 5]
+    harness.accumulator.update_node_latency_stats(TWO.id, harness.now, True)
+    harness.clock.advance(51)
+    harness.accumulator.update_node_latency_stats(TWO.id, harness.now, False)
+    harness.ready()
+    stats = partitioner.load_stats
+    assert stats is not None
+    assert stats.partition_ids == [0, 1], "its leader has taken nothing for too long"
+
+
+def test_closed() -> None:
+    harness = Harness()
+    append = harness.append()
+    harness.accumulator.close()
+    with pytest.raises(ProducerClosedError):
+        harness.append()
+    with pytest.raises(ProducerClosedError):
+        harness.append(partition=1)
+    harness.accumulator.abort_incomplete_batches()
+    assert append.future is not None
+    assert isinstance(append.future.exception(0), ProducerClosedError)
+    assert not harness.accumulator.has_incomplete
+    assert harness.accumulator.pool.available_memory() == 1 << 20
+
+
+def test_only_what_is_not_drained_is_aborted() -> None:
+    harness = Harness(batch_size=100)
+    sent = harness.append(size=100).future
+    kept = harness.append(size=100).future
+    (batch,) = harness.drain()
+    harness.accumulator.abort_undrained_batches(ValueError("abort"))
+    assert sent is not None
+    assert kept is not None
+    assert not sent.done()
+    assert isinstance(kept.exception(0), ValueError)
+    batch.complete(0, -1)
+    harness.accumulator.deallocate(batch)
+    assert harness.accumulator.pool.available_memory() == 1 << 20
+
+
+def test_a_batch_is_completed_once() -> None:
+    harness = Harness()
+    harness.append()
+    (batch,) = harness.drain()
+    harness.accumulator.deallocate(batch)
+    with pytest.raises(RuntimeError, match="completed twice"):
+        harness.accumulator.deallocate(batch)
+    assert harness.accumulator.pool.available_memory() == 1 << 20
