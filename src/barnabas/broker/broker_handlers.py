@@ -59,6 +59,9 @@ INLINE_APIS = frozenset(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         ApiKey.INIT_PRODUCER_ID,
         ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.HEARTBEAT,
+        ApiKey.OFFSET_COMMIT,
     }
 )
 """What is short and waits for nothing, so that a network thread may do it itself. A produce writes to a page cache."""

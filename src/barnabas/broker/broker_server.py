@@ -12,6 +12,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final
 
 from barnabas.broker.alter_partition_manager import DefaultAlterPartitionManager
+from barnabas.broker.applied_metadata import AppliedMetadata
 from barnabas.broker.assignments_manager import AssignmentsManager
 from barnabas.broker.authorizers import AclPublisher, make_authorizer
 from barnabas.broker.auto_topic_creation_manager import AutoTopicCreationManager
@@ -157,7 +158,10 @@ class BrokerServer:
         )
         forwarding_channel = self._channel(FORWARDING)
         forwarding_channel.start()
-        forwarding = self._forwarding = ForwardingManager(forwarding_channel, registry, clock)
+        applied = AppliedMetadata(shared.high_watermark, self.scheduler)
+        forwarding = self._forwarding = ForwardingManager(
+            forwarding_channel, registry, clock, when_applied=applied.when_applied
+        )
         self._alter_partition = DefaultAlterPartitionManager(
             self._channel(ALTER_PARTITION, NEVER), self.scheduler, node_id, lambda: lifecycle.broker_epoch
         )
@@ -311,6 +315,7 @@ class BrokerServer:
                 node_id, "broker", shared.cluster_id, quotas, socket_server.quotas, on_fault=shared.fault
             ),
             announced,
+            applied,
         ]
         lifecycle.start(
             lambda: shared.loader.last_applied.last_contained_offset,

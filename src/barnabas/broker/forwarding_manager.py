@@ -100,11 +100,20 @@ class ForwardingManager:
     Whatever else goes wrong with the Envelope as such has its cause in how the cluster is set up, about which the
     client can do nothing: it gets UNKNOWN_SERVER_ERROR, and the log has the reason.
 
-    The callback runs on the thread of the channel and must not wait for anything.
+    A good answer is passed on when the broker has applied what it is about: see `barnabas.broker.applied_metadata`.
+    The callback runs on the thread of the channel, or of the loader, and must not wait for anything.
     """
 
-    def __init__(self, channel: ControllerChannel, registry: MetricsRegistry, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        channel: ControllerChannel,
+        registry: MetricsRegistry,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        when_applied: Callable[[Callable[[], object]], None] = lambda function: function(),
+    ) -> None:
         self._channel = channel
+        self.when_applied = when_applied
         self._now_ms = clock.hi_res_milliseconds
         self.metrics = ForwardingManagerMetrics(registry)
 
@@ -187,7 +196,7 @@ class _Forwarding:
             log.error("%r: the controller's answer cannot be read: %s", request, problem)
             self._fail(UnknownServerError())
             return
-        self._callback(response)
+        self._manager.when_applied(lambda: self._callback(response))
 
     def on_timeout(self) -> None:
         log.info("%r could not be forwarded in time", self._request)

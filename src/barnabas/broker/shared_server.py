@@ -61,7 +61,7 @@ class SharedServer:
         node_id = config.node_id
         self._loader_thread = EventThread(f"kafka-{node_id}-metadata-loader-event-handler", clock, exit_procedure)
         self._snapshot_thread = EventThread(f"kafka-{node_id}-snapshot-generator-event-handler", clock, exit_procedure)
-        self.loader = MetadataLoader(self._loader_thread, self._high_watermark, self.fault, clock)
+        self.loader = MetadataLoader(self._loader_thread, self.high_watermark, self.fault, clock)
         self.controller_nodes = ControllerNodeProvider(
             {voter.id: Node(voter.id, voter.host, voter.port) for voter in config.quorum_voters},
             config.controller_listener_names[0] if config.controller_listener_names else None,
@@ -125,7 +125,8 @@ class SharedServer:
 
     # -- for the loader and the channels
 
-    def _high_watermark(self) -> int | None:
+    def high_watermark(self) -> int | None:
+        """Up to where the metadata log is committed; None while that is not known."""
         return None if self.raft is None else self.raft.client.high_watermark
 
     def _leader_id(self) -> int | None:

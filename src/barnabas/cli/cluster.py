@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -58,6 +56,9 @@ def http_document(address: str, path: str) -> dict[str, Any]:
     url = f"{base.rstrip('/')}{path}"
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"{address!r} is not the address of an HTTP endpoint")
+    import urllib.error  # noqa: PLC0415 - takes as long to load as all the rest of the command line
+    import urllib.request  # noqa: PLC0415
+
     try:
         with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:  # noqa: S310 - http or https
             document = json.load(answer)

@@ -16,12 +16,17 @@ class StopSignals:
 
     A handler runs in the main thread, between any two instructions of what that is doing. So it takes no lock that the
     main thread may hold: an ``Event`` that it set while the main thread was about to wait for it would never be set.
-    It writes a byte into a pipe instead, from which the main thread reads.
+
+    And it runs when the main thread gets to it, which a thread that is blocked does not, if the system has told another
+    one of the signal (as it may after the process was stopped and continued). So the main thread waits for a byte in a
+    pipe, which the interpreter writes whichever thread was told.
     """
 
     def __init__(self) -> None:
-        self._reader, self._writer = os.pipe()
         self._told: signal.Signals | None = None
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in SIGNALS:
             # A shell ignores SIGINT for what runs in the background, and nohup SIGHUP: they know why.
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -31,10 +36,9 @@ class StopSignals:
         if self._told is not None:
             os._exit(EXIT_KILLED)
         self._told = signal.Signals(number)
-        os.write(self._writer, b"x")
 
     def wait(self) -> signal.Signals:
         """Returns when there has been a signal."""
-        os.read(self._reader, 1)
-        assert self._told is not None
+        while self._told is None:
+            os.read(self._reader, 1)
         return self._told

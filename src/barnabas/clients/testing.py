@@ -193,7 +193,10 @@ class ScriptedCluster:
         self.transactions: dict[str, _Transaction] = {}
         self.committed_offsets: dict[tuple[str, TopicPartition], int] = {}
         self.aborted: dict[TopicPartition, set[int]] = {}
-        self.selector = InMemorySelector(self)
+        self.selectors: list[InMemorySelector] = []
+        """The network of each producer, in the order in which they were made."""
+        self.idle_limit_ms = 60_000
+        """A poll that could wait for ever waits for this long."""
         for name, count in (topics or {}).items():
             self.create_topic(name, count)
 
@@ -201,10 +204,11 @@ class ScriptedCluster:
 
     def producer(self, *topics: str, **settings: Any) -> KafkaProducer:
         """A producer of this cluster that runs no thread; with the metadata of these topics, or of all."""
+        self.selectors.append(InMemorySelector(self))
         producer = KafkaProducer(
             bootstrap_servers=[f"{node.host}:{node.port}" for node in self.nodes.values()],
             clock=self.clock,
-            selector=self.selector,
+            selector=self.selectors[-1],
             resolver=_resolve,
             random=settings.pop("random", None) or Random(0),  # noqa: S311 - a test wants the same each time
             start_thread=False,
@@ -239,14 +243,17 @@ class ScriptedCluster:
 
         thread = threading.Thread(target=target, daemon=True)
         thread.start()
-        # It is not known when exactly the call comes to its end: time must not run away from it meanwhile.
-        idle_limit_ms, self.selector.idle_limit_ms = self.selector.idle_limit_ms, 10
+        idle_limit_ms = self.idle_limit_ms
+        busy = 0
         for _ in range(max_turns):
             if not thread.is_alive():
                 break
-            if self.clock.await_waiters(1, 0.001):
-                producer.sender.run_once()
-        self.selector.idle_limit_ms = idle_limit_ms
+            # Time must not run away from a call that is about to return, or has not begun to wait: it moves when the
+            # call waits on this clock, and slowly if it seems to wait for something else.
+            busy = 0 if self.clock.await_waiters(1, 0.001) else busy + 1
+            self.idle_limit_ms = 10 if not busy else int(busy > 20)
+            producer.sender.run_once()
+        self.idle_limit_ms = idle_limit_ms
         thread.join(10)
         if thread.is_alive():
             raise AssertionError("the call does not come to an end")
@@ -270,14 +277,20 @@ class ScriptedCluster:
     def stop(self, node_id: int) -> None:
         """A node is down: its connections break, and no new ones are made."""
         self.down.add(node_id)
-        self.selector.break_connections(node_id)
+        self.break_connections(node_id)
 
     def start(self, node_id: int) -> None:
         self.down.discard(node_id)
 
     def break_connections(self, node_id: int) -> None:
         """Breaks connections, and whatever was on its way in either direction is lost."""
-        self.selector.break_connections(node_id)
+        for selector in self.selectors:
+            selector.break_connections(node_id)
+
+    @property
+    def selector(self) -> InMemorySelector:
+        """The network of the producer that was made last."""
+        return self.selectors[-1]
 
     def fail_next(self, api_key: ApiKey, *errors: Errors) -> None:
         """The next requests of this kind are answered with errors, and not carried out."""
@@ -699,8 +712,6 @@ class InMemorySelector:
         self._woken = False
         self.wakeups = 0
         self.polls = 0
-        self.idle_limit_ms = 60_000
-        """A poll that could wait for ever waits for this long."""
 
     def connect(
         self,
@@ -761,7 +772,7 @@ class InMemorySelector:
         now = self._now()
         next_due = min((event.due_ms for event in self._events), default=None)
         if not self._woken and (next_due is None or next_due > now):
-            wait_ms = min(timeout_ms, self.idle_limit_ms)
+            wait_ms = min(timeout_ms, self._cluster.idle_limit_ms)
             if next_due is not None:
                 wait_ms = min(wait_ms, next_due - now)
             if wait_ms > 0:

@@ -136,7 +136,11 @@ def test_the_request_log_is_turned_on_and_off_while_the_broker_runs(cluster: Clu
     assert cluster.alter(BROKER, "", {"barnabas.request.log.sample.rate": "2"}) != 0
     assert cluster.alter(BROKER, "", {"barnabas.request.log.sample.rate": "1"}) == 0
     until(lambda: log.sample_rate == 1.0)
-    cluster.client.send(CreateTopicsRequest(topics=[CreatableTopic(name="logged", num_partitions=1)], timeout_ms=5_000))
+    cluster.client.send(
+        CreateTopicsRequest(
+            topics=[CreatableTopic(name="logged", num_partitions=1, replication_factor=1)], timeout_ms=5_000
+        )
+    )
     found: list[dict[str, Any]] = []
 
     def logged() -> bool:
@@ -176,7 +180,11 @@ def test_the_use_of_quotas_is_reported_without_any_setting(cluster: Cluster) -> 
         quotas = role.quotas
         assert quotas is not None
         until(lambda quotas=quotas: quotas.controller_mutation.is_enabled)  # type: ignore[misc]
-    cluster.client.send(CreateTopicsRequest(topics=[CreatableTopic(name="used", num_partitions=3)], timeout_ms=5_000))
+    cluster.client.send(
+        CreateTopicsRequest(
+            topics=[CreatableTopic(name="used", num_partitions=3, replication_factor=1)], timeout_ms=5_000
+        )
+    )
     builder = RecordBatchBuilder()
     builder.append(1, None, bytes(1_000))
     data = TopicProduceData(name="used", partition_data=[PartitionProduceData(index=0, records=bytes(builder.close()))])
@@ -199,11 +207,10 @@ def test_the_use_of_quotas_is_reported_without_any_setting(cluster: Cluster) -> 
 
 
 def _topic_id(client: BlockingClient, topic: str) -> Uuid:
-    response: MetadataResponse
-    while True:
-        response = client.send(MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False))
-        if not response.topics[0].error_code:
-            return response.topics[0].topic_id
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    until(lambda: not client.send(asked).topics[0].error_code)
+    response: MetadataResponse = client.send(asked)
+    return response.topics[0].topic_id
 
 
 def test_the_topics_are_internal_and_clients_cannot_write_to_them(cluster: Cluster) -> None:
@@ -280,11 +287,20 @@ def test_settings_of_a_subscription() -> None:
 def test_a_tail_waits_for_its_topic_and_reads_only_what_is_new(cluster: Cluster) -> None:
     tail = TopicTail(cluster.client, "tailed")
     assert tail.poll(1) == []
-    cluster.client.send(CreateTopicsRequest(topics=[CreatableTopic(name="tailed", num_partitions=1)], timeout_ms=5_000))
+    cluster.client.send(
+        CreateTopicsRequest(
+            topics=[CreatableTopic(name="tailed", num_partitions=1, replication_factor=1)], timeout_ms=5_000
+        )
+    )
     topic_id = _topic_id(cluster.client, "tailed")
     _write(cluster.client, "tailed", topic_id, b"first")
     values: list[Any] = []
-    until(lambda: values.extend(one.record.value for one in tail.poll(50)) or values == [b"first"])
+
+    def read_first() -> bool:
+        values.extend(one.record.value for one in tail.poll(50))
+        return values == [b"first"]
+
+    until(read_first)
     late = TopicTail(cluster.client, "tailed")
     assert late.poll(1) == []
     _write(cluster.client, "tailed", topic_id, b"second")

@@ -258,6 +258,7 @@ def test_help_needs_no_broker() -> None:
         [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=WAIT_S, check=True
     ).stdout.split()
     assert not [name for name in loaded if name.startswith(("barnabas.broker", "barnabas.protocol", "barnabas.log"))]
+    assert not {"urllib.request", "http.client", "ssl", "email", "asyncio", "importlib.metadata"} & set(loaded)
 
 
 def test_a_reader_that_goes_away_does_not_stop_it(tmp_path: Path) -> None:

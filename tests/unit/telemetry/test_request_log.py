@@ -82,15 +82,19 @@ class Bench:
 
 def test_turned_off_nobody_is_told_of_requests() -> None:
     bench = Bench()
-    assert bench.handlers.times.listener is None
-    bench.complete(bench.request())
-    bench.log.sample_rate = 0.5
-    assert bench.handlers.times.listener is not None
-    bench.complete(bench.request())
-    bench.log.sample_rate = 0.0
-    assert bench.handlers.times.listener is None
-    bench.complete(bench.request())
+    told = []
+    for rate in (0.0, 0.5, 0.0):
+        bench.log.sample_rate = rate
+        told.append(bench.handlers.times.listener is not None)
+        bench.complete(bench.request())
+    assert told == [False, True, False]
     assert len(bench.writer.entries) == 1
+
+
+def test_it_is_off_unless_turned_on() -> None:
+    bench = Bench()
+    assert bench.log.sample_rate == 0.0
+    assert bench.handlers.times.listener is None
 
 
 def test_chance_decides() -> None:

@@ -88,7 +88,7 @@ class Slow:
 def sent(pieces: list[Any], step: int) -> SendResponse:
     response = SendResponse(pieces, None)
     while not response.completed:
-        response.write_to(Slow(step))  # type: ignore[arg-type]
+        response.write_to(Slow(step))
     return response
 
 

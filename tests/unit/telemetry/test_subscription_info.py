@@ -34,8 +34,8 @@ def resolved(*subscriptions: SubscriptionInfo, of: TelemetryClient | None = None
     ],
 )
 def test_a_client_is_told_apart_by_each_of_six_attributes_from_end_to_end(name: str, matching: str, other: str) -> None:
-    assert resolved(subscription(**{name: matching})).metrics == ("*",)
-    assert resolved(subscription(**{name: other})).metrics == ()
+    assert resolved(subscription("s", ["*"], 1_000, **{name: matching})).metrics == ("*",)
+    assert resolved(subscription("s", ["*"], 1_000, **{name: other})).metrics == ()
 
 
 def test_all_patterns_of_a_subscription_have_to_match() -> None:

@@ -11,7 +11,7 @@ from barnabas.metrics.registry import Metrics
 from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
 from barnabas.security.principal import KafkaPrincipal
-from barnabas.server.throttling import UNLIMITED
+from barnabas.server.throttling import UNLIMITED, UNLIMITED_BANDWIDTH, ClientQuota
 from barnabas.server.timer import MockTimer
 from barnabas.telemetry.client_metrics_manager import ClientMetricsManager
 from handler_fixtures import FakeQuota, HandlerBench
@@ -21,7 +21,9 @@ from telemetry_fixtures import SOME_ID, Exports, subscription
 class Quotas:
     """A request quota, and no other."""
 
-    produce = fetch = controller_mutation = UNLIMITED
+    produce: ClientQuota = UNLIMITED_BANDWIDTH
+    fetch: ClientQuota = UNLIMITED_BANDWIDTH
+    controller_mutation = UNLIMITED
 
     def __init__(self, request: FakeQuota) -> None:
         self.request = request

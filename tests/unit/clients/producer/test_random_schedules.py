@@ -36,7 +36,7 @@ class Schedule:
         self.nodes = random.randint(1, 3)
         self.partitions = random.randint(1, 4)
         self.cluster = ScriptedCluster({"t": self.partitions}, nodes=self.nodes)
-        self.cluster.selector.idle_limit_ms = 50  # or the topic is forgotten while nothing happens
+        self.cluster.idle_limit_ms = 50  # or the topic is forgotten while nothing happens
         self.short_deadline = random.random() < 0.3
         self.producer = self.cluster.producer(
             random=Random(seed),

@@ -1,0 +1,160 @@
+"""Consumer groups of the Java client, of both protocols, and Kafka's tools for them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from clients.broker_process import BrokerProcess
+from clients.java.conftest import java_or_skip
+from oracles.kafka_tools import KafkaTools, ToolFailedError
+
+pytestmark = pytest.mark.java
+
+PARTITIONS = 4
+COUNT = 200
+PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+@pytest.fixture
+def group(topic: str) -> str:
+    return f"group-of-{topic}"
+
+
+def create_topic(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+
+
+def produce(bootstrap: str, topic: str, start: int = 0, count: int = COUNT) -> set[str]:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(start, start + count):
+        producer.produce(topic, str(number), partition=number % PARTITIONS)
+    producer.flush(30)
+    return {str(number) for number in range(start, start + count)}
+
+
+def consume(tools: KafkaTools, bootstrap: str, topic: str, group: str, protocol: str, *more: str) -> list[str]:
+    out = tools.run(
+        "kafka-console-consumer",
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        "--group",
+        group,
+        "--from-beginning",
+        "--command-property",
+        f"group.protocol={protocol}",
+        *more,
+    )
+    # What a consumer logs when nothing more comes is there as well.
+    return [line for line in out.splitlines() if line.isdigit()]
+
+
+def groups(tools: KafkaTools, bootstrap: str, *arguments: str) -> str:
+    return tools.run("kafka-consumer-groups", "--bootstrap-server", bootstrap, *arguments)
+
+
+@PROTOCOLS
+def test_a_group_of_one_goes_on_where_it_stopped(
+    protocol: str, tools: KafkaTools, bootstrap: str, topic: str, group: str
+) -> None:
+    create_topic(bootstrap, topic)
+    first = produce(bootstrap, topic)
+    assert set(consume(tools, bootstrap, topic, group, protocol, "--max-messages", str(COUNT))) == first
+    second = produce(bootstrap, topic, COUNT)
+    assert set(consume(tools, bootstrap, topic, group, protocol, "--max-messages", str(COUNT))) == second
+    described = groups(tools, bootstrap, "--describe", "--group", group)
+    rows = [line.split() for line in described.splitlines() if line.startswith(group)]
+    assert len(rows) == PARTITIONS
+    assert all(row[3] == row[4] and row[5] == "0" for row in rows), "everything is read"
+
+
+@PROTOCOLS
+def test_two_members_share_the_work(
+    protocol: str, tools: KafkaTools, bootstrap: str, topic: str, group: str
+) -> None:
+    create_topic(bootstrap, topic)
+    expected = produce(bootstrap, topic)
+    with java_or_skip():
+        others = KafkaTools()
+    with others, ThreadPoolExecutor(2) as pool:
+        running = [
+            pool.submit(consume, one, bootstrap, topic, group, protocol, "--timeout-ms", "9000")
+            for one in (tools, others)
+        ]
+        for round_number in range(1, 8):
+            # Until both are there and share what comes, whenever that is.
+            Event().wait(0.8)
+            expected |= produce(bootstrap, topic, round_number * COUNT, 40)
+        outputs = [one.result(90) for one in running]
+    assert set().union(*map(set, outputs)) == expected
+    assert all(outputs), "each has got some"
+
+
+@PROTOCOLS
+def test_the_tools_show_and_change_groups(
+    protocol: str, tools: KafkaTools, bootstrap: str, topic: str, group: str
+) -> None:
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic)
+    consume(tools, bootstrap, topic, group, protocol, "--max-messages", str(COUNT))
+    assert group in groups(tools, bootstrap, "--list").split()
+    state = groups(tools, bootstrap, "--describe", "--group", group, "--state")
+    assert "Empty" in state
+    listed = tools.run("kafka-groups", "--bootstrap-server", bootstrap, "--list")
+    row = next(line.split() for line in listed.splitlines() if line.startswith(group))
+    assert row[1].lower() == protocol
+    reset = groups(
+        tools, bootstrap, "--group", group, "--topic", topic, "--reset-offsets", "--to-earliest", "--execute"
+    )
+    assert [line.split()[3] for line in reset.splitlines() if line.startswith(group)] == ["0"] * PARTITIONS
+    again = consume(tools, bootstrap, topic, group, protocol, "--max-messages", str(COUNT))
+    assert len(again) == COUNT
+    groups(tools, bootstrap, "--group", group, "--topic", f"{topic}:0", "--delete-offsets")
+    left = groups(tools, bootstrap, "--describe", "--group", group)
+    committed = {
+        line.split()[2]: line.split()[3] for line in left.splitlines() if line.startswith(group)
+    }
+    assert committed.get("0", "-") == "-"
+    assert set(committed) >= {"1", "2", "3"}
+    groups(tools, bootstrap, "--delete", "--group", group)
+    assert group not in groups(tools, bootstrap, "--list").split()
+
+
+def test_a_group_that_is_not_there(tools: KafkaTools, bootstrap: str, group: str) -> None:
+    try:
+        out, err, _ = tools.result(
+            "kafka-consumer-groups", "--bootstrap-server", bootstrap, "--describe", "--group", group
+        )
+    except ToolFailedError as failure:
+        out, err = failure.out, failure.err
+    assert "does not exist" in out + err or "not found" in out + err
+
+
+@PROTOCOLS
+def test_kafka_reads_our_offsets_topic(
+    protocol: str, tools: KafkaTools, broker: BrokerProcess, bootstrap: str, topic: str, group: str
+) -> None:
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic)
+    consume(tools, bootstrap, topic, group, protocol, "--max-messages", str(COUNT))
+    directories = [broker.data_dir, *(broker.data_dir.parent / name for name in ("one", "two"))]
+    files = [
+        str(file)
+        for directory in directories
+        for file in sorted(Path(directory).glob("__consumer_offsets-*/*.log"))
+        if file.stat().st_size
+    ]
+    out = tools.run("kafka-dump-log", "--offsets-decoder", "--files", ",".join(files))
+    assert group in out
+    assert '"offset":50' in out.replace(" ", "")
+    if protocol == "consumer":
+        assert "memberEpoch" in out
+    assert "Could not" not in out

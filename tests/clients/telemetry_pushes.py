@@ -1,0 +1,70 @@
+"""Metrics that clients of other projects push, read back from the topic that the broker writes them to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from barnabas.cli.telemetry_requests import alter_subscription, subscriptions
+from barnabas.clients.common.blocking_client import BlockingClient
+from barnabas.clients.common.topic_tail import TopicTail
+from barnabas.common.topic_names import CLIENT_TELEMETRY_TOPIC
+from barnabas.telemetry.otlp import MetricPoint, decode_metrics
+from clients.broker_process import BrokerProcess
+
+SECONDS: Final = 20
+
+
+@dataclass(frozen=True)
+class Push:
+    """One push: who has sent it, and what is in it."""
+
+    headers: dict[str, str]
+    points: list[MetricPoint]
+
+    @property
+    def names(self) -> set[str]:
+        return {point.name for point in self.points}
+
+
+class Pushes:
+    """All pushes of the client with one client id."""
+
+    def __init__(self, client: BlockingClient, client_id: str) -> None:
+        self._tail = TopicTail(client, CLIENT_TELEMETRY_TOPIC, from_beginning=True)
+        self._client_id = client_id
+        self.found: list[Push] = []
+
+    def until(self, enough: Callable[[list[Push]], bool], work: Callable[[], object] = lambda: None) -> list[Push]:
+        """Reads until there are enough, and has the client do something meanwhile."""
+        deadline = time.monotonic() + SECONDS
+        while not enough(self.found):
+            assert time.monotonic() < deadline, f"only {len(self.found)} pushes of {self._client_id} came"
+            work()
+            for tailed in self._tail.poll(100):
+                record = tailed.record
+                headers = {name: "" if value is None else bytes(value).decode() for name, value in record.headers}
+                if headers["client_id"] == self._client_id:
+                    self.found.append(Push(headers, decode_metrics(bytes(record.value or b""))))
+        return self.found
+
+
+@contextmanager
+def subscribed(broker: BrokerProcess, client_id: str, **settings: Any) -> Iterator[Pushes]:
+    """With the client asked for all its metrics, as often as that can be."""
+    if broker.is_elsewhere:
+        pytest.skip("Apache Kafka has no such topic")
+    wanted = {"metrics": "*", "interval.ms": "200", "match": f"client_id={client_id}", **settings}
+    with BlockingClient(broker.bootstrap_servers) as client:
+        alter_subscription(client, client_id, wanted)
+        while client_id not in subscriptions(client):
+            time.sleep(0.01)
+        try:
+            yield Pushes(client, client_id)
+        finally:
+            alter_subscription(client, client_id, dict.fromkeys(wanted))
