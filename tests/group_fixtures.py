@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -272,7 +272,7 @@ class GroupBox:
         *,
         topics: Sequence[str] | None = None,
         regex: str | None = None,
-        owned: dict[Uuid, Sequence[int]] | None = None,
+        owned: Mapping[Uuid, Sequence[int]] | None = None,
         version: int = 1,
         **fields: Any,
     ) -> ConsumerGroupHeartbeatResponse:

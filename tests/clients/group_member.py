@@ -1,4 +1,5 @@
-"""A member of a group, in a process of its own, so that it can be killed: ``group_member.py KIND BOOTSTRAP GROUP TOPIC``.
+"""A member of a group, in a process of its own, so that it can be killed: ``group_member.py KIND BOOTSTRAP GROUP
+TOPIC``.
 
 It tells on its standard output, one line of JSON each, what it is assigned, what is taken away from it, and what it
 reads. It ends in order when its standard input is closed.
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 SESSION_MS = 6000
@@ -32,7 +34,7 @@ def numbers(partitions: Iterable[Any]) -> list[int]:
 def kafka_python(bootstrap: str, group: str, topic: str) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
 
-    class Listener(ConsumerRebalanceListener):
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_assigned(self, assigned: Any) -> None:
             tell("assigned", partitions=numbers(assigned))
 
@@ -117,8 +119,8 @@ async def _aiokafka(bootstrap: str, group: str, topic: str) -> None:
 
 KINDS: dict[str, Callable[[str, str, str], Any]] = {
     "kafka-python": kafka_python,
-    "confluent-classic": lambda *where: confluent(*where, "classic"),
-    "confluent-consumer": lambda *where: confluent(*where, "consumer"),
+    "confluent-classic": partial(confluent, protocol="classic"),
+    "confluent-consumer": partial(confluent, protocol="consumer"),
     "aiokafka": lambda *where: asyncio.run(_aiokafka(*where)),
 }
 

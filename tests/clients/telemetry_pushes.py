@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,7 +58,7 @@ class Pushes:
 @contextmanager
 def subscribed(broker: BrokerProcess, client_id: str, **settings: Any) -> Iterator[Pushes]:
     """With the client asked for all its metrics, as often as that can be."""
-    if broker.is_elsewhere:
+    if "KAFKA_BOOTSTRAP_SERVERS" in os.environ:
         pytest.skip("Apache Kafka has no such topic")
     wanted = {"metrics": "*", "interval.ms": "200", "match": f"client_id={client_id}", **settings}
     with BlockingClient(broker.bootstrap_servers) as client:

@@ -15,7 +15,8 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from clients.broker_process import BrokerProcess
 from clients.group_member import KINDS
@@ -135,9 +136,7 @@ def test_members_come_go_and_crash(kind: str, bootstrap: str, admin: AdminClient
     assert not overlaps(members)
 
 
-def test_members_of_different_projects_in_one_group(
-    bootstrap: str, admin: AdminClient, topic: str, group: str
-) -> None:
+def test_members_of_different_projects_in_one_group(bootstrap: str, admin: AdminClient, topic: str, group: str) -> None:
     """They agree on the range assignor, whoever leads."""
     create_topic(admin, topic)
     writer = Writer(bootstrap, topic)
@@ -218,7 +217,7 @@ def test_a_group_goes_on_where_it_stopped(
         deadline = time.monotonic() + 30
         while len(got) < count and time.monotonic() < deadline:
             got += [one for one in consumer.consume(count - len(got), 0.5) if one.error() is None]
-        consumer.commit(got[-1], asynchronous=False)
+        consumer.commit(message=got[-1], asynchronous=False)
         seen += [int(one.value()) for one in got]
         consumer.close()
     assert seen == list(range(20))
@@ -259,8 +258,7 @@ def test_a_broker_that_is_killed_comes_back_with_its_groups(
         writer = Writer(broker.bootstrap_servers, topic)
         members: list[Member] = []
         try:
-            for kind in ("confluent-consumer", "confluent-consumer"):
-                members.append(Member(kind, broker.bootstrap_servers, group, topic))
+            members += [Member("confluent-consumer", broker.bootstrap_servers, group, topic) for _ in range(2)]
             settle(members)
             for _ in range(2):
                 broker.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import confluent_kafka
 import pytest
@@ -20,11 +21,11 @@ def pushes(broker: BrokerProcess, topic: str) -> Iterator[Pushes]:
 
 
 def test_a_producer_pushes_again_and_again(bootstrap: str, topic: str, pushes: Pushes) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "client.id": topic})
+    producers = [confluent_kafka.Producer({"bootstrap.servers": bootstrap, "client.id": topic})]
 
     def work() -> None:
-        producer.produce(topic, b"value")
-        producer.flush(SECONDS)
+        producers[0].produce(topic, b"value")
+        producers[0].flush(SECONDS)
 
     found = pushes.until(lambda some: len(some) >= 3, work)
     for push in found:
@@ -40,9 +41,10 @@ def test_a_producer_pushes_again_and_again(bootstrap: str, topic: str, pushes: P
         assert all(point.time_unix_nano for point in push.points)
     assert len({push.headers["client_instance_id"] for push in found}) == 1
     received = [int(push.headers["received_ms"]) for push in found]
-    assert all(later - earlier >= 200 for earlier, later in zip(received[1:], received[2:], strict=False))
+    # The broker goes by another clock than the one that tells when it was.
+    assert all(later - earlier >= 190 for earlier, later in pairwise(received))
     # Its last push comes with its end, and says so.
-    del producer
+    producers.clear()
     assert pushes.until(lambda some: some[-1].headers["terminating"] == "true")
 
 

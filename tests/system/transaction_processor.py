@@ -17,7 +17,13 @@ SECONDS = 10
 
 
 def run(bootstrap: str, source: str, target: str, name: str) -> None:
-    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
+    # With "rebootstrap", librdkafka gives up its handle of a broker that is down, but goes on sending offsets to the
+    # group coordinator by way of that handle, for ever and without a time-out.
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "log_level": 0,
+        "metadata.recovery.strategy": "none",
+    }
     consumer = Consumer(
         {**settings, "group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed"}
     )

@@ -23,7 +23,8 @@ from __future__ import annotations
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -155,6 +156,32 @@ class _Transaction:
     offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
 
 
+class DrivingClock(MockClock):
+    """A mock clock on which waiting can be made to get something done."""
+
+    _turn: Callable[[float | None], None] | None = None
+
+    @contextmanager
+    def driving(self, turn: Callable[[float | None], None]) -> Iterator[None]:
+        """Within this, a wait is one turn. It is given the time that the wait may take."""
+        self._turn = turn
+        try:
+            yield
+        finally:
+            self._turn = None
+
+    def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
+        if self._turn is None:
+            return super().wait(condition, timeout_ms)
+        before = self.hi_res_milliseconds()
+        condition.release()
+        try:
+            self._turn(timeout_ms)
+        finally:
+            condition.acquire()
+        return timeout_ms is None or self.hi_res_milliseconds() - before < timeout_ms
+
+
 class ScriptedCluster:
     """The brokers, what they have stored, and the network between them and a client."""
 
@@ -163,14 +190,14 @@ class ScriptedCluster:
         topics: Mapping[str, int] | None = None,
         *,
         nodes: int = 1,
-        clock: MockClock | None = None,
+        clock: DrivingClock | None = None,
         transaction_version: int = 2,
         auto_create_topics: bool = False,
         max_message_bytes: int = 1_048_588,
         versions: Mapping[ApiKey, tuple[int, int]] | None = None,
     ) -> None:
         """``versions`` narrows down what the brokers speak."""
-        self.clock = MockClock() if clock is None else clock
+        self.clock = DrivingClock() if clock is None else clock
         self.nodes = {index: Node(index, f"node-{index}.test", 9092) for index in range(1, nodes + 1)}
         self.down: set[int] = set()
         self.topics: dict[str, _Topic] = {}
@@ -229,37 +256,20 @@ class ScriptedCluster:
             producer.sender.run_once()
         raise AssertionError(f"still not so after {max_turns} turns: {producer!r}")
 
-    def run_while(self, producer: KafkaProducer, call: Callable[[], Any], max_turns: int = 100_000) -> Any:
-        """A call that blocks until the I/O thread has done something, such as ``commit_transaction``: made on another
-        thread, while this one takes the turns. Returns what it returns, raises what it raises."""
-        outcome: list[Any] = []
-        failure: list[BaseException] = []
+    def run_while(self, producer: KafkaProducer, call: Callable[[], Any]) -> Any:
+        """A call that blocks until the I/O thread has done something, such as ``commit_transaction``: whenever it
+        waits, a turn is taken instead."""
 
-        def target() -> None:
+        def turn(timeout_ms: float | None) -> None:
+            limit_ms = self.idle_limit_ms
+            self.idle_limit_ms = limit_ms if timeout_ms is None else min(int(timeout_ms), limit_ms)
             try:
-                outcome.append(call())
-            except BaseException as error:  # noqa: BLE001 - passed on
-                failure.append(error)
+                producer.sender.run_once()
+            finally:
+                self.idle_limit_ms = limit_ms
 
-        thread = threading.Thread(target=target, daemon=True)
-        thread.start()
-        idle_limit_ms = self.idle_limit_ms
-        busy = 0
-        for _ in range(max_turns):
-            if not thread.is_alive():
-                break
-            # Time must not run away from a call that is about to return, or has not begun to wait: it moves when the
-            # call waits on this clock, and slowly if it seems to wait for something else.
-            busy = 0 if self.clock.await_waiters(1, 0.001) else busy + 1
-            self.idle_limit_ms = 10 if not busy else int(busy > 20)
-            producer.sender.run_once()
-        self.idle_limit_ms = idle_limit_ms
-        thread.join(10)
-        if thread.is_alive():
-            raise AssertionError("the call does not come to an end")
-        if failure:
-            raise failure[0]
-        return outcome[0]
+        with self.clock.driving(turn):
+            return call()
 
     def create_topic(self, name: str, partitions: int) -> None:
         ids = sorted(self.nodes)

@@ -66,7 +66,9 @@ class SendResponse(NetworkSend):
         Of a buffer that went out in several goes the rest is kept as a view of the whole. Of a part of a file only the
         rest is known.
         """
-        pieces = [piece.obj if isinstance(piece, memoryview) else piece for piece in self._pieces]
+        if len(self._pieces) == 1 and type(self._pieces[0]) is bytes:
+            return self._pieces
+        pieces: list[Any] = [piece.obj if isinstance(piece, memoryview) else piece for piece in self._pieces]
         return pieces if sum(map(len, pieces)) == self.size else None
 
     def __repr__(self) -> str:

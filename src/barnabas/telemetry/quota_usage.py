@@ -192,18 +192,19 @@ class QuotaUsageReporter:
         self._started_ms = None
 
     def _look(self) -> dict[tuple[str, object], ClientQuotaManager]:
-        """Adds what is new to the meters. Managers of broker and controller may share sensors, which count once."""
+        """Adds what is new to the meters. If managers of broker and controller share a sensor, the second finds nothing
+        new in it."""
         found: dict[tuple[str, object], ClientQuotaManager] = {}
         for manager in self._managers:
             quota = manager.quota_type.client_quota_type.key
             for sensors in manager.all_sensors():
                 key = (quota, sensors.key)
                 metric = self._rate_metric(manager, sensors)
-                if key in found or metric is None:
+                if metric is None:
                     continue
                 found[key] = manager
                 meters = self._meters.get(key)
-                if meters is None or meters.sensors.quota_sensor is not sensors.quota_sensor:
+                if meters is None:
                     meters = self._meters[key] = _Meters(sensors)
                 meters.amount += meters.used.take(metric.samples())[0]
                 throttle = manager.throttle_time_metric(sensors)

@@ -6,7 +6,6 @@ something, sampled or not. So the few answers that somebody is interested in are
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
@@ -44,13 +43,15 @@ def errors_in_frame(
         response, _ = api_key.response.decode_from(frame, version, start)
     except (ProtocolError, UnsupportedVersionError):
         return None
-    found: Counter[str] = Counter()
+    found: dict[str, int] = {}
     _count(response, found)
-    return dict(found)
+    return found
 
 
 def _without_records(api_key: ApiKey, version: int, pieces: Sequence[Any]) -> bytes:
     """A frame in one buffer, with empty records in place of those that are in files: their length becomes zero."""
+    if len(pieces) == 1 and isinstance(pieces[0], bytes):
+        return pieces[0]
     is_compact = version in api_key.response.flexible
     joined = bytearray()
     for piece in pieces:
@@ -68,10 +69,11 @@ def _uvarint_size(value: int) -> int:
     return max(1, (value.bit_length() + 6) // 7)
 
 
-def _count(struct: Struct, found: Counter[str]) -> None:
+def _count(struct: Struct, found: dict[str, int]) -> None:
     has_code, nested = _places_of_codes(type(struct))
     if has_code and struct.error_code:  # type: ignore[attr-defined]
-        found[Errors.for_code(struct.error_code).name] += 1  # type: ignore[attr-defined]
+        name = Errors.for_code(struct.error_code).name  # type: ignore[attr-defined]
+        found[name] = found.get(name, 0) + 1
     for name in nested:
         value = getattr(struct, name)
         for element in value if isinstance(value, list) else () if value is None else (value,):

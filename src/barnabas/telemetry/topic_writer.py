@@ -156,6 +156,11 @@ class TopicWriter(Generic[T]):
         self._dropped.mark(1)
         return False
 
+    def could_not_be_told(self) -> None:
+        """Counts a record that could not be made, for the error that is being handled."""
+        self._failed.mark(1)
+        self._warn("A record for %s could not be made", self.topic, exc_info=True)
+
     @property
     def queued(self) -> int:
         return len(self._queue)
@@ -229,8 +234,7 @@ class TopicWriter(Generic[T]):
             try:
                 record = self._encode(item)
             except Exception:  # noqa: BLE001 - one record that cannot be told of does not keep the others back
-                self._failed.mark(1)
-                self._warn("A record for %s could not be encoded", self.topic, exc_info=True)
+                self.could_not_be_told()
                 continue
             choice = self._turn if record.key is None else murmur2(record.key) & 0x7FFFFFFF
             number = partitions[choice % len(partitions)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Event
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from clients.broker_process import BrokerProcess
 from clients.java.conftest import java_or_skip
@@ -19,6 +20,17 @@ pytestmark = pytest.mark.java
 PARTITIONS = 4
 COUNT = 200
 PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """With heartbeats so often that members soon hear of each other."""
+    overrides = {
+        "group.consumer.heartbeat.interval.ms": "500",
+        "group.consumer.min.heartbeat.interval.ms": "500",
+    }
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), overrides) as broker:
+        yield broker
 
 
 @pytest.fixture
@@ -77,16 +89,14 @@ def test_a_group_of_one_goes_on_where_it_stopped(
 
 
 @PROTOCOLS
-def test_two_members_share_the_work(
-    protocol: str, tools: KafkaTools, bootstrap: str, topic: str, group: str
-) -> None:
+def test_two_members_share_the_work(protocol: str, tools: KafkaTools, bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic)
     expected = produce(bootstrap, topic)
     with java_or_skip():
         others = KafkaTools()
     with others, ThreadPoolExecutor(2) as pool:
         running = [
-            pool.submit(consume, one, bootstrap, topic, group, protocol, "--timeout-ms", "9000")
+            pool.submit(consume, one, bootstrap, topic, group, protocol, "--timeout-ms", "6000")
             for one in (tools, others)
         ]
         for round_number in range(1, 8):
@@ -119,9 +129,7 @@ def test_the_tools_show_and_change_groups(
     assert len(again) == COUNT
     groups(tools, bootstrap, "--group", group, "--topic", f"{topic}:0", "--delete-offsets")
     left = groups(tools, bootstrap, "--describe", "--group", group)
-    committed = {
-        line.split()[2]: line.split()[3] for line in left.splitlines() if line.startswith(group)
-    }
+    committed = {line.split()[2]: line.split()[3] for line in left.splitlines() if line.startswith(group)}
     assert committed.get("0", "-") == "-"
     assert set(committed) >= {"1", "2", "3"}
     groups(tools, bootstrap, "--delete", "--group", group)
@@ -145,13 +153,7 @@ def test_kafka_reads_our_offsets_topic(
     create_topic(bootstrap, topic)
     produce(bootstrap, topic)
     consume(tools, bootstrap, topic, group, protocol, "--max-messages", str(COUNT))
-    directories = [broker.data_dir, *(broker.data_dir.parent / name for name in ("one", "two"))]
-    files = [
-        str(file)
-        for directory in directories
-        for file in sorted(Path(directory).glob("__consumer_offsets-*/*.log"))
-        if file.stat().st_size
-    ]
+    files = [str(file) for file in sorted(broker.data_dir.glob("__consumer_offsets-*/*.log")) if file.stat().st_size]
     out = tools.run("kafka-dump-log", "--offsets-decoder", "--files", ",".join(files))
     assert group in out
     assert '"offset":50' in out.replace(" ", "")

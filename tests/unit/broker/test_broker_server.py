@@ -115,6 +115,33 @@ def test_whoever_is_served_finds_brokers_and_leaders(tmp_path: Path, monkeypatch
         assert seen == [(True, BrokerState.RUNNING, [1, 1, 1])]
 
 
+def test_nobody_is_served_before_this_broker_has_heard_that_it_is_unfenced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer of the controller may be there before the metadata are."""
+    enabled = threading.Event()
+    too_early: list[bool] = []
+    real_enable, real_update = RequestServing.enable, LifecyclePublisher.on_metadata_update
+
+    def enable(serving: RequestServing, futures: object = None) -> object:
+        if serving._role == "broker":
+            enabled.set()
+        return real_enable(serving, futures)  # type: ignore[arg-type]
+
+    def update(publisher: LifecyclePublisher, delta: object, image: MetadataImage, manifest: object) -> None:
+        broker = image.cluster.brokers.get(1)
+        if broker is not None and not broker.fenced and not too_early:
+            publisher._lifecycle.initial_unfence_future.result(WAIT_S)
+            too_early.append(enabled.wait(0.2))
+        real_update(publisher, delta, image, manifest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RequestServing, "enable", enable)
+    monkeypatch.setattr(LifecyclePublisher, "on_metadata_update", update)
+    with EmbeddedBroker(tmp_path):
+        assert enabled.is_set()
+    assert too_early == [False]
+
+
 # ---------------------------------------------------------------------------------------------------- stop
 
 

@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 from benchmarks.wire_client import WireClient
 
-from barnabas.broker.http_endpoint import HttpEndpoint
+from barnabas.broker.http_endpoint import REQUEST_TIMEOUT_S, HttpEndpoint
 from barnabas.common.errors import Errors
 from barnabas.embedded import EmbeddedBroker
 
@@ -92,7 +93,9 @@ def test_it_ends_at_once_whoever_is_connected(state: dict[str, object]) -> None:
     kept.getresponse().read()
     with socket.create_connection((place.hostname, place.port), timeout=WAIT_S) as silent:
         assert get(f"{endpoint.address}/health")[0] == 200
+        started = time.monotonic()
         endpoint.close()
+        assert time.monotonic() - started < REQUEST_TIMEOUT_S / 2
         assert silent.recv(1) == b""
     kept.close()
     assert set(threading.enumerate()) - before == set()

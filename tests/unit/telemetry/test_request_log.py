@@ -193,6 +193,28 @@ def test_a_client_without_a_name_is_anonymous() -> None:
     assert bench.document()["principal"] == "User:ANONYMOUS"
 
 
+@pytest.mark.parametrize("name", ['"', "a\nb", "\\", "Grüße, 世界", "\udc80", ""])
+def test_names_of_any_kind_are_told_as_they_are(name: str) -> None:
+    bench = Bench()
+    bench.log.sample_rate = 1.0
+    bench.complete(bench.request())
+    entry, size = bench.writer.entries[0]
+    bench.writer.entries.append((entry._replace(client_id=name), size))
+    assert bench.document()["client_id"] == name
+
+
+def test_what_goes_wrong_here_does_not_reach_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(bench.writer, "offer", fail)
+    bench.log.sample_rate = 1.0
+    bench.complete(bench.request())
+    assert bench.writer.failed == 1
+
+
 @pytest.mark.parametrize("how", ["no_op", "close_connection"])
 def test_a_request_without_an_answer(how: str) -> None:
     bench = Bench()

@@ -125,6 +125,8 @@ def test_bytes_are_bounded_as_well() -> None:
     assert not bench.writer.offer("b", 41)
     assert bench.writer.offer("c", 40)
     assert bench.writer.dropped == 1
+    bench.scheduler.advance(200)
+    assert bench.writer.offer("d", 100), "what was written takes no room any more"
 
 
 def test_the_first_record_has_the_topic_made_and_waits_for_it() -> None:
@@ -163,6 +165,23 @@ def test_it_writes_only_to_partitions_that_this_broker_leads(caplog: pytest.LogC
     bench.scheduler.advance(60_000)
     assert caplog.text.count("leads no partition") == 1
     assert bench.created == []
+
+
+def test_what_comes_while_others_are_put_back_is_behind_them() -> None:
+    bench = Bench()
+    bench.cache.leaders = [1]
+
+    def refuse(_number: int) -> ProduceResult:
+        bench.writer.offer("c", 1)
+        return ProduceResult(Errors.NOT_LEADER_OR_FOLLOWER)
+
+    bench.appends.answer = refuse
+    bench.writer.offer("a", 1)
+    bench.writer.offer("b", 1)
+    bench.scheduler.advance(200)
+    bench.appends.answer = None
+    bench.scheduler.advance(200)
+    assert bench.values() == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("error", [Errors.NOT_LEADER_OR_FOLLOWER, Errors.UNKNOWN_TOPIC_OR_PARTITION])

@@ -57,6 +57,7 @@ from barnabas.network.host_resolver import HostResolver, resolve_all_ips
 from barnabas.network.node_api_versions import ApiVersions
 from barnabas.network.selectable import Selectable
 from barnabas.network.selector import Selector
+from barnabas.records.batch import CompressionType
 from barnabas.records.builder import estimate_size_in_bytes_upper_bound
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ class KafkaProducer:
             clock,
         )
         self._producer_metrics = KafkaProducerMetrics(self._metrics)
-        self._sender_metrics = SenderMetrics(self._metrics)
+        self._sender_metrics = SenderMetrics(self._metrics, compresses=cfg.compression is not CompressionType.NONE)
 
         resolve = resolver if not values.get_int("bootstrap.resolve.timeout.ms") else None
         nodes = bootstrap_nodes(cfg.bootstrap_servers, resolve)
@@ -443,7 +444,8 @@ class KafkaProducer:
             try:
                 metadata.await_update(version, max_wait_ms - elapsed_ms)
             except KafkaTimeoutError:
-                raise self._no_metadata(topic, partition, count, max_wait_ms) from None
+                failure = self._no_metadata(topic, partition, count, max_wait_ms)
+                raise failure from failure.__cause__
             except BarnabasError as error:
                 if metadata.is_closed:
                     raise ProducerClosedError("Producer closed while send in progress") from error

@@ -21,7 +21,6 @@ from barnabas.clients.producer.internals.future_record_metadata import ACCELERAT
 from barnabas.clients.producer.partitioner import Partitioner, RoundRobinPartitioner
 from barnabas.clients.producer.serialization import JsonSerializer, StringSerializer
 from barnabas.clients.testing import Fate, InMemorySelector, ScriptedCluster
-from barnabas.common.clock import MockClock
 from barnabas.common.config_def import ConfigError
 from barnabas.common.errors import (
     Errors,
@@ -89,11 +88,12 @@ def test_a_partition_that_does_not_exist() -> None:
 
 @pytest.mark.mechanism("P01")
 def test_waiting_for_metadata_and_for_memory_share_one_budget() -> None:
-    clock = MockClock()
-    cluster = ScriptedCluster({"t": 1}, clock=clock)
-    producer = cluster.producer("t", max_block_ms=1_000, buffer_memory=20_000, linger_ms=0, max_request_size=20_000)
+    cluster = ScriptedCluster({"t": 1})
+    clock = cluster.clock
+    producer = cluster.producer("t", max_block_ms=1_000, buffer_memory=20_000, linger_ms=5_000, max_request_size=20_000)
     cluster.create_topic("slow", 1)
-    cluster.fate_of = lambda handled: Fate(delay_ms=600 if handled.header.api_key is ApiKey.METADATA else 100_000)
+    delays = {ApiKey.METADATA: 600, ApiKey.PRODUCE: 10_000}
+    cluster.fate_of = lambda handled: Fate(delay_ms=delays.get(handled.header.api_key, 0))
     producer.send("t", b"x" * 15_000)
     before = clock.hi_res_milliseconds()
     future = cluster.run_while(producer, lambda: producer.send("slow", b"y" * 10_000))
@@ -147,9 +147,7 @@ class Failing(ProducerInterceptor):
 def test_interceptors_see_a_record_before_it_is_serialized_and_when_it_is_written() -> None:
     cluster = ScriptedCluster({"t": 1})
     first, second = Noting("-1"), Noting("-2")
-    producer = cluster.producer(
-        interceptors=[first, Failing(), second], value_serializer=StringSerializer, linger_ms=0
-    )
+    producer = cluster.producer(interceptors=[first, Failing(), second], value_serializer=StringSerializer, linger_ms=0)
     future = producer.send("t", "value")
     settle(cluster, producer, future)
     assert cluster.values("t") == [b"value-1-2"]
@@ -390,7 +388,7 @@ def test_a_send_that_waits_for_memory_when_the_producer_is_closed() -> None:
     def send() -> None:
         try:
             producer.send("t", b"y" * 15_000)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
             failed.append(error)
 
     thread = threading.Thread(target=send)

@@ -153,9 +153,9 @@ def test_producer_state_is_written_at_the_end_and_can_be_rewritten() -> None:
     with pytest.raises(RuntimeError, match="must not change"):
         target.set_producer_state(ProducerIdAndEpoch(7, 1), 41, False)
     target.reset_producer_state(ProducerIdAndEpoch(7, 2), 0)
-    assert target.sequence_has_been_reset
+    was_reset = target.sequence_has_been_reset
     after = target.close()
-    assert not target.sequence_has_been_reset
+    assert (was_reset, target.sequence_has_been_reset) == (True, False)
     rewritten = RecordBatch(after)
     rewritten.ensure_valid()
     assert (rewritten.producer_epoch, rewritten.base_sequence, target.last_sequence) == (2, 0, 0)
@@ -242,7 +242,7 @@ class TestFuture:
         future.add_done_callback(seen.append)
         concurrent = future.to_concurrent()
         assert "pending" in repr(future)
-        result.set(-1, -1, lambda index: ValueError(index))
+        result.set(-1, -1, ValueError)
         result.done()
         future.add_done_callback(seen.append)
         assert seen == [future, future]

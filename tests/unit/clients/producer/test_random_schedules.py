@@ -37,7 +37,7 @@ class Schedule:
         self.partitions = random.randint(1, 4)
         self.cluster = ScriptedCluster({"t": self.partitions}, nodes=self.nodes)
         self.cluster.idle_limit_ms = 50  # or the topic is forgotten while nothing happens
-        self.short_deadline = random.random() < 0.3
+        self.short_deadline = random.random() < 0.4
         self.producer = self.cluster.producer(
             random=Random(seed),
             linger_ms=random.choice([0, 0, 5, 20]),
@@ -46,7 +46,7 @@ class Schedule:
             compression_type=random.choice(["none", "none", "zstd", "gzip"]),
             buffer_memory=1 << 20,
             request_timeout_ms=400,
-            delivery_timeout_ms=1_500 if self.short_deadline else 1_000_000,
+            delivery_timeout_ms=600 if self.short_deadline else 1_000_000,
             retry_backoff_ms=random.choice([0, 20]),
             reconnect_backoff_ms=random.choice([0, 20]),
             reconnect_backoff_max_ms=100,
@@ -168,6 +168,7 @@ def run_schedules(seeds: range) -> dict[str, Any]:
         totals["records"] += len(schedule.sent)
         totals["failed"] += sum(future.exception(0) is not None for _, future in schedule.sent)
         totals["requests"] += len(schedule.cluster.requests(ApiKey.PRODUCE))
+        totals["retried"] += int(schedule.producer.metric("record-retry-total"))
     return dict(totals)
 
 
@@ -176,7 +177,7 @@ def run_schedules(seeds: range) -> dict[str, Any]:
 def test_every_record_once_and_in_order(block: int) -> None:
     totals = run_schedules(range(block * 50, (block + 1) * 50))
     assert totals["records"] > 2_000
-    assert totals["failed"] > 0, "some deadlines are meant to be missed"
+    assert totals["retried"] > 200
 
 
 @pytest.mark.nightly

@@ -13,8 +13,10 @@ from barnabas.clients.producer.internals.buffer_pool import BufferPool
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch
 from barnabas.clients.producer.internals.record_accumulator import (
     AccumulatorConfig,
+    PartitionQueue,
     RecordAccumulator,
     RecordAppendResult,
+    TopicEntry,
 )
 from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION
 from barnabas.common.clock import MockClock
@@ -244,6 +246,45 @@ def test_the_sticky_partition_moves_on_when_its_batch_is_full() -> None:
 
 
 @pytest.mark.mechanism("P04")
+def test_a_switch_between_the_look_and_the_lock() -> None:
+    harness = Harness()
+    harness.append(UNKNOWN_PARTITION)
+    accumulator = harness.accumulator
+    partitioner = accumulator.entry("t").partitioner
+    original = accumulator._queue
+
+    def switching(entry: TopicEntry, partition: int) -> PartitionQueue:
+        accumulator._queue = original  # type: ignore[method-assign]
+        partitioner.update_partition_info(partitioner.sticky, 10_000, harness.world)
+        return original(entry, partition)
+
+    accumulator._queue = switching  # type: ignore[method-assign]
+    result = harness.append(UNKNOWN_PARTITION)
+    assert partitioner.sticky is not None
+    assert partitioner.sticky.partition == result.partition
+    assert partitioner.sticky.produced_bytes > 0, "it was counted for the partition that it went to"
+
+
+@pytest.mark.mechanism("P04")
+def test_a_switch_that_was_put_off_happens_when_the_batch_is_gone() -> None:
+    harness = Harness()
+    harness.world = world(ONE, ONE, ONE)
+    for _ in range(3):
+        harness.append(UNKNOWN_PARTITION)
+    partitioner = harness.accumulator.entry("t").partitioner
+    before = partitioner.sticky
+    assert before is not None
+    assert before.produced_bytes >= 200, "enough for a switch, but the second batch has room"
+    harness.clock.advance(10)
+    while harness.drain():
+        pass
+    harness.append(UNKNOWN_PARTITION)
+    assert partitioner.sticky is not before
+    assert partitioner.sticky is not None
+    assert 0 < partitioner.sticky.produced_bytes < 200
+
+
+@pytest.mark.mechanism("P04")
 def test_load_is_told_to_the_partitioner_when_all_partitions_are_known() -> None:
     harness = Harness(batch_size=100, partition_availability_timeout_ms=50)
     harness.world = world(ONE, ONE, TWO)
@@ -251,7 +292,8 @@ def test_load_is_told_to_the_partitioner_when_all_partitions_are_known() -> None
     harness.append(1, size=100)
     harness.ready()
     partitioner = harness.accumulator.entry("t").partitioner
-    assert partitioner.load_stats is None, "nothing is known about the third"
+    nothing = partitioner.load_stats
+    assert nothing is None, "nothing is known about the third"
     harness.append(2, size=100)
     harness.append(2, size=100)
     harness.ready()

@@ -130,6 +130,19 @@ def test_a_new_leader_is_found() -> None:
 
 
 @pytest.mark.mechanism("P08")
+def test_stale_metadata_is_asked_for_again() -> None:
+    cluster = ScriptedCluster({"t": 1})
+    producer = cluster.producer(**PLAIN)
+    settle(cluster, producer, producer.send("t", b"0"))
+    asked = len(cluster.requests(ApiKey.METADATA))
+    cluster.fail_next(ApiKey.PRODUCE, Errors.KAFKA_STORAGE_ERROR)
+    before = cluster.clock.hi_res_milliseconds()
+    settle(cluster, producer, producer.send("t", b"1"))
+    assert len(cluster.requests(ApiKey.METADATA)) == asked + 1
+    assert cluster.clock.hi_res_milliseconds() - before < 1_000
+
+
+@pytest.mark.mechanism("P08")
 def test_without_a_leader_metadata_is_asked_for_until_there_is_one() -> None:
     cluster = ScriptedCluster({"t": 2}, nodes=2)
     producer = cluster.producer(**PLAIN)
@@ -360,14 +373,44 @@ def test_metrics_have_kafkas_names() -> None:
     producer = cluster.producer(linger_ms=0, client_id="me")
     settle(cluster, producer, producer.send("t", b"v"))
     names = {(name.group, name.name) for name in producer.metrics()}
-    wanted = """batch-size-avg batch-size-max batch-split-rate batch-split-total buffer-available-bytes
-        buffer-exhausted-rate buffer-exhausted-total buffer-total-bytes bufferpool-wait-ratio
-        bufferpool-wait-time-ns-total compression-rate-avg flush-time-ns-total metadata-age metadata-wait-time-ns-total
-        produce-throttle-time-avg produce-throttle-time-max record-error-rate record-error-total record-queue-time-avg
-        record-queue-time-max record-retry-rate record-retry-total record-send-rate record-send-total record-size-avg
-        record-size-max records-per-request-avg request-latency-avg request-latency-max requests-in-flight
-        txn-abort-time-ns-total txn-begin-time-ns-total txn-commit-time-ns-total txn-init-time-ns-total
-        txn-send-offsets-time-ns-total waiting-threads""".split()
+    wanted = [
+        "batch-size-avg",
+        "batch-size-max",
+        "batch-split-rate",
+        "batch-split-total",
+        "buffer-available-bytes",
+        "buffer-exhausted-rate",
+        "buffer-exhausted-total",
+        "buffer-total-bytes",
+        "bufferpool-wait-ratio",
+        "bufferpool-wait-time-ns-total",
+        "compression-rate-avg",
+        "flush-time-ns-total",
+        "metadata-age",
+        "metadata-wait-time-ns-total",
+        "produce-throttle-time-avg",
+        "produce-throttle-time-max",
+        "record-error-rate",
+        "record-error-total",
+        "record-queue-time-avg",
+        "record-queue-time-max",
+        "record-retry-rate",
+        "record-retry-total",
+        "record-send-rate",
+        "record-send-total",
+        "record-size-avg",
+        "record-size-max",
+        "records-per-request-avg",
+        "request-latency-avg",
+        "request-latency-max",
+        "requests-in-flight",
+        "txn-abort-time-ns-total",
+        "txn-begin-time-ns-total",
+        "txn-commit-time-ns-total",
+        "txn-init-time-ns-total",
+        "txn-send-offsets-time-ns-total",
+        "waiting-threads",
+    ]
     assert {("producer-metrics", name) for name in wanted} <= names
     topic = "byte-rate byte-total compression-rate record-error-rate record-error-total record-retry-rate "
     topic += "record-retry-total record-send-rate record-send-total"

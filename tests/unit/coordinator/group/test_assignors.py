@@ -48,7 +48,9 @@ def test_range_with_different_subscriptions() -> None:
 
 
 def test_uniform_keeps_what_it_can() -> None:
-    spec = GroupSpec({"a": member(assignment={T: frozenset({0, 1, 2}), U: frozenset({1})}), "b": member()}, {T: 3, U: 3})
+    spec = GroupSpec(
+        {"a": member(assignment={T: frozenset({0, 1, 2}), U: frozenset({1})}), "b": member()}, {T: 3, U: 3}
+    )
     target = UniformAssignor().assign(spec)
     assert sum(map(len, target["a"].values())) == 3
     assert target["a"][T] == {0, 1, 2}

@@ -9,9 +9,9 @@ import pytest
 from barnabas.common.errors import Errors
 from barnabas.coordinator.group.classic.classic_group import ClassicGroup
 from barnabas.coordinator.group.classic.classic_group_state import ClassicGroupState
+from barnabas.coordinator.group.member_context import MemberContext
 from barnabas.protocol.internal.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from barnabas.protocol.messages.join_group import JoinGroupRequest
-from barnabas.coordinator.group.member_context import MemberContext
 from coordinator_fixtures import not_leader
 from group_fixtures import REBALANCE_MS, SESSION_MS, GroupBox, subscription
 
@@ -428,7 +428,7 @@ def test_leaving_a_group_that_is_not_there() -> None:
 
 def test_a_pending_member_leaves() -> None:
     box = GroupBox()
-    a, _ = box.stable_group(2)
+    _a, _ = box.stable_group(2)
     pending = box.join().result(0).member_id
     assert box.leave(pending).members[0].error_code == 0
     assert box.state() == "Stable"
@@ -436,7 +436,7 @@ def test_a_pending_member_leaves() -> None:
 
 def test_who_leaves_while_it_waits_is_told() -> None:
     box = GroupBox()
-    a, b = box.stable_group(2)
+    a, _b = box.stable_group(2)
     waiting = box.join(a, topics=["u"])
     box.leave(a)
     assert waiting.result(0).error_code == Errors.UNKNOWN_MEMBER_ID

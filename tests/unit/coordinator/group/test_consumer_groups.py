@@ -164,7 +164,7 @@ def test_partitions_are_given_up_before_others_get_them() -> None:
 
 
 def test_a_member_that_says_nothing_about_what_it_owns_owns_what_it_did() -> None:
-    box, t = box_with()
+    box, _t = box_with()
     box.consumer_heartbeat("m1")
     box.consumer_heartbeat("m2")
     box.consumer_heartbeat("m1", 1)
@@ -186,7 +186,7 @@ def test_a_member_that_does_not_give_up_in_time_is_out() -> None:
 
 
 def test_a_member_that_is_not_heard_of_is_out() -> None:
-    box, t = box_with()
+    box, _t = box_with()
     box.consumer_heartbeat("m1")
     box.advance(SESSION_MS - 1)
     assert box.consumer_heartbeat("m1", 1).error_code == 0
@@ -216,7 +216,7 @@ def test_leaving() -> None:
 
 
 def test_another_subscription() -> None:
-    box, t = box_with(2)
+    box, _t = box_with(2)
     u = box.create_topic("u", 1)
     box.consumer_heartbeat("m1")
     told = box.consumer_heartbeat("m1", 1, topics=["u"])
@@ -260,7 +260,7 @@ def test_the_assignor_that_most_want() -> None:
 
 
 def test_changes_that_come_close_together_are_dealt_with_together() -> None:
-    box, t = box_with(config={"consumer_assignment_interval_ms": 1000})
+    box, _t = box_with(config={"consumer_assignment_interval_ms": 1000})
     box.consumer_heartbeat("m1")
     joined = box.consumer_heartbeat("m2")
     assert (joined.member_epoch, assigned(joined)) == (1, {})
@@ -303,7 +303,7 @@ def test_a_member_that_was_fenced_joins_anew_under_its_id() -> None:
 
 
 def test_a_static_member_goes_and_comes_back() -> None:
-    box, t = box_with()
+    box, _t = box_with()
     box.consumer_heartbeat("m1", instance_id="i")
     box.consumer_heartbeat("m2")
     away = box.consumer_heartbeat("m1", -2, instance_id="i")
@@ -318,7 +318,7 @@ def test_a_static_member_goes_and_comes_back() -> None:
 
 
 def test_a_static_member_that_does_not_come_back() -> None:
-    box, t = box_with()
+    box, _t = box_with()
     box.consumer_heartbeat("m1", instance_id="i")
     box.consumer_heartbeat("m1", -2, instance_id="i")
     box.advance(SESSION_MS)
@@ -400,7 +400,7 @@ def test_topics_that_the_client_may_not_see() -> None:
 
 
 def test_patterns_that_nobody_has_are_forgotten() -> None:
-    box, t = box_with()
+    box, _t = box_with()
     epoch = box.consumer_heartbeat("m1", regex="t.*").member_epoch
     box.consumer_heartbeat("m2", regex="t.*")
     epoch = box.consumer_heartbeat("m1", epoch, regex="x.*").member_epoch
@@ -500,8 +500,13 @@ def test_records_of_an_older_kafka() -> None:
         CoordinatorRecord(
             schema.ConsumerGroupMemberMetadataKey(group_id="g", member_id="m"),
             schema.ConsumerGroupMemberMetadataValue(
-                instance_id=None, rack_id=None, subscribed_topic_names=["t"], server_assignor=None,
-                subscribed_topic_regex=None, rebalance_timeout_ms=1000, classic_member_metadata=None,
+                instance_id=None,
+                rack_id=None,
+                subscribed_topic_names=["t"],
+                server_assignor=None,
+                subscribed_topic_regex=None,
+                rebalance_timeout_ms=1000,
+                classic_member_metadata=None,
             ),
         ),
         CoordinatorRecord(
@@ -513,9 +518,7 @@ def test_records_of_an_older_kafka() -> None:
             ),
         ),
     ]
-    box.bench.runtime.schedule_write_operation(
-        "write", box.partition(), lambda _: CoordinatorResult(records)
-    ).result(0)
+    box.bench.runtime.schedule_write_operation("write", box.partition(), lambda _: CoordinatorResult(records)).result(0)
     assert box.group().members["m"].assigned_partitions == {t: {0: 3}}
     box.consumer_heartbeat("m", -1)
     box.service.delete_groups(["g"]).result(0)
@@ -527,7 +530,7 @@ def test_records_of_an_older_kafka() -> None:
 
 
 def test_describing() -> None:
-    box, t = box_with(2)
+    box, _t = box_with(2)
     box.consumer_heartbeat("m1", instance_id="i", rack_id="r")
     box.consumer_heartbeat("m2", regex="t.*")
     (group,) = box.service.consumer_group_describe(["g"]).result(0)

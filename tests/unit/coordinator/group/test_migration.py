@@ -79,14 +79,14 @@ def test_a_classic_member_goes_through_a_rebalance_of_its_own_kind() -> None:
 
 
 def test_an_eager_classic_member_gives_up_everything_when_it_joins() -> None:
-    box, t, classic = upgraded()
+    box, _t, classic = upgraded()
     joined = box.join(classic).result(0)
     assert joined.generation_id == 2
     assert len(given(box.sync(classic, 2).result(0).assignment)["t"]) == 2
 
 
 def test_another_classic_member_joins_the_consumer_group() -> None:
-    box, t, classic = upgraded()
+    box, _t, _classic = upgraded()
     first = box.join().result(0)
     assert first.error_code == Errors.MEMBER_ID_REQUIRED
     second = box.join(first.member_id).result(0)
@@ -96,7 +96,7 @@ def test_another_classic_member_joins_the_consumer_group() -> None:
 
 
 def test_commits_of_both_kinds_of_members() -> None:
-    box, t, classic = upgraded()
+    box, _t, classic = upgraded()
     assert box.commit({("t", 0): 5}, member_id=classic, generation=1, version=8) == {("t", 0): Errors.NONE}
     assert box.commit({("t", 0): 5}, member_id=classic, generation=2) == {("t", 0): Errors.ILLEGAL_GENERATION}
     assert box.commit({("t", 0): 6}, member_id="new", generation=2) == {("t", 0): Errors.NONE}
@@ -177,7 +177,7 @@ def test_a_group_that_only_had_offsets() -> None:
 
 @pytest.mark.mechanism("R09")
 def test_the_group_becomes_classic_when_the_last_of_the_other_protocol_leaves() -> None:
-    box, t, classic = upgraded()
+    box, _t, classic = upgraded()
     box.join(classic)
     box.sync(classic, 2)
     assert box.consumer_heartbeat("new", -1).error_code == 0
@@ -256,13 +256,13 @@ def test_a_classic_member_leaves() -> None:
 
 
 def test_a_classic_member_is_not_heard_of() -> None:
-    box, t, classic = upgraded()
+    box, t, _classic = upgraded()
     box.advance(SESSION_MS)
     assert assigned(box.consumer_heartbeat("new", 2)) == {t: [0, 1, 2, 3]}
 
 
 def test_a_classic_member_that_does_not_join_in_time() -> None:
-    box, t, classic = upgraded()
+    box, _t, classic = upgraded()
     for _ in range(REBALANCE_MS // 5000 + 1):
         box.heartbeat(classic, 1)
         box.consumer_heartbeat("new", 2)
@@ -271,7 +271,7 @@ def test_a_classic_member_that_does_not_join_in_time() -> None:
 
 
 def test_a_classic_member_that_does_not_sync_in_time() -> None:
-    box, t, classic = upgraded()
+    box, _t, classic = upgraded()
     box.join(classic)
     for _ in range(REBALANCE_MS // 5000 + 1):
         box.heartbeat(classic, 2)
@@ -281,7 +281,7 @@ def test_a_classic_member_that_does_not_sync_in_time() -> None:
 
 
 def test_the_session_of_a_classic_member_is_its_own_after_a_failover() -> None:
-    box, _, classic = upgraded()
+    box, _, _classic = upgraded()
     again = box.restarted()
     again.advance(SESSION_MS)
     assert set(again.group().members) == {"new"}

@@ -18,7 +18,11 @@ from barnabas.coordinator.group.consumer.topic_regex import TopicRegex, compile_
     [
         ("orders", ["orders"], ["orders2", "my-orders", ""]),
         ("orders.*", ["orders", "orders-eu"], ["order"]),
-        ("orders-(eu|us)-\\d{2,3}", ["orders-eu-12", "orders-us-123"], ["orders-eu-1", "orders-ap-12", "orders-eu-1234"]),
+        (
+            "orders-(eu|us)-\\d{2,3}",
+            ["orders-eu-12", "orders-us-123"],
+            ["orders-eu-1", "orders-ap-12", "orders-eu-1234"],
+        ),
         ("[a-c]+[^x-z]?", ["abc", "a1"], ["", "ax", "d"]),
         ("(?i)Foo", ["foo", "FOO"], ["fo"]),
         ("a{3}", ["aaa"], ["aa", "aaaa"]),
@@ -44,8 +48,22 @@ def test_patterns(pattern: str, matching: list[str], others: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(", "[a", "a**", "(?=a)", "(?<!a)b", "(a)\\1", "(?P=x)", "\\pL", "(?>a)", "a++", "a" * 5000,
-                "((a{100}){100}){100}", "*"]
+    "pattern",
+    [
+        "(",
+        "[a",
+        "a**",
+        "(?=a)",
+        "(?<!a)b",
+        "(a)\\1",
+        "(?P=x)",
+        "\\pL",
+        "(?>a)",
+        "a++",
+        "a" * 5000,
+        "((a{100}){100}){100}",
+        "*",
+    ],
 )
 def test_what_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidRegularExpressionError):

@@ -361,13 +361,32 @@ def test_a_transaction_that_takes_too_long_is_aborted(version: TransactionVersio
     assert b.add(producer, A) is Errors.PRODUCER_FENCED
 
 
+def test_a_transaction_that_has_ended_meanwhile_is_not_aborted() -> None:
+    b = TransactionBench(TV_1)
+    producer = b.producer()
+    b.add(producer, A)
+    b.clock.advance(TIMEOUT_MS + 1)
+    (slow,) = b.runtime.runtime.schedule_read_operation(
+        "look", b.partition, lambda shard, offset: shard.timed_out_transactions(offset)
+    ).result(0)
+    b.end(producer)
+    b.add(producer, B)
+    refused = b.runtime.runtime.schedule_write_operation(
+        "abort", b.partition, lambda shard: shard.abort_timed_out(slow, None)
+    ).result(0)
+    assert refused.error is Errors.CONCURRENT_TRANSACTIONS
+    assert b.metadata().state is ONGOING, "the next one has time"
+    assert b.metadata().topic_partitions == {B}
+
+
 def test_a_transaction_that_another_system_decides_about_has_no_timeout() -> None:
     b = TransactionBench(config=TransactionConfig(two_phase_commit_enable=True))
     begun = b.coordinator.init_producer_id(ID, 1, None, enable_two_phase_commit=True).result(0)
     assert begun.error is Errors.NONE
     assert b.metadata().txn_timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
     b.add(begun.producer, A)
-    b.scheduler.advance(TWO_PHASE_COMMIT_TIMEOUT_MS // 1000)
+    b.clock.advance(2 * TWO_PHASE_COMMIT_TIMEOUT_MS)
+    b.coordinator.abort_timed_out_transactions()
     assert b.metadata().state is ONGOING
 
 
@@ -473,6 +492,23 @@ def test_a_completion_that_cannot_be_written_is_tried_again() -> None:
     assert b.metadata().state is COMPLETE_COMMIT
     assert b.channels.num_txns_with_pending_markers() == 0
     assert len(b.markers.written) == 1, "the partitions need not be told again"
+
+
+def test_a_completion_that_was_written_after_all_is_not_written_again() -> None:
+    b = TransactionBench()
+    producer = b.producer()
+    b.add(producer, A)
+    b.markers.holds = True
+    b.end(producer)
+    b.writer.commits_at_once = False
+    b.markers.release()
+    b.runtime.advance(5_000)
+    assert b.channels.num_txns_with_pending_markers() == 1, "nobody knows whether it is committed"
+    b.scheduler.advance(100)
+    b.writer.commit(b.partition)
+    assert b.states() == [EMPTY, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT]
+    assert b.channels.num_txns_with_pending_markers() == 0
+    assert b.metadata().state is COMPLETE_COMMIT
 
 
 # -- another coordinator takes over

@@ -60,10 +60,10 @@ class FutureRecordMetadata:
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """What went wrong, or None. Blocks like `result`."""
-        deadline = None if timeout is None else SYSTEM_CLOCK.nanoseconds() + int(timeout * 1e9)
+        deadline = None if timeout is None else SYSTEM_CLOCK.nanoseconds() / 1e6 + timeout * 1e3
         while True:
             result, index = self._result.find(self._index)
-            remaining = None if deadline is None else (deadline - SYSTEM_CLOCK.nanoseconds()) / 1e9
+            remaining = None if deadline is None else deadline - SYSTEM_CLOCK.nanoseconds() / 1e6
             if not result.wait(remaining):
                 raise TimeoutError(f"no answer for a record of {result.topic_partition} within {timeout} s")
             if result.parts is None:

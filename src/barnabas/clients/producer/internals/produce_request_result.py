@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.records.batch import NO_TIMESTAMP
 
@@ -84,19 +85,33 @@ class ProduceRequestResult:
                 return
         listener()
 
-    def wait(self, timeout_s: float | None = None) -> bool:
+    def wait(self, timeout_ms: float | None = None, clock: Clock = SYSTEM_CLOCK) -> bool:
         """Blocks until the result is done; false if that takes longer."""
         if self.is_done:
             return True
-        event = threading.Event()
-        self.add_listener(event.set)
-        return event.wait(timeout_s)
+        ended = threading.Condition()
+        is_over: list[bool] = []
 
-    def wait_for_all(self) -> None:
+        def listener() -> None:
+            with ended:
+                is_over.append(True)
+                ended.notify_all()
+
+        self.add_listener(listener)
+        deadline = None if timeout_ms is None else clock.hi_res_milliseconds() + timeout_ms
+        with ended:
+            while not is_over:
+                remaining = None if deadline is None else deadline - clock.hi_res_milliseconds()
+                if remaining is not None and remaining <= 0:
+                    return False
+                clock.wait(ended, remaining)
+        return True
+
+    def wait_for_all(self, clock: Clock = SYSTEM_CLOCK) -> None:
         """Blocks until the result is done, and those of all batches that it was split into."""
-        self.wait()
+        self.wait(None, clock)
         for part in self.parts or ():
-            part.result.wait_for_all()
+            part.result.wait_for_all(clock)
 
     def find(self, index: int) -> tuple[ProduceRequestResult, int]:
         """The result that is about the record with this index by now, and its index there."""

@@ -46,8 +46,10 @@ class SenderMetrics:
     Recorded once for a batch or a request, never for a record.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, *, compresses: bool = False) -> None:
         self._metrics = metrics
+        self._compresses = compresses
+        """Whether batches are compressed at all; without, the rate is 1 for each of them."""
         self.batch_size = self._avg_max("batch-size", "batch-size", "bytes of a batch")
         self.compression_rate = metrics.sensor("compression-rate")
         self.compression_rate.add(
@@ -127,22 +129,34 @@ class SenderMetrics:
 
     def update_produce_request_metrics(self, batches: Mapping[int, Iterable[ProducerBatch]], now_ms: int) -> None:
         """Batches are about to be sent."""
+        # What adds up is recorded once for all batches of a topic; a sensor costs as much as filling in a header.
+        topics: dict[str, list[int]] = {}
         for node_batches in batches.values():
             records = 0
             for batch in node_batches:
                 topic = batch.topic_partition.topic
                 count = batch.record_count
                 size = batch.estimated_size_in_bytes
-                self._topic_sensor(topic, "records-per-batch").record_unchecked(count, now_ms)
-                self._topic_sensor(topic, "bytes").record_unchecked(size, now_ms)
-                self._topic_sensor(topic, "compression-rate").record_unchecked(batch.compression_ratio, now_ms)
+                sums = topics.get(topic)
+                if sums is None:
+                    sums = topics[topic] = [0, 0]
+                sums[0] += count
+                sums[1] += size
                 self.batch_size.record_unchecked(size, now_ms)
                 self.queue_time.record_unchecked(batch.queue_time_ms, now_ms)
-                self.compression_rate.record_unchecked(batch.compression_ratio, now_ms)
                 self.record_size.record_unchecked(batch.max_record_size, now_ms)
+                if batch.is_compressed:
+                    self.compression_rate.record_unchecked(batch.compression_ratio, now_ms)
+                    self._topic_sensor(topic, "compression-rate").record_unchecked(batch.compression_ratio, now_ms)
                 records += count
             if records:
                 self.records_per_request.record_unchecked(records, now_ms)
+        for topic, (count, size) in topics.items():
+            self._topic_sensor(topic, "records-per-batch").record_unchecked(count, now_ms)
+            self._topic_sensor(topic, "bytes").record_unchecked(size, now_ms)
+            if not self._compresses:
+                self.compression_rate.record_unchecked(1.0, now_ms)
+                self._topic_sensor(topic, "compression-rate").record_unchecked(1.0, now_ms)
 
     def record_retries(self, topic: str, count: int) -> None:
         self.retries.record_unchecked(count)

@@ -610,7 +610,7 @@ class RecordAccumulator:
         """Blocks until all batches that are incomplete now are completed, and what they were split into."""
         try:
             for result in self.incomplete.request_results():
-                result.wait_for_all()
+                result.wait_for_all(self._clock)
         finally:
             with self._lock:
                 self._flushes_in_progress -= 1

@@ -591,12 +591,19 @@ class Sender:
 
     def _batch_failed(self, batch: ProducerBatch, result: PartitionResult) -> None:
         error = _exception(batch.topic_partition.topic, result)
+        # Refused at the first attempt, it was not written, and neither was anything behind it: those can be numbered
+        # anew. Otherwise it may have been, by this attempt or by one before it whose answer was lost, and so may those
+        # behind it; a new number would have them written once more.
+        certain = batch.attempts == 0 and not result.error.retriable
         self._fail_batch(
             batch,
             error,
             errors=_record_errors(result) if result.record_errors else None,
-            adjust_sequence_numbers=batch.attempts < self._config.retries,
+            adjust_sequence_numbers=certain,
         )
+        manager = self._transaction_manager
+        if not certain and manager is not None and batch.has_sequence and not manager.has_fatal_error:
+            manager.mark_sequence_unresolved(batch)
 
     def _fail_batch(
         self,

@@ -570,7 +570,7 @@ class TransactionManager:
             "The client hasn't received acknowledgment for some previously sent messages and can no longer retry them. "
         )
         if self.can_handle_abortable_error:
-            if self.need_to_trigger_epoch_bump_from_client:
+            if self.need_to_trigger_epoch_bump_from_client and not self.is_completing:
                 self._epoch_bump_required = True
             self.transition_to_abortable_error(
                 TransactionError(message + "It is safe to abort the transaction and continue.")
