@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.java, pytest.mark.mechanism("Q12", "Q13", "Q14", "Q15"
 
 
 @pytest.mark.parametrize("metrics", ["*", "org.apache.kafka.producer.record."])
-def test_a_producer_pushes_until_it_is_closed(
+def test_a_producer_pushes_again_and_again(
     client: JavaClient, broker: BrokerProcess, bootstrap: str, topic: str, metrics: str
 ) -> None:
     config = {"client.id": topic, "metadata.max.age.ms": "1000"}
@@ -21,8 +21,8 @@ def test_a_producer_pushes_until_it_is_closed(
             lambda some: len(some) >= 3,
             lambda: client.produce(bootstrap, topic, [{"value": "x"}], config, name=topic),
         )
+        # It may push once more when it is closed, or not: its thread may have ended before it gets to that.
         client.ask("close_producer", bootstrap, name=topic)
-        pushes.until(lambda some: some[-1].headers["terminating"] == "true")
     for push in found:
         headers = push.headers
         assert headers["client_id"] == topic

@@ -25,12 +25,17 @@ def java() -> Iterator[JavaTransactions]:
         yield made
 
 
+@pytest.fixture
+def site(tmp_path: Path, client: JavaClient) -> Iterator[Site]:
+    made = Site(tmp_path, client, static_voters=True)
+    yield made
+    made.kafka.stop()
+
+
 @pytest.mark.mechanism("P14")
 def test_each_server_goes_on_with_the_others_transactions(
-    tmp_path: Path, client: JavaClient, java: JavaTransactions
+    site: Site, client: JavaClient, java: JavaTransactions
 ) -> None:
-    with java_or_skip():
-        site = Site(tmp_path, client, static_voters=False)
     bootstrap = site.kafka.bootstrap_servers
     site.format()
     with site.barnabas():

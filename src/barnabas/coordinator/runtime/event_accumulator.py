@@ -117,6 +117,8 @@ class EventAccumulator(Generic[K, E]):
             if key in self._queues:
                 self._available.append(key)
                 self._changed.notify()
+            elif self._closed:
+                self._changed.notify_all()
 
     def has_waiting(self, key: K) -> bool:
         """Whether another event of this key is in line."""
@@ -138,3 +140,14 @@ class EventAccumulator(Generic[K, E]):
             self._size = 0
             self._changed.notify_all()
             return left
+
+    def await_idle(self, timeout_ms: float) -> bool:
+        """After `close`: waits until no event is under way, on whatever thread; False if that takes too long."""
+        deadline = self._clock.nanoseconds() + int(timeout_ms * 1_000_000)
+        with self._changed:
+            while self._in_process:
+                remaining = (deadline - self._clock.nanoseconds()) / 1_000_000
+                if remaining <= 0:
+                    return False
+                self._clock.wait(self._changed, remaining)
+            return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Hashable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import NotCoordinatorError
@@ -13,6 +13,10 @@ from barnabas.common.shutdownable_thread import ExitProcedure, ShutdownableThrea
 from barnabas.coordinator.runtime.event_accumulator import EventAccumulator
 
 logger = logging.getLogger(__name__)
+
+
+CLOSE_TIMEOUT_MS: Final = 10_000
+"""How long a close waits for events that other threads run themselves. No event blocks, so this is never needed."""
 
 
 class CoordinatorEvent(Protocol):
@@ -129,6 +133,8 @@ class MultiThreadedEventProcessor:
         left = self._accumulator.close()
         for thread in self._threads:
             thread.await_shutdown()
+        if not self._accumulator.await_idle(CLOSE_TIMEOUT_MS):
+            logger.warning("An event is still under way on the thread that brought it")
         for event in left:
             event.complete(NotCoordinatorError())
 

@@ -153,3 +153,28 @@ def test_what_waits_at_the_end_is_told_to_go_elsewhere() -> None:
     processor.enqueue_last(after)
     assert isinstance(before.error, NotCoordinatorError)
     assert isinstance(after.error, NotCoordinatorError)
+
+
+def test_closing_waits_for_an_event_that_runs_on_another_thread() -> None:
+    processor = MultiThreadedEventProcessor("test", 1, inline=True)
+    entered, leave = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def slow() -> None:
+        entered.set()
+        assert leave.wait(10)
+        order.append("event")
+
+    def close() -> None:
+        processor.close()
+        order.append("closed")
+
+    running = threading.Thread(target=processor.enqueue_last, args=(Step("a", slow),))
+    running.start()
+    assert entered.wait(10)
+    closing = threading.Thread(target=close)
+    closing.start()
+    leave.set()
+    running.join(10)
+    closing.join(10)
+    assert order == ["event", "closed"]
