@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from typing import Any, Final
 
 from barnabas.broker.alter_partition_manager import DefaultAlterPartitionManager
@@ -57,6 +58,7 @@ from barnabas.broker.node_to_controller_channel import (
 from barnabas.broker.replication_throttles import ReplicationThrottles
 from barnabas.broker.request_serving import RequestServing, startup_seconds
 from barnabas.broker.shared_server import SharedServer
+from barnabas.broker.stop_steps import run_steps, step
 from barnabas.broker.transaction_parts import TransactionParts, make_transaction_parts
 from barnabas.common.scheduler import KafkaScheduler
 from barnabas.controller.quorum_features import default_supported_features
@@ -292,9 +294,9 @@ class BrokerServer:
         self._logs_started = True
         self._add_reconfigurables(serving)
         telemetry.add_to(self.dynamic_config)
-        self._publishers = [publisher]
+        publishers: list[MetadataPublisher] = [publisher]
         if isinstance(authorizer, StandardAuthorizer):
-            self._publishers.append(AclPublisher(node_id, "broker", authorizer))
+            publishers.append(AclPublisher(node_id, "broker", authorizer))
         announced = LifecyclePublisher(node_id, lifecycle)
         throttles = ReplicationThrottles(node_id, quotas, self.dynamic_config)
 
@@ -302,7 +304,7 @@ class BrokerServer:
             self.log_manager.topic_config_changed(name)
             throttles.topic_changed(name, settings)
 
-        self._publishers += [
+        publishers += [
             DynamicConfigPublisher(
                 node_id,
                 self.dynamic_config,
@@ -328,7 +330,8 @@ class BrokerServer:
             ),
         )
         deadline_s = startup_seconds(config)
-        shared.loader.install_publishers(self._publishers).result(deadline_s)
+        self._publishers = publishers
+        shared.loader.install_publishers(publishers).result(deadline_s)
         lifecycle.initial_catch_up_future.result(deadline_s)
         publisher.first_publish_future.result(deadline_s)
         if config.cleaner().enable_cleaner:
@@ -410,55 +413,53 @@ class BrokerServer:
 
     def shutdown(self) -> None:
         """Hands leaderships over, finishes what is under way, closes all logs, and marks the shutdown as clean."""
-        config, shared = self._config, self._shared
-        logger.info("Stopping broker %d", config.node_id)
+        node_id, lifecycle, telemetry = self._config.node_id, self.lifecycle, self.telemetry
+        logger.info("Stopping broker %d", node_id)
+        loader, publishers, self._publishers = self._shared.loader, self._publishers, []
+
+        def remove(publisher: MetadataPublisher) -> None:
+            loader.remove_and_close_publisher(publisher).result()
+
+        run_steps(
+            [
+                step(telemetry, lambda it: it.flush()),
+                self._leave,
+                step(self.serving, lambda it: it.stop()),
+                *[partial(remove, one) for one in reversed(publishers)],
+                # Members that wait for a rebalance are told to look elsewhere while they can still be told.
+                step(self._groups, lambda it: it.shutdown()),
+                step(self.serving, lambda it: it.close()),
+                step(telemetry, lambda it: it.shutdown()),
+                step(self._transactions, lambda it: it.shutdown()),
+                step(self.quotas, lambda it: it.shutdown()),
+                step(self._authorizer, lambda it: it.close()),
+                self.cleaner.shutdown,
+                step(self._assignments, lambda it: it.close()),
+                step(self._alter_partition, lambda it: it.shutdown()),
+                step(self._forwarding, lambda it: it.close()),
+                step(self.replica_manager, lambda it: it.shutdown()),
+                self.scheduler.shutdown,
+                lambda: self.log_manager.shutdown(-1 if lifecycle is None else lifecycle.broker_epoch),
+                step(lifecycle, lambda it: it.close()),
+                *[channel.shutdown for channel in self._channels],
+            ]
+        )
+        logger.info("Broker %d is stopped", node_id)
+
+    def _leave(self) -> None:
+        """Asks the controller to let the broker go, if it has ever been there."""
         lifecycle = self.lifecycle
-        if self.telemetry is not None:
-            self.telemetry.flush()
-        if lifecycle is not None:
-            if config.controlled_shutdown_enable and lifecycle.state is BrokerState.RUNNING:
-                if self.replica_manager is not None:
-                    self.replica_manager.begin_controlled_shutdown()
-                lifecycle.begin_controlled_shutdown()
-                try:
-                    lifecycle.controlled_shutdown_future.result(CONTROLLED_SHUTDOWN_TIMEOUT_S)
-                except FutureTimeoutError:
-                    logger.warning("The controller did not let the broker go in time; going all the same")
-            lifecycle.begin_shutdown()
-        if self.serving is not None:
-            self.serving.stop()
-        for publisher in reversed(self._publishers):
-            shared.loader.remove_and_close_publisher(publisher).result()
-        self._publishers = []
-        if self._groups is not None:
-            # Members that wait for a rebalance are told to look elsewhere while they can still be told.
-            self._groups.shutdown()
-        if self.serving is not None:
-            self.serving.close()
-        if self.telemetry is not None:
-            self.telemetry.shutdown()
-        if self._transactions is not None:
-            self._transactions.shutdown()
-        if self.quotas is not None:
-            self.quotas.shutdown()
-        if self._authorizer is not None:
-            self._authorizer.close()
-        self.cleaner.shutdown()
-        if self._assignments is not None:
-            self._assignments.close()
-        if self._alter_partition is not None:
-            self._alter_partition.shutdown()
-        if self._forwarding is not None:
-            self._forwarding.close()
-        if self.replica_manager is not None:
-            self.replica_manager.shutdown()
-        self.scheduler.shutdown()
-        self.log_manager.shutdown(-1 if lifecycle is None else lifecycle.broker_epoch)
-        if lifecycle is not None:
-            lifecycle.close()
-        for channel in self._channels:
-            channel.shutdown()
-        logger.info("Broker %d is stopped", config.node_id)
+        if lifecycle is None:
+            return
+        if self._config.controlled_shutdown_enable and lifecycle.state is BrokerState.RUNNING:
+            if self.replica_manager is not None:
+                self.replica_manager.begin_controlled_shutdown()
+            lifecycle.begin_controlled_shutdown()
+            try:
+                lifecycle.controlled_shutdown_future.result(CONTROLLED_SHUTDOWN_TIMEOUT_S)
+            except FutureTimeoutError:
+                logger.warning("The controller did not let the broker go in time; going all the same")
+        lifecycle.begin_shutdown()
 
 
 def _or(value: int | None, default: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from barnabas.broker.authorizers import AclPublisher, make_authorizer
 from barnabas.broker.client_quota_metadata_manager import DynamicClientQuotaPublisher
@@ -23,6 +24,7 @@ from barnabas.broker.node_to_controller_channel import (
 )
 from barnabas.broker.request_serving import RequestServing, startup_seconds
 from barnabas.broker.shared_server import SharedServer
+from barnabas.broker.stop_steps import run_steps, step
 from barnabas.controller.acl_mutator import ControllerAclMutator
 from barnabas.controller.bootstrap import BootstrapMetadata
 from barnabas.controller.config import ControllerPlugins
@@ -105,14 +107,14 @@ class ControllerServer:
         # Where a listener on port 0 is can be told only now, and has to be before the quorum hears of this node.
         socket_server = serving.open(apis, apis.versions, config.controller_listeners)
         endpoints = resolved(config.advertised_controller_listeners, socket_server.bound_port)
-        self._publishers = [MetadataCachePublisher(self.cache)]
+        publishers: list[MetadataPublisher] = [MetadataCachePublisher(self.cache)]
         if isinstance(authorizer, StandardAuthorizer):
             authorizer.set_acl_mutator(ControllerAclMutator(controller))
-            self._publishers.append(AclPublisher(config.node_id, "controller", authorizer))
-        self._publishers.append(
+            publishers.append(AclPublisher(config.node_id, "controller", authorizer))
+        publishers.append(
             DynamicConfigPublisher(config.node_id, dynamic, on_fault=shared.fault, node_type="controller")
         )
-        self._publishers.append(
+        publishers.append(
             DynamicClientQuotaPublisher(
                 config.node_id, "controller", shared.cluster_id, quotas, socket_server.quotas, on_fault=shared.fault
             )
@@ -120,11 +122,12 @@ class ControllerServer:
         registration = ControllerRegistrationManager(
             config.node_id, endpoints, default_supported_features(), self._channel(), clock=clock
         )
-        self._publishers.append(registration)
+        publishers.append(registration)
         controller.start()
         shared.start(endpoints)
         registration.start()
-        shared.loader.install_publishers(self._publishers)
+        shared.loader.install_publishers(publishers)
+        self._publishers = publishers
         futures = {}
         if authorizer is not None:
             info = AuthorizerServerInfo(
@@ -173,14 +176,19 @@ class ControllerServer:
             self._serving.stop()
 
     def shutdown(self) -> None:
+        """Takes apart what there is: the start may have failed half way."""
         logger.info("Stopping controller %d", self._config.node_id)
-        self.begin_shutdown()
-        for publisher in self._publishers:
-            self._shared.loader.remove_and_close_publisher(publisher).result()
-        self._publishers = []
-        if self.controller is not None:
-            self.controller.close()
-        if self._serving is not None:
-            self._serving.close()
-        if self.quotas is not None:
-            self.quotas.shutdown()
+        loader, publishers, self._publishers = self._shared.loader, self._publishers, []
+
+        def remove(publisher: MetadataPublisher) -> None:
+            loader.remove_and_close_publisher(publisher).result()
+
+        run_steps(
+            [
+                self.begin_shutdown,
+                *[partial(remove, one) for one in publishers],
+                step(self.controller, lambda it: it.close()),
+                step(self._serving, lambda it: it.close()),
+                step(self.quotas, lambda it: it.shutdown()),
+            ]
+        )

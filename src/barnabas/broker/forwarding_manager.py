@@ -110,7 +110,7 @@ class ForwardingManager:
         registry: MetricsRegistry,
         clock: Clock = SYSTEM_CLOCK,
         *,
-        when_applied: Callable[[Callable[[], object]], None] = lambda function: function(),
+        when_applied: Callable[[Callable[[], object]], object] = lambda function: function(),
     ) -> None:
         self._channel = channel
         self.when_applied = when_applied

@@ -12,6 +12,7 @@ from barnabas.broker.broker_state import BrokerState
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.controller_server import ControllerServer
 from barnabas.broker.shared_server import SharedServer
+from barnabas.broker.stop_steps import run_steps
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import BarnabasError
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
@@ -188,11 +189,7 @@ class KafkaRaftServer:
             steps.append(controller.shutdown)
         if shared is not None:
             steps.append(shared.close)
-        for step in steps:
-            try:
-                step()
-            except Exception:
-                logger.exception("A part of the node could not be stopped in good order")
+        run_steps(steps)
 
 
 def initialize_log_dirs(config: KafkaConfig) -> MetaPropertiesEnsemble:
