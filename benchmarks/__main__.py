@@ -9,7 +9,19 @@ import sys
 
 from benchmarks.measure import Row, print_rows
 
-SUITES = ("protocol", "records", "columns", "metrics", "timer", "network", "connections", "log", "broker", "quotas")
+SUITES = (
+    "protocol",
+    "records",
+    "columns",
+    "metrics",
+    "timer",
+    "network",
+    "connections",
+    "log",
+    "broker",
+    "quotas",
+    "request_log",
+)
 
 
 def main() -> int:

