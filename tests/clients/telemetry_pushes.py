@@ -62,6 +62,8 @@ def subscribed(broker: BrokerProcess, client_id: str, **settings: Any) -> Iterat
         pytest.skip("Apache Kafka has no such topic")
     wanted = {"metrics": "*", "interval.ms": "200", "match": f"client_id={client_id}", **settings}
     with BlockingClient(broker.bootstrap_servers) as client:
+        for other in subscriptions(client):  # of tests before this one: a client gets the union of all that match
+            alter_subscription(client, other, dict.fromkeys(wanted))
         alter_subscription(client, client_id, wanted)
         while client_id not in subscriptions(client):
             time.sleep(0.01)
