@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import NamedTuple
 
+from barnabas.broker.controller_exchange import ControllerExchange, QueuedCall
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import Uuid
-from barnabas.controller.event_queue import EventQueueClosedError, KafkaEventQueue
+from barnabas.controller.event_queue import KafkaEventQueue
 from barnabas.metadata.image import MetadataImage
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.network.client_request import ClientResponse
@@ -148,7 +149,9 @@ class AssignmentsManager:
             else:
                 delay_ms = BATCH_DELAY_MS
         time_ns = self._clock.nanoseconds() + delay_ms * _NS_PER_MS
-        self.queue.schedule_deferred(_SEND, time_ns, _Event(self._maybe_send), earliest=True)
+        self.queue.schedule_deferred(
+            _SEND, time_ns, QueuedCall("report of directories", self._maybe_send), earliest=True
+        )
 
     def _maybe_send(self) -> None:
         image = self._image()
@@ -167,7 +170,9 @@ class AssignmentsManager:
             self._in_flight = sending
         log.debug("Reporting the directories of %d replicas; %d others are gone", len(sending), dropped)
         if sending:
-            self._channel.send_request(self._request(sending), _Exchange(self.queue, self._answered))
+            self._channel.send_request(
+                self._request(sending), ControllerExchange(self.queue, "report of directories", self._answered)
+            )
 
     def _request(self, assignments: Mapping[_Key, _Assignment]) -> AssignReplicasToDirsRequest:
         directories: dict[Uuid, RequestDirectoryData] = {}
@@ -253,35 +258,3 @@ def _call(callback: Callable[[], object]) -> None:
         callback()
     except Exception:
         log.exception("The callback of a reported directory failed")
-
-
-class _Event:
-    """Something for the manager's thread to do."""
-
-    __slots__ = ("_action",)
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        self._action = action
-
-    def run(self) -> None:
-        self._action()
-
-    def handle_exception(self, error: Exception) -> None:
-        if not isinstance(error, EventQueueClosedError):
-            log.error("The report of directories failed", exc_info=error)
-
-
-class _Exchange:
-    """One request under way; its end is an event."""
-
-    __slots__ = ("_end", "_queue")
-
-    def __init__(self, queue: KafkaEventQueue, end: Callable[[ClientResponse | None], None]) -> None:
-        self._queue = queue
-        self._end = end
-
-    def on_complete(self, response: ClientResponse) -> None:
-        self._queue.append(_Event(lambda: self._end(response)))
-
-    def on_timeout(self) -> None:
-        self._queue.append(_Event(lambda: self._end(None)))

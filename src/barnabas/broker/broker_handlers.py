@@ -15,7 +15,6 @@ from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.forwarding_manager import ForwardingManager
 from barnabas.broker.handlers.acls import AclsHandler
-from barnabas.broker.handlers.api_versions import ApiVersionsHandler
 from barnabas.broker.handlers.cluster import ClusterHandler
 from barnabas.broker.handlers.configs import ConfigsHandler
 from barnabas.broker.handlers.delete_records import DeleteRecordsHandler
@@ -45,6 +44,7 @@ from barnabas.replica.fetch_session_manager import FetchManager
 from barnabas.replica.replica_manager import ReplicaManager
 from barnabas.replica.replica_quota import ReplicaQuota
 from barnabas.security.auth_helper import AuthHelper
+from barnabas.server.api_versions_handler import ApiVersionsHandler
 from barnabas.server.dispatch import Handler, handlers_of
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.telemetry.client_metrics_manager import ClientMetricsManager

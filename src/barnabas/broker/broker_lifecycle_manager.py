@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from random import Random
 
 from barnabas.broker.broker_state import BrokerState
+from barnabas.broker.controller_exchange import ControllerExchange, QueuedCall
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import Errors, KafkaTimeoutError
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
-from barnabas.controller.event_queue import EventQueueClosedError, KafkaEventQueue
+from barnabas.controller.event_queue import KafkaEventQueue
 from barnabas.network.client_request import ClientResponse
 from barnabas.network.endpoint import Endpoint
 from barnabas.network.exponential_backoff import ExponentialBackoff
@@ -180,7 +181,7 @@ class BrokerLifecycleManager:
 
         The channel is the manager's from now on: it starts it, and shuts it down.
         """
-        self.queue.append(_Event("start", lambda: self._start_up(metadata_offset, channel, info)))
+        self.queue.append(QueuedCall("start", lambda: self._start_up(metadata_offset, channel, info)))
         if threaded:
             self.queue.start()
 
@@ -190,38 +191,38 @@ class BrokerLifecycleManager:
         To be called last of all publishers: see :class:`~barnabas.broker.lifecycle_publisher.LifecyclePublisher`.
         """
         if self._state is BrokerState.STARTING:
-            self.queue.append(_Event("metadata_applied", lambda: self._metadata_applied(offset)))
+            self.queue.append(QueuedCall("metadata_applied", lambda: self._metadata_applied(offset)))
 
     def set_ready_to_unfence(self) -> Future[None]:
         """The broker can serve. Returns the future of being allowed to."""
-        self.queue.append(_Event("set_ready_to_unfence", self._set_ready_to_unfence))
+        self.queue.append(QueuedCall("set_ready_to_unfence", self._set_ready_to_unfence))
         return self.initial_unfence_future
 
     def propagate_directory_failure(self, directory: Uuid, timeout_ms: int) -> None:
         """Tells the controller that a log directory has failed."""
-        self.queue.append(_Event("propagate_directory_failure", lambda: self._directory_failed(directory)))
+        self.queue.append(QueuedCall("propagate_directory_failure", lambda: self._directory_failed(directory)))
         self.queue.schedule_deferred(
             f"offlineDirFailure-{uuid_to_string(directory)}",
             self._clock.nanoseconds() + timeout_ms * _NS_PER_MS,
-            _Event("directory failure timeout", lambda: self._check_reported(directory)),
+            QueuedCall("directory failure timeout", lambda: self._check_reported(directory)),
         )
 
     def propagate_directory_cordoned(self, directories: Collection[Uuid]) -> None:
         """Tells the controller which log directories are to get no new replicas (KIP-1066)."""
         cordoned = frozenset(directories)
-        self.queue.append(_Event("propagate_directory_cordoned", lambda: self._cordon(cordoned)))
+        self.queue.append(QueuedCall("propagate_directory_cordoned", lambda: self._cordon(cordoned)))
 
     def resend_broker_registration(self) -> None:
         """Registers again, as when the cluster's metadata.version has come to support more than was said before."""
-        self.queue.append(_Event("resend_broker_registration", self._register_again))
+        self.queue.append(QueuedCall("resend_broker_registration", self._register_again))
 
     def begin_controlled_shutdown(self) -> None:
         """Asks the controller to move leaderships away, if the broker runs; otherwise there is nothing to wait for."""
-        self.queue.append(_Event("begin_controlled_shutdown", self._begin_controlled_shutdown))
+        self.queue.append(QueuedCall("begin_controlled_shutdown", self._begin_controlled_shutdown))
 
     def begin_shutdown(self) -> None:
         """Ends it all without asking, and does not wait."""
-        self.queue.append(_Event("shutdown", self._shut_down))
+        self.queue.append(QueuedCall("shutdown", self._shut_down))
         self.queue.begin_shutdown("begin_shutdown")
 
     def close(self) -> None:
@@ -242,7 +243,7 @@ class BrokerLifecycleManager:
         self.queue.schedule_deferred(
             _REGISTRATION_TIMEOUT,
             self._clock.nanoseconds() + self._config.initial_registration_timeout_ms * _NS_PER_MS,
-            _Event("registration timeout", self._registration_timed_out),
+            QueuedCall("registration timeout", self._registration_timed_out),
         )
         log.info(
             "Incarnation %s of broker %d in cluster %s is starting",
@@ -333,7 +334,7 @@ class BrokerLifecycleManager:
         self.queue.schedule_deferred(
             _COMMUNICATION,
             self._clock.nanoseconds() + delay_ms * _NS_PER_MS,
-            _Event(_COMMUNICATION, self._communicate),
+            QueuedCall(_COMMUNICATION, self._communicate),
         )
 
     def _communicate_after_failure(self) -> None:
@@ -375,7 +376,9 @@ class BrokerLifecycleManager:
             previous_broker_epoch=self._info.previous_broker_epoch,
         )
         self._in_flight = True
-        self._channel.send_request(request, _Exchange(self.queue, "registration", self._registration_ended))
+        self._channel.send_request(
+            request, ControllerExchange(self.queue, "registration", self._registration_ended, first=True)
+        )
 
     def _registration_ended(self, response: ClientResponse | None) -> None:
         answer = self._successful_answer("register", response)
@@ -410,7 +413,10 @@ class BrokerLifecycleManager:
             request.cordoned_log_dirs = sorted(self._cordoned_dirs)
         self._in_flight = True
         self._channel.send_request(
-            request, _Exchange(self.queue, "heartbeat", lambda response: self._heartbeat_ended(response, offline))
+            request,
+            ControllerExchange(
+                self.queue, "heartbeat", lambda response: self._heartbeat_ended(response, offline), first=True
+            ),
         )
 
     def _heartbeat_ended(self, response: ClientResponse | None, told_offline: Sequence[Uuid]) -> None:
@@ -474,40 +480,3 @@ class BrokerLifecycleManager:
         log.error("Broker %d could not %s: %s", self._config.node_id, what, problem)
         self._communicate_after_failure()
         return None
-
-
-class _Event:
-    """Something for the manager's thread to do."""
-
-    __slots__ = ("_action", "_name")
-
-    def __init__(self, name: str, action: Callable[[], None]) -> None:
-        self._name = name
-        self._action = action
-
-    def run(self) -> None:
-        self._action()
-
-    def handle_exception(self, error: Exception) -> None:
-        if not isinstance(error, EventQueueClosedError):
-            log.error("%r failed", self, exc_info=error)
-
-    def __repr__(self) -> str:
-        return f"_Event({self._name})"
-
-
-class _Exchange:
-    """A request to the controller; its end is an event, ahead of all others."""
-
-    __slots__ = ("_end", "_name", "_queue")
-
-    def __init__(self, queue: KafkaEventQueue, name: str, end: Callable[[ClientResponse | None], None]) -> None:
-        self._queue = queue
-        self._name = name
-        self._end = end
-
-    def on_complete(self, response: ClientResponse) -> None:
-        self._queue.prepend(_Event(self._name, lambda: self._end(response)))
-
-    def on_timeout(self) -> None:
-        self._queue.prepend(_Event(self._name, lambda: self._end(None)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
+from barnabas.broker.controller_exchange import ControllerExchange, QueuedCall
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import Uuid, random_uuid
-from barnabas.controller.event_queue import EventQueueClosedError, KafkaEventQueue
+from barnabas.controller.event_queue import KafkaEventQueue
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.publisher import LoaderManifest, MetadataPublisher
@@ -92,7 +93,7 @@ class ControllerRegistrationManager(MetadataPublisher):
     def on_metadata_update(self, delta: MetadataDelta, new_image: MetadataImage, _manifest: LoaderManifest) -> None:
         cluster = delta.cluster
         if delta.features is not None or (cluster is not None and self._node_id in cluster.changed_controllers):
-            self.queue.append(_Event(lambda: self._look(new_image)))
+            self.queue.append(QueuedCall("controller registration", lambda: self._look(new_image)))
 
     def close(self) -> None:
         self.queue.begin_shutdown("close")
@@ -132,7 +133,7 @@ class ControllerRegistrationManager(MetadataPublisher):
                 for name, spoken in sorted(self._features.items())
             ],
         )
-        self._channel.send_request(request, _Exchange(self.queue, self._answered))
+        self._channel.send_request(request, ControllerExchange(self.queue, "controller registration", self._answered))
 
     def _answered(self, response: ClientResponse | None) -> None:
         self._in_flight = False
@@ -144,7 +145,7 @@ class ControllerRegistrationManager(MetadataPublisher):
         self._failures += 1
         log.error("Controller %d could not register: %s. Trying again.", self._node_id, failure)
         time_ns = self._clock.nanoseconds() + round(delay_ms * _NS_PER_MS)
-        self.queue.schedule_deferred(_SEND, time_ns, _Event(self._maybe_send))
+        self.queue.schedule_deferred(_SEND, time_ns, QueuedCall("controller registration", self._maybe_send))
 
 
 def _failure(response: ClientResponse | None) -> str | None:
@@ -158,35 +159,3 @@ def _failure(response: ClientResponse | None) -> str | None:
     if not body.error_code:
         return None
     return body.error_message or Errors.for_code(body.error_code).message
-
-
-class _Event:
-    """Something for the manager's thread to do."""
-
-    __slots__ = ("_action",)
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        self._action = action
-
-    def run(self) -> None:
-        self._action()
-
-    def handle_exception(self, error: Exception) -> None:
-        if not isinstance(error, EventQueueClosedError):
-            log.error("The registration of a controller failed", exc_info=error)
-
-
-class _Exchange:
-    """One request under way; its end is an event."""
-
-    __slots__ = ("_end", "_queue")
-
-    def __init__(self, queue: KafkaEventQueue, end: Callable[[ClientResponse | None], None]) -> None:
-        self._queue = queue
-        self._end = end
-
-    def on_complete(self, response: ClientResponse) -> None:
-        self._queue.append(_Event(lambda: self._end(response)))
-
-    def on_timeout(self) -> None:
-        self._queue.append(_Event(lambda: self._end(None)))

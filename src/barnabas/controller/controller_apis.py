@@ -22,7 +22,6 @@ from typing import Final
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.controller.controller_api_versions import ControllerApiVersionManager
 from barnabas.controller.handlers.acls import AclsHandler
-from barnabas.controller.handlers.api_versions import ControllerApiVersionsHandler
 from barnabas.controller.handlers.backend import Backend, NewMutationQuota, no_mutation_quota
 from barnabas.controller.handlers.cluster import ControllerClusterHandler
 from barnabas.controller.handlers.configs import AlterLoggers, ConfigsHandler
@@ -38,6 +37,7 @@ from barnabas.metadata.cache import MetadataCache
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.versions import VersionRange
 from barnabas.security.auth_helper import AuthHelper
+from barnabas.server.api_versions_handler import ApiVersionsHandler
 from barnabas.server.dispatch import ApiDispatcher, Handler, handlers_of
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
@@ -135,7 +135,7 @@ def make_controller_apis(
         apis.handle(request, local)
 
     handlers |= handlers_of(
-        ControllerApiVersionsHandler(helper, versions, controller.cluster_id, controller.node_id),
+        ApiVersionsHandler(helper, versions, controller.cluster_id, controller.node_id),
         EnvelopeHandler(auth, frozenset(handlers), dispatch, clock),
     )
     apis = ControllerApis(handlers, helper, versions)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker_api_versions import BrokerApiVersionManager
-from barnabas.broker.handlers.api_versions import ApiVersionsHandler
 from barnabas.common.errors import Errors
 from barnabas.metadata.cache import FinalizedFeatures
 from barnabas.metadata.metadata_version import MetadataVersion
@@ -16,6 +15,7 @@ from barnabas.protocol.api_keys import ApiKey, Scope
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.versions import VersionRange
+from barnabas.server.api_versions_handler import ApiVersionsHandler
 from barnabas.server.request import Request
 from handler_fixtures import HandlerBench, sent_bytes
 from network_fixtures import request_from

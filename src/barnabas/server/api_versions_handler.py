@@ -1,17 +1,21 @@
-"""ApiVersions (v0-5, and every version to come) on a controller (R03).
+"""ApiVersions (v0-5, and every version to come): what this node speaks, be it a broker or a controller (R03).
 
-The first request of a broker that connects, so it needs no permission and is answered whatever the version: one that is
-not known yet in version 0, with UNSUPPORTED_VERSION and the versions of ApiVersions itself.
+The first request on nearly every connection, so it must be answered whatever the client's age: to a version that is not
+known yet, with the body of version 0, UNSUPPORTED_VERSION and the versions of ApiVersions itself, from which the client
+picks one and asks again. It needs no permission.
 
-A name or version of the client's software that has other than letters, digits, dots and hyphens is INVALID_REQUEST
-(v3). A client that means to talk to another node, or to another cluster, is told REBOOTSTRAP_REQUIRED: the address has
-changed hands (v5; it says both or neither).
+From version 3 on a client says what software it is; a name or version that has other than letters, digits, dots and
+hyphens is INVALID_REQUEST. From version 5 on it says which node of which cluster it means to talk to, both or neither.
+If that is somebody else, an address has changed hands, and REBOOTSTRAP_REQUIRED sends the client back to its bootstrap
+servers before it can do any harm to the wrong cluster (KIP-1242).
+
+``zk_migration_ready`` is left of the migration away from ZooKeeper, and always false.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Protocol
 
 from barnabas.common.errors import (
     ApiError,
@@ -19,9 +23,8 @@ from barnabas.common.errors import (
     RebootstrapRequiredError,
     UnsupportedVersionError,
 )
-from barnabas.controller.controller_api_versions import ControllerApiVersionManager
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
@@ -33,12 +36,18 @@ _FIRST_WITH_CLUSTER: Final = 5
 _NO_NODE_ID: Final = -1
 
 
-class ControllerApiVersionsHandler:
-    """Tells brokers what they may ask."""
+class SpokenVersions(Protocol):
+    """What a node speaks, and the features of its cluster."""
 
-    def __init__(
-        self, helper: RequestHandlerHelper, versions: ControllerApiVersionManager, cluster_id: str, node_id: int
-    ) -> None:
+    def api_versions_response(self, throttle_time_ms: int, version: int) -> ApiVersionsResponse:
+        """The answer to somebody who asks in this version."""
+        ...
+
+
+class ApiVersionsHandler:
+    """Tells clients, and other nodes, what they may ask."""
+
+    def __init__(self, helper: RequestHandlerHelper, versions: SpokenVersions, cluster_id: str, node_id: int) -> None:
         self._helper = helper
         self._versions = versions
         self._cluster_id = cluster_id
@@ -52,10 +61,11 @@ class ControllerApiVersionsHandler:
             self._helper.send_response_maybe_throttle(
                 request, lambda throttle_ms: self._versions.api_versions_response(throttle_ms, version)
             )
-        else:
-            if isinstance(error, UnsupportedVersionError):
-                request.api_version = 0  # the answer goes out in the version of the request
-            self._helper.send_error_response_maybe_throttle(request, error)
+            return
+        if isinstance(error, UnsupportedVersionError):
+            # The answer goes out in the version of the request, unless that is changed: a client of any age reads v0.
+            request.api_version = 0
+        self._helper.send_error_response_maybe_throttle(request, error)
 
     def _objection(self, request: Request) -> ApiError | None:
         version = request.api_version
@@ -72,4 +82,7 @@ class ControllerApiVersionsHandler:
                 return InvalidRequestError("A cluster without a node, or a node without a cluster.")
             if body.cluster_id is not None and (body.cluster_id, body.node_id) != (self._cluster_id, self._node_id):
                 return RebootstrapRequiredError()
+        if version >= _FIRST_WITH_SOFTWARE:
+            request.context.client_software_name = body.client_software_name
+            request.context.client_software_version = body.client_software_version
         return None

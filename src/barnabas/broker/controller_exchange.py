@@ -1,0 +1,58 @@
+"""Requests to the controller by somebody whose state belongs to the thread of an event queue."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from barnabas.controller.event_queue import EventQueueClosedError, KafkaEventQueue
+from barnabas.network.client_request import ClientResponse
+
+log = logging.getLogger(__name__)
+
+
+class QueuedCall:
+    """A function as an event; ``name`` is what the log calls it if it fails."""
+
+    __slots__ = ("_action", "_name")
+
+    def __init__(self, name: str, action: Callable[[], object]) -> None:
+        self._name = name
+        self._action = action
+
+    def run(self) -> None:
+        self._action()
+
+    def handle_exception(self, error: Exception) -> None:
+        if not isinstance(error, EventQueueClosedError):
+            log.error("%s failed", self._name, exc_info=error)
+
+    def __repr__(self) -> str:
+        return f"QueuedCall({self._name})"
+
+
+class ControllerExchange:
+    """One request under way. Its end is an event; ``end`` gets the answer, None if there was none in time.
+
+    ``first`` puts the event ahead of all others: who waits for the answer should not wait for the queue as well.
+    """
+
+    __slots__ = ("_add", "_end", "_name")
+
+    def __init__(
+        self,
+        queue: KafkaEventQueue,
+        name: str,
+        end: Callable[[ClientResponse | None], object],
+        *,
+        first: bool = False,
+    ) -> None:
+        self._add: Callable[[QueuedCall], None] = queue.prepend if first else queue.append
+        self._name = name
+        self._end = end
+
+    def on_complete(self, response: ClientResponse) -> None:
+        self._add(QueuedCall(self._name, lambda: self._end(response)))
+
+    def on_timeout(self) -> None:
+        self._add(QueuedCall(self._name, lambda: self._end(None)))
