@@ -65,8 +65,7 @@ def subscribed(broker: BrokerProcess, client_id: str, **settings: Any) -> Iterat
         for other in subscriptions(client):  # of tests before this one: a client gets the union of all that match
             alter_subscription(client, other, dict.fromkeys(wanted))
         alter_subscription(client, client_id, wanted)
-        while client_id not in subscriptions(client):
-            time.sleep(0.01)
+        assert client_id in subscriptions(client)
         try:
             yield Pushes(client, client_id)
         finally:

@@ -6,77 +6,35 @@ are those of `tests/java/storage-pom.xml`.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import selectors
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from oracles import definitions
 from oracles.java import OracleUnavailableError
+from oracles.line_program import LineProgram
 
-SOURCE = Path(__file__).resolve().parents[1] / "java" / "LogFiles.java"
 JARS = definitions.JARS.parent / "storage-jars"
-CLASSES = JARS.parent / "oracle"
-_ANSWER_SECONDS = 60.0
 
 
 class LogFilesError(Exception):
     """Java threw; the message is Java's."""
 
 
-def compiled_classes() -> Path:
-    """The directory of the compiled program, named after what went into it; compiled first where need be."""
+def storage_jars() -> list[Path]:
+    """Kafka's storage classes and what they need."""
     jars = sorted(JARS.glob("*.jar"))
     if not any(jar.name.startswith("kafka-storage-") for jar in jars):
         raise OracleUnavailableError("no Kafka jars in target/storage-jars (make jars)")
-    javac = shutil.which("javac")
-    if javac is None or shutil.which("java") is None:
-        raise OracleUnavailableError("no java and javac on the PATH")
-    fingerprint = hashlib.sha256(SOURCE.read_bytes())
-    for jar in jars:
-        fingerprint.update(f"{jar.name} {jar.stat().st_size} {jar.stat().st_mtime_ns}\n".encode())
-    target = CLASSES / f"log-files-{fingerprint.hexdigest()[:16]}"
-    if not target.exists():
-        CLASSES.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix="compiling-", dir=CLASSES))
-        try:
-            command = [javac, "-encoding", "UTF-8", "-cp", f"{JARS}/*", "-d", str(scratch), str(SOURCE)]
-            compilation = subprocess.run(command, capture_output=True, text=True, check=False)
-            if compilation.returncode != 0:
-                raise RuntimeError(f"javac failed on {SOURCE.name}:\n{compilation.stderr}")
-            try:
-                scratch.rename(target)
-            except OSError:  # another test worker was first
-                if not target.exists():
-                    raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    return target
+    return jars
 
 
-class LogFilesOracle:
+class LogFilesOracle(LineProgram):
     """A running LogFiles.java. A context manager."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join([str(compiled_classes()), f"{JARS}/*"])
-        options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-        self._process = subprocess.Popen(
-            ["java", *options, "-cp", path, "LogFiles"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-        )
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
+        super().__init__("LogFiles", storage_jars())
 
-    def ask(
+    def ask_about(
         self,
         op: str,
         directory: Path,
@@ -87,40 +45,8 @@ class LogFilesOracle:
         **arguments: Any,
     ) -> dict[str, Any]:
         """One question; `LogFilesError` if Java threw."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         question = {"op": op, "dir": str(directory), "base": base_offset, "interval": interval}
-        line = json.dumps(question | {"indexBytes": index_bytes} | arguments)
-        self._process.stdin.write(line.encode() + b"\n")
-        answer = b""
-        while not answer.endswith(b"\n"):
-            if not self._selector.select(_ANSWER_SECONDS):
-                raise RuntimeError(f"no answer to {op} within {_ANSWER_SECONDS:.0f} seconds")
-            part = os.read(self._process.stdout.fileno(), 1 << 16)
-            if not part:
-                raise RuntimeError(f"LogFiles.java ended with {self._process.wait()}")
-            answer += part
-        result: dict[str, Any] = json.loads(answer)
+        result = self.ask(question | {"indexBytes": index_bytes} | arguments)
         if "error" in result:
             raise LogFilesError(result["error"])
         return result
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._selector.close()
-        self._process.stdout.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -90,7 +90,7 @@ def test_both_leave_the_same(kafka: LogCleaningOracle, tmp_path: Path, seed: int
         log = box.open(CONFIG)
         cleanable = to_clean(log, first_dirty)
         end, stats = new_cleaner(box.clock, io_buffer_size=io_buffer_size).clean(cleanable)
-        answer = kafka.ask(
+        answer = kafka.ask_about(
             "clean",
             theirs,
             KAFKA_CONFIG,
@@ -107,7 +107,7 @@ def test_both_leave_the_same(kafka: LogCleaningOracle, tmp_path: Path, seed: int
         assert answer["segments"] == list(log.segments.base_offsets)
         assert stats.messages_written < stats.messages_read
         log.close()
-        read = kafka.ask("read", ours, KAFKA_CONFIG, now)
+        read = kafka.ask_about("read", ours, KAFKA_CONFIG, now)
 
         box.restart_process()
         log = box.open(CONFIG)
@@ -149,7 +149,7 @@ def test_both_stop_where_the_map_is_full(kafka: LogCleaningOracle, tmp_path: Pat
     for _ in range(3):
         log = box.open(CONFIG)
         end, _ = new_cleaner(box.clock, keys=keys).clean(to_clean(log, first_dirty))
-        answer = kafka.ask(
+        answer = kafka.ask_about(
             "clean",
             theirs,
             KAFKA_CONFIG,
@@ -181,7 +181,7 @@ def test_both_drop_records_without_keys(kafka: LogCleaningOracle, tmp_path: Path
     log = box.open(CONFIG)
     _, stats = new_cleaner(box.clock).clean(to_clean(log))
     arguments = {"firstDirty": 0, "uncleanable": log.log_end_offset, "memory": 1 << 16, "ioBuffer": 1 << 15}
-    answer = kafka.ask("clean", theirs, KAFKA_CONFIG, box.clock.milliseconds(), **arguments)
+    answer = kafka.ask_about("clean", theirs, KAFKA_CONFIG, box.clock.milliseconds(), **arguments)
     their_log = LogBox(theirs.parent, box.clock).open(CONFIG)
     assert contents(log) == contents(their_log) == [(1, b"k", b"2"), (4, b"l", b"5")]
     assert stats.invalid_messages_read == answer["invalidMessages"] == 3

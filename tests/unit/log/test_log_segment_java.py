@@ -91,7 +91,7 @@ def test_kafka_finds_in_our_files_what_we_find(kafka: LogFilesOracle, tmp_path: 
     timestamps = [(-5, 0), *times]
     ranges = [[BASE + n, BASE + n + size] for n in (0, 5, 10, 11, 30, 31, 41, 42) for size in (1, 8, 25)]
     for max_size, min_one in ((100, True), (3000, False), (10, False)):
-        answer = kafka.ask(
+        answer = kafka.ask_about(
             "describe",
             tmp_path,
             BASE,
@@ -144,7 +144,7 @@ def test_both_write_the_same_bytes(kafka: LogFilesOracle, tmp_path: Path, togeth
     segment.close()
     (tmp_path / "input").write_bytes(b"".join(batches))
     sizes = [sum(map(len, group)) for group in groups]
-    kafka.ask("append", theirs, BASE, input=str(tmp_path / "input"), sizes=sizes, aborted=rows, **ASK)
+    kafka.ask_about("append", theirs, BASE, input=str(tmp_path / "input"), sizes=sizes, aborted=rows, **ASK)
     written = contents(open_segment(theirs, BASE, CONFIG))
     assert set(written) == {".log", ".index", ".timeindex", ".txnindex"}
     assert contents(segment) == written
@@ -167,7 +167,7 @@ def test_both_recover_the_same(kafka: LogFilesOracle, tmp_path: Path, cut: int) 
             segment.close()
             segment.offset_index_path.unlink()
             segment.time_index_path.unlink()
-            answer = kafka.ask("recover", directory, BASE, **ASK)
+            answer = kafka.ask_about("recover", directory, BASE, **ASK)
             truncated, epochs = answer["truncated"], answer["epochs"]
         found.append((truncated, epochs, contents(segment)))
     assert found[0] == found[1]
@@ -191,7 +191,7 @@ def test_both_truncate_the_same(kafka: LogFilesOracle, tmp_path: Path, keep: int
             truncated = segment.truncate_to(offset)
             segment.close()
         else:
-            truncated = kafka.ask("truncate", directory, BASE, offset=offset, **ASK)["truncated"]
+            truncated = kafka.ask_about("truncate", directory, BASE, offset=offset, **ASK)["truncated"]
         found.append((truncated, contents(segment)))
     assert found[0] == found[1]
     assert len(found[0][1][".log"]) == sum(map(len, batches[:keep]))
@@ -205,7 +205,7 @@ def test_kafka_rebuilds_what_a_crash_of_ours_left(kafka: LogFilesOracle, tmp_pat
         append(segment, batch)
     segment.close_handlers()
     assert segment.offset_index_path.stat().st_size == CONFIG.segment_index_bytes
-    assert kafka.ask("recover", tmp_path, BASE, **ASK)["truncated"] == 0
+    assert kafka.ask_about("recover", tmp_path, BASE, **ASK)["truncated"] == 0
     again = open_segment(tmp_path, BASE, CONFIG)
     assert again.read_next_offset() == RecordBatch(batches[-1]).next_offset
     again.sanity_check()
