@@ -3,17 +3,17 @@
 #   make setup   a virtual environment in .venv with pinned dependencies (and the Java oracle's jars, where Maven is)
 #   make test    lint, types, import contracts, tests
 #   make demo    shows what works
-#   make bench   our code beside its peers, in one run
+#   make bench   our code beside its peers, in one run; make bench-quick: the broker beside Apache Kafka, in five minutes
 #   make fuzz    the long fuzzing run (100,000 cases and more)
 
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-JARS   := target/jars/.fetched target/storage-jars/.fetched target/server-jars/.fetched
+JARS   := $(foreach set,jars storage-jars server-jars streams-jars spark-jars,target/$(set)/.fetched)
 MVN    := $(shell command -v mvn 2>/dev/null)
 
-.PHONY: setup jars test check lint types imports unit demo bench fuzz format clean
+.PHONY: setup jars test check lint types imports unit demo bench bench-quick fuzz format clean
 
 setup: $(STAMP) jars
 
@@ -31,12 +31,7 @@ target/jars/.fetched: tests/java/pom.xml
 	$(MVN) -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	touch $@
 
-target/storage-jars/.fetched: tests/java/storage-pom.xml
-	rm -rf $(@D)
-	$(MVN) -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
-	touch $@
-
-target/server-jars/.fetched: tests/java/server-pom.xml
+target/%-jars/.fetched: tests/java/%-pom.xml
 	rm -rf $(@D)
 	$(MVN) -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	touch $@
@@ -61,8 +56,12 @@ check: lint types imports
 fuzz: setup
 	$(BIN)/python -m pytest -n 2 -m nightly
 
+# Ours beside Apache Kafka first, then the parts by themselves and the clients beside other clients.
 bench: setup
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.peers; status=$$?; $(BIN)/python -m benchmarks && exit $$status
+
+bench-quick: setup
+	$(BIN)/python -m benchmarks.peers --quick
 
 demo: $(STAMP)
 	$(BIN)/python examples/tour.py

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from barnabas.broker.forwarding_manager import make_envelope, open_envelope_response
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import Errors, ProtocolError
 from barnabas.common.topic_names import is_internal_topic, is_valid_topic_name
 from barnabas.network.client_request import ClientResponse

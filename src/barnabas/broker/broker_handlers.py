@@ -5,8 +5,6 @@ What is not in here is not advertised, so a client never tries it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from barnabas.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from barnabas.broker.broker_api_versions import BrokerApiVersionManager
 from barnabas.broker.config.config_admin_manager import ConfigAdminManager
@@ -34,6 +32,7 @@ from barnabas.broker.handlers.telemetry import TelemetryHandler
 from barnabas.broker.handlers.transactions import TransactionsHandler
 from barnabas.broker.transaction_parts import TransactionParts
 from barnabas.common.clock import Clock
+from barnabas.common.dataclass import dataclass
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.controller.quorum_features import default_supported_features
 from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from random import Random
 
 from barnabas.broker.broker_state import BrokerState
 from barnabas.broker.controller_exchange import ControllerExchange, QueuedCall
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import Errors, KafkaTimeoutError
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process

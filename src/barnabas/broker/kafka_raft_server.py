@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 
 from barnabas.broker.broker_server import BrokerServer
 from barnabas.broker.broker_state import BrokerState
@@ -14,6 +13,7 @@ from barnabas.broker.controller_server import ControllerServer
 from barnabas.broker.shared_server import SharedServer
 from barnabas.broker.stop_steps import run_steps
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.dataclass import replace
 from barnabas.common.errors import BarnabasError
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
 from barnabas.log.meta_properties import MetaProperties, random_directory_id

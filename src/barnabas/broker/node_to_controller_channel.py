@@ -17,11 +17,11 @@ topics would come too late.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from barnabas.broker.controller_node_provider import ControllerNodeProvider
 from barnabas.broker.node_to_controller_request_thread import ControllerClient, NodeToControllerRequestThread
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.dataclass import dataclass
 from barnabas.network.client import NetworkClient
 from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.client_request import RequestBuilder

@@ -13,10 +13,10 @@ matter.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import BarnabasError
 from barnabas.common.identifiers import random_uuid, uuid_to_string
 from barnabas.controller.bootstrap import BootstrapMetadata

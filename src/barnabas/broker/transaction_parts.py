@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.handlers.transactional_produce import TransactionalAppends
 from barnabas.common.clock import Clock
+from barnabas.common.dataclass import dataclass
 from barnabas.common.scheduler import Scheduler
 from barnabas.common.shutdownable_thread import ExitProcedure
 from barnabas.common.topic_names import TRANSACTION_STATE_TOPIC

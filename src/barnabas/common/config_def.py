@@ -22,7 +22,6 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
@@ -41,6 +40,7 @@ from barnabas.common.config_validators import (
     ValidList,
     ValidString,
 )
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.numerals import parse_double, parse_integer
 
 __all__ = [

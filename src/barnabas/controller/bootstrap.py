@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from barnabas.common.dataclass import dataclass
 from barnabas.controller.config_schema import MIN_IN_SYNC_REPLICAS
 from barnabas.controller.offset_control_manager import NO_OFFSET
 from barnabas.controller.result import ControllerResult

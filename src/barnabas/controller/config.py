@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.identifiers import Uuid, random_uuid
 from barnabas.controller.bootstrap import BootstrapMetadata
 from barnabas.controller.client_quota_control_manager import is_ip_address

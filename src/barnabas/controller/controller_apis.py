@@ -16,10 +16,10 @@ credentials, delegation tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.dataclass import dataclass, field
 from barnabas.controller.controller_api_versions import ControllerApiVersionManager
 from barnabas.controller.handlers.acls import AclsHandler
 from barnabas.controller.handlers.backend import Backend, NewMutationQuota, no_mutation_quota

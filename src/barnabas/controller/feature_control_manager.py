@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import ApiError, InvalidRequestError, InvalidUpdateVersionError
 from barnabas.controller.quorum_features import DISABLED, QuorumFeatures, reason_not_supported
 from barnabas.controller.result import ControllerResult

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from barnabas.common.clock import Clock
+from barnabas.common.dataclass import dataclass
 from barnabas.common.exceptions import BarnabasError
 from barnabas.controller.result import ControllerResult
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from barnabas.common.dataclass import dataclass
 from barnabas.metadata import metadata_version
 from barnabas.metadata.feature_versions import FEATURES
 from barnabas.metadata.metadata_version import LATEST_VERSION, MINIMUM_VERSION

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import (
     ApiError,
     Errors,

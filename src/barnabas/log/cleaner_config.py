@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Self
 
 from barnabas.common.config_def import ConfigError, ConfigValues
+from barnabas.common.dataclass import dataclass
 
 RECONFIGURABLE_CONFIGS: Final = frozenset(
     {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from barnabas.common.dataclass import dataclass
 from barnabas.records.batch import NO_TIMESTAMP, CompressionType
 
 UNKNOWN_OFFSET: Final = -1

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from barnabas.common.clock import Clock
+from barnabas.common.dataclass import dataclass
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.cleaner_errors import LogCleaningAbortedError, LogCleaningError
 from barnabas.log.cleaner_stats import PreCleanStats

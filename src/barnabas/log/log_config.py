@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
 from barnabas.common.config_def import ConfigError, ConfigValues, convert_to_string
+from barnabas.common.dataclass import dataclass, field, fields
 from barnabas.common.errors import InvalidConfigurationError
 from barnabas.log.log_config_def import (
     CLEANUP_POLICY_COMPACT,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from typing import Final
 
 from barnabas.common.clock import Clock
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.scheduler import Scheduler
 from barnabas.log.log_dir_failure import LogDirFailureChannel
 from barnabas.log.producer_states import ProducerStateManagerConfig

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Self
 
 from barnabas.common.config_def import ConfigValues
+from barnabas.common.dataclass import dataclass, field
 from barnabas.log.log_config_def import LONGEST
 from barnabas.log.log_context import DEFAULT_MAX_TRANSACTION_TIMEOUT_MS
 from barnabas.log.producer_states import ProducerStateManagerConfig

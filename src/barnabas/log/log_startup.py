@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import BarnabasError, KafkaStorageError
 from barnabas.common.topic_names import CLUSTER_METADATA_TOPIC
 from barnabas.common.topic_partition import TopicPartition

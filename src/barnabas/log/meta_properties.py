@@ -15,10 +15,10 @@ Version 0 is what brokers wrote before KRaft: ``broker.id`` for ``node.id``, and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import KafkaStorageError
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_from_string, uuid_to_string
 from barnabas.common.numerals import parse_integer, shortened

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import KafkaStorageError
 from barnabas.common.identifiers import Uuid, uuid_to_string
 from barnabas.log.meta_properties import (

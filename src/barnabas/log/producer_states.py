@@ -23,11 +23,11 @@ A transaction is in one of two tables, both in the order of first offsets: *ongo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas.common.clock import Clock
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import InvalidProducerEpochError, InvalidTxnStateError
 from barnabas.common.sorted_map import SortedMap
 from barnabas.common.topic_partition import TopicPartition

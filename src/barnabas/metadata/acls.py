@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.identifiers import Uuid, uuid_to_string
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.map_delta import MapDelta

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
+from barnabas.common.dataclass import dataclass, field, replace
 from barnabas.common.identifiers import Uuid
 from barnabas.metadata.directory_id import is_online
 from barnabas.metadata.endpoint import Endpoint, Node, endpoints_by_name, features_by_name

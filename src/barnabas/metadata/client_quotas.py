@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import InvalidRequestError, UnsupportedVersionError
 from barnabas.metadata.map_delta import NestedMapDelta
 from barnabas.metadata.persistent_map import PersistentMap

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.metadata.broker_registration import BrokerRegistration
 from barnabas.metadata.controller_registration import ControllerRegistration
 from barnabas.metadata.errors import MetadataReplayError

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.metadata.map_delta import NestedMapDelta
 from barnabas.metadata.persistent_map import PersistentMap
 from barnabas.metadata.writer import ImageWriter, ImageWriterOptions

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.identifiers import Uuid
 from barnabas.metadata.endpoint import Endpoint, Node, endpoints_by_name, features_by_name
 from barnabas.protocol.internal.metadata import ControllerEndpoint, ControllerFeature, RegisterControllerRecord

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.metadata import metadata_version as metadata_versions
 from barnabas.metadata.errors import UnwritableMetadataError
 from barnabas.metadata.feature_versions import ELR_VERSION, KRAFT_VERSION

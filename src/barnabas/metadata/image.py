@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from barnabas.common.dataclass import dataclass, field
 from barnabas.metadata.acls import AclsImage
 from barnabas.metadata.client_quotas import ClientQuotasImage
 from barnabas.metadata.cluster import ClusterImage

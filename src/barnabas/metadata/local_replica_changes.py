@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metadata.partition_registration import PartitionRegistration

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from barnabas.common.dataclass import dataclass
 from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 from barnabas.protocol.internal.metadata import ProducerIdsRecord
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from barnabas.common.dataclass import dataclass
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.provenance import MetadataProvenance

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import Errors
 from barnabas.metadata.map_delta import MapDelta
 from barnabas.metadata.persistent_map import PersistentMap

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import Errors, InvalidRequestError
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_names import is_internal_topic, is_valid_topic_name

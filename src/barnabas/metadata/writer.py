@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from barnabas.common.dataclass import dataclass
 from barnabas.metadata.errors import UnwritableMetadataError
 from barnabas.metadata.metadata_version import MetadataVersion
 from barnabas.protocol.internal.framing import MetadataRecord

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Self
+
+from barnabas.common.dataclass import dataclass, field, replace
 
 _NO_EVENT_LIMIT = 2**63 - 1
 

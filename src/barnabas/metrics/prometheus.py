@@ -37,9 +37,9 @@ import logging
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MBeanName, MetricName
 from barnabas.metrics.registry import Metrics

@@ -13,6 +13,7 @@ who                         what for
 ``ClientConnections``       the channels, one for each node; what each node speaks
 ``ClusterConnectionStates`` how far each connection has come, when to try again, until when it is throttled
 ``MetadataUpdater``         which nodes there are; given by the owner of the client
+``TelemetryHook``           what the client tells about itself; given by its owner, too
 =========================== =====================================================================================
 """
 
@@ -44,6 +45,7 @@ from barnabas.network.node_api_versions import ApiVersions, NodeApiVersions
 from barnabas.network.node_connection import ConnectionState
 from barnabas.network.request_pipeline import RequestPipeline
 from barnabas.network.selectable import Selectable
+from barnabas.network.telemetry_hook import TelemetryHook
 from barnabas.protocol.message import Request
 from barnabas.protocol.versions import VersionRange
 
@@ -94,10 +96,12 @@ class NetworkClient:
         resolver: HostResolver = resolve_all_ips,
         api_versions: ApiVersions | None = None,
         throttle_time_sensor: Sensor | None = None,
+        telemetry: TelemetryHook | None = None,
     ) -> None:
         self.config = NetworkClientConfig() if config is None else config
         self._selector = selector
         self._updater = metadata_updater
+        self._telemetry = telemetry
         self._clock = clock
         self._random = Random() if random is None else random  # noqa: S311 - spreads load, keeps no secret
         self.api_versions = ApiVersions() if api_versions is None else api_versions
@@ -234,11 +238,13 @@ class NetworkClient:
         """
         self._ensure_active()
         metadata_delay_ms = self._updater.maybe_update(self, now)
+        telemetry_delay_ms = FOREVER if self._telemetry is None else self._telemetry.maybe_update(self, now)
         if self._pipeline.ended:
             timeout_ms = 0
         wait_ms = min(
             timeout_ms,
             metadata_delay_ms,
+            telemetry_delay_ms,
             self.config.request_timeout_ms,
             self._pipeline.in_flight.time_to_next_timeout_ms(now),
             self._states.time_to_next_setup_timeout_ms(now),
@@ -299,6 +305,8 @@ class NetworkClient:
         self._connections.channels.clear()
         self._selector.close_all()
         self._updater.close()
+        if self._telemetry is not None:
+            self._telemetry.close()
 
     def _ensure_active(self) -> None:
         if self._phase is not _Phase.ACTIVE:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import barnabas
+from barnabas.common.dataclass import dataclass
 
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9.-]+")
 

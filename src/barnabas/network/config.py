@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.network.connection_quotas import ConnectionLimits
 
 

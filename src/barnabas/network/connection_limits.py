@@ -5,10 +5,10 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import InvalidConfigurationError
 
 UNLIMITED = 2**31 - 1

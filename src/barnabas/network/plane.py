@@ -6,9 +6,9 @@ something much smaller in a test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from barnabas.common.dataclass import dataclass
 from barnabas.network.endpoint import Endpoint, SecurityProtocol
 from barnabas.network.memory_pool import MemoryPool
 from barnabas.network.response import AnyResponse

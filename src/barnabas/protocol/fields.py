@@ -23,9 +23,9 @@ and only when it differs from its default.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.identifiers import Uuid
 from barnabas.protocol.versions import ALL, NONE, VersionRange
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.compiler.decoding import minimum_size, version_lacks
 from barnabas.protocol.compiler.runtime import null_struct, uvarint, write_tags

@@ -28,9 +28,9 @@ node, from many threads at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.quota.quota_entity import QuotaEntity
 from barnabas.quota.quota_type import ClientQuotaType

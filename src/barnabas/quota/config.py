@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Self
 
 from barnabas.common.config_def import ConfigValues
+from barnabas.common.dataclass import dataclass, field
 from barnabas.metrics.config import MetricConfig
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from barnabas.common.dataclass import dataclass
 from barnabas.quota.quota_entity import QuotaEntity, QuotaTags, precedence, tags_at
 
 

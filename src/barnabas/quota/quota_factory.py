@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from barnabas.common.clock import Clock
 from barnabas.common.config_def import ConfigError
+from barnabas.common.dataclass import dataclass
 from barnabas.metrics.registry import Metrics
 from barnabas.quota.client_bandwidth_quota_manager import ClientBandwidthQuotaManager
 from barnabas.quota.client_quota_callback import ClientQuotaCallback, Cluster

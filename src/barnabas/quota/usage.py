@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
+from barnabas.common.dataclass import dataclass, replace
 from barnabas.metrics.sensor import Sensor
 from barnabas.metrics.stats import TokenBucket
 from barnabas.quota.client_quota_manager import MAX_THROTTLE_MS, NO_LIMIT, ClientQuotaManager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -16,6 +15,7 @@ from barnabas.common.config_def import (
     Range,
     Type,
 )
+from barnabas.common.dataclass import dataclass, field, fields
 from barnabas.common.numerals import parse_integer
 from barnabas.log.server_log_config import log_directories
 

@@ -20,10 +20,10 @@ first, with voters in the log like the second of these (the first has been broke
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import BarnabasError, KafkaStorageError
 from barnabas.common.exceptions import ProtocolError
 from barnabas.common.identifiers import ZERO_UUID

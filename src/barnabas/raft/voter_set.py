@@ -9,10 +9,10 @@ cannot vote as if it still had what it once promised to keep.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.identifiers import ZERO_UUID, Uuid, uuid_to_string
 from barnabas.protocol.internal.raft import Endpoint, KRaftVersionFeature, VotersRecord, VotersVoter
 from barnabas.protocol.versions import VersionRange

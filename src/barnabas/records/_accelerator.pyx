@@ -27,20 +27,6 @@ cdef enum:
     SMALLEST_BUFFER = 512
     LARGEST_FIRST_BUFFER = 16384
 
-cdef enum:  # damage.Fault
-    NO_FAULT = 0
-    TRUNCATED = 1
-    OVERLONG_VARINT = 2
-    RECORD_LENGTH = 3
-    FIELD_LENGTH = 4
-    HEADER_COUNT = 5
-    RECORD_SIZE = 6
-    TRAILING_BYTES = 7
-    TIMESTAMP_RANGE = 8
-    NULL_HEADER_KEY = 9
-    OFFSET_DELTA = 10
-    OFFSET_RANGE = 11
-
 
 # ---------------------------------------------------------------------------------------------------- numbers
 
@@ -69,27 +55,6 @@ cdef inline uint8_t *put(uint8_t *out, uint64_t raw) noexcept nogil:
     return out + 1
 
 
-cdef inline int get_varint(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, int32_t *value) noexcept nogil:
-    cdef Py_ssize_t at = position[0]
-    cdef uint32_t raw = 0
-    cdef uint8_t byte
-    cdef int shift = 0
-    while True:
-        if at >= size:
-            return TRUNCATED
-        byte = data[at]
-        at += 1
-        if shift == 28 and byte > 0x0F:
-            return OVERLONG_VARINT
-        raw |= <uint32_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-    position[0] = at
-    value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
-    return NO_FAULT
-
-
 cdef inline int get_varlong(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, int64_t *value) noexcept nogil:
     cdef Py_ssize_t at = position[0]
     cdef uint64_t raw = 0
@@ -116,19 +81,6 @@ cdef inline bint add_overflows(int64_t a, int64_t b) noexcept nogil:
 
 
 # ---------------------------------------------------------------------------------------------------- parsing
-
-cdef struct Fields:
-    int64_t timestamp_delta
-    int32_t offset_delta
-    int32_t key_length
-    Py_ssize_t key_at
-    int32_t value_length
-    Py_ssize_t value_at
-    int32_t header_count
-    Py_ssize_t headers_at
-    # The number that goes with a fault.
-    int64_t detail
-
 
 cdef int parse_record(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Fields *fields) noexcept nogil:
     """Reads the record at `position`, checks all of it, and moves on to the end of it. A fault, or 0."""

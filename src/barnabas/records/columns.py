@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
+
+from barnabas.common.dataclass import dataclass
 
 try:
     import numpy as np

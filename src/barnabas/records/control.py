@@ -9,10 +9,10 @@ skip. The others belong to the metadata quorum; what is in their values is decla
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import InvalidRecordError
 from barnabas.records.batch import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID
 from barnabas.records.builder import RecordBatchBuilder

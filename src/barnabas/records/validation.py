@@ -12,10 +12,10 @@ does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import CorruptRecordError, InvalidRecordError
 from barnabas.records.accelerator import walk_records
 from barnabas.records.batch import NO_TIMESTAMP, RecordBatch, TimestampType

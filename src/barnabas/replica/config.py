@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from barnabas.common.config_def import ConfigValues
+from barnabas.common.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Protocol
 
 from barnabas.common.clock import Clock
+from barnabas.common.dataclass import dataclass
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.cache import MetadataCache

@@ -12,9 +12,9 @@ elect, lacks a record that counts as committed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.metadata.partition_registration import LeaderRecoveryState
 from barnabas.replica.alter_partition import LeaderAndIsr
 

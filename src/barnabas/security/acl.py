@@ -18,10 +18,10 @@ The numbers are Kafka's. They are on the wire, in the metadata log, and as bits 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, Self
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import Errors
 
 WILDCARD: Final = "*"

@@ -12,10 +12,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import ApiError, RetriableError, SecurityDisabledError
 from barnabas.network.endpoint import Endpoint
 from barnabas.security.acl import (

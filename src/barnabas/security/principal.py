@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
 from typing import Final
 
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import PrincipalDeserializationError, ProtocolError
 from barnabas.protocol.message import Buffer
 from barnabas.protocol.messages.principal import DefaultPrincipalData

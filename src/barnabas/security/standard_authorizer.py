@@ -19,9 +19,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
+from barnabas.common.dataclass import dataclass, replace
 from barnabas.common.errors import (
     ApiError,
     Errors,

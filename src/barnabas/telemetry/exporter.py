@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.common.config_def import ConfigError
+from barnabas.common.dataclass import dataclass
 from barnabas.common.identifiers import Uuid
 from barnabas.records.batch import CompressionType
 from barnabas.telemetry.telemetry_client import TelemetryClient

@@ -7,10 +7,10 @@ broker that only passes pushes on never needs them; so they are loaded by the fi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import InvalidRecordError
 
 _TEMPORALITIES: Final = {0: None, 1: "delta", 2: "cumulative"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.identifiers import Uuid
 from barnabas.records.checksum import crc32c
 from barnabas.telemetry.telemetry_client import TelemetryClient

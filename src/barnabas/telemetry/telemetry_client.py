@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.identifiers import Uuid, uuid_to_string
 from barnabas.server.request import Request
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
@@ -26,6 +25,7 @@ from barnabas.broker.config.kafka_config_rules import ProcessRole, parse_roles, 
 from barnabas.broker.config.listener_prefix import base_name, split_listener
 from barnabas.broker.config.listeners import Listeners, parse_map
 from barnabas.common.config_def import ConfigError, ConfigValues, Password, convert_to_string
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import InvalidConfigurationError
 from barnabas.common.numerals import parse_integer
 from barnabas.controller.bootstrap import BootstrapMetadata

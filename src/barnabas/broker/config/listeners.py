@@ -22,10 +22,10 @@ import re
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from barnabas.common.config_def import ConfigError, ConfigValues
+from barnabas.common.dataclass import dataclass, replace
 from barnabas.network.endpoint import Endpoint, SecurityProtocol
 
 LISTENERS: Final = "listeners"

@@ -10,8 +10,10 @@ only when that takes too long is it COORDINATOR_LOAD_IN_PROGRESS.
 is raised, and whoever had it before is fenced. PRODUCER_FENCED is INVALID_PRODUCER_EPOCH before v4.
 
 **v6** (KIP-939) takes part in transactions that another system decides about: ``enable_2_pc`` needs TwoPhaseCommit on
-the id and ``transaction.two.phase.commit.enable``, and the transaction then has no timeout. ``keep_prepared_txn`` is
-UNSUPPORTED_VERSION, as in Kafka 4.3.
+the id and ``transaction.two.phase.commit.enable``, and the transaction then has no timeout. ``keep_prepared_txn``
+leaves an open transaction as it is, and the answer tells the identity of that beside the producer's own; before
+transaction version 2 it is UNSUPPORTED_VERSION. (Kafka 4.3 has the field and answers UNSUPPORTED_VERSION always; this
+goes by the KIP.)
 """
 
 from __future__ import annotations
@@ -116,6 +118,8 @@ class ProducerIdsHandler:
                 error_code=error,
                 producer_id=result.producer.producer_id,
                 producer_epoch=result.producer.epoch,
+                ongoing_txn_producer_id=result.ongoing.producer_id,
+                ongoing_txn_producer_epoch=result.ongoing.epoch,
             ),
         )
 

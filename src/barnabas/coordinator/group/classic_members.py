@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from uuid import uuid4
 
+from barnabas.common.dataclass import replace
 from barnabas.common.errors import (
     ApiError,
     Errors,

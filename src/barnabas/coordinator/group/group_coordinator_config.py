@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Self
 
 from barnabas.common.config_def import ConfigValues
+from barnabas.common.dataclass import dataclass
 from barnabas.records.batch import CompressionType
 
 

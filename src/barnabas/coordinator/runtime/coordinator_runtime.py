@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from barnabas.common.clock import Clock
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import CoordinatorLoadInProgressError, NotCoordinatorError, NotLeaderOrFollowerError
 from barnabas.common.timeline import SnapshotRegistry
 from barnabas.common.topic_partition import TopicPartition

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from barnabas.common.clock import Clock
+from barnabas.common.dataclass import dataclass
 from barnabas.common.timeline import SnapshotRegistry
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_executor import CoordinatorExecutor

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 from barnabas.common.config_def import ConfigValues
+from barnabas.common.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,8 +159,6 @@ class TransactionCoordinator:
             return _done(ProducerResult(Errors.INVALID_REQUEST))
         if enable_two_phase_commit and not config.two_phase_commit_enable:
             return _done(ProducerResult(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        if keep_prepared_txn:
-            return _done(ProducerResult(Errors.UNSUPPORTED_VERSION))
         if enable_two_phase_commit:
             txn_timeout_ms = TWO_PHASE_COMMIT_TIMEOUT_MS
         elif not 0 < txn_timeout_ms <= config.transaction_max_timeout_ms:
@@ -168,7 +166,9 @@ class TransactionCoordinator:
         return self._with_producer_id(
             "init-producer-id",
             transactional_id,
-            lambda shard, new_id: shard.init_producer_id(transactional_id, txn_timeout_ms, expected, new_id),
+            lambda shard, new_id: shard.init_producer_id(
+                transactional_id, txn_timeout_ms, expected, new_id, keep_prepared_txn=keep_prepared_txn
+            ),
         )
 
     def add_partitions_to_transaction(

@@ -15,7 +15,6 @@ from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.coordinator.runtime.coordinator_shard import ShardContext
 from barnabas.coordinator.transaction.pending_complete_txn import PendingCompleteTxn
 from barnabas.coordinator.transaction.transaction_metadata import (
-    LAST_USABLE_EPOCH,
     NO_PRODUCER,
     ProducerIdAndEpoch,
     TransactionMetadata,
@@ -42,6 +41,8 @@ class ProducerResult(NamedTuple):
 
     error: Errors
     producer: ProducerIdAndEpoch = NO_PRODUCER
+    ongoing: ProducerIdAndEpoch = NO_PRODUCER
+    """Of a transaction that InitProducerId was asked to keep."""
 
 
 class TransactionRef(NamedTuple):
@@ -99,12 +100,16 @@ class TransactionCoordinatorShard:
         txn_timeout_ms: int,
         expected: ProducerIdAndEpoch | None,
         new_producer_id: int | None,
+        *,
+        keep_prepared_txn: bool = False,
     ) -> CoordinatorResult[ProducerResult]:
         """A producer begins (or goes on, as `expected`): it gets an identity, and whoever had the id before is fenced.
 
         If that one has left a transaction open, it is aborted first, and the answer is CONCURRENT_TRANSACTIONS until
-        that is done.
+        that is done. With `keep_prepared_txn` it stays open, and the answer tells its identity.
         """
+        if keep_prepared_txn and not self._server_version.supports_epoch_bump:
+            return _refused(Errors.UNSUPPORTED_VERSION)
         metadata = self._transactions.get(transactional_id)
         if metadata is None:
             metadata = TransactionMetadata(
@@ -117,6 +122,8 @@ class TransactionCoordinatorShard:
             return _refused(Errors.PRODUCER_FENCED)
         if metadata.state.is_prepared:
             return _refused(Errors.CONCURRENT_TRANSACTIONS)
+        if metadata.state is TransactionState.ONGOING and keep_prepared_txn:
+            return self._keep(metadata, txn_timeout_ms, expected, new_producer_id)
         if metadata.state is TransactionState.ONGOING:
             aborted = self._fence_and_abort(metadata, new_producer_id)
             return self._write_decision(aborted, ProducerResult(Errors.CONCURRENT_TRANSACTIONS))
@@ -126,6 +133,23 @@ class TransactionCoordinatorShard:
             logger.info("%s: %s", transactional_id, error)
             return _refused(Errors.PRODUCER_FENCED)
         return CoordinatorResult([self._record(after)], ProducerResult(Errors.NONE, after.producer))
+
+    def _keep(
+        self,
+        metadata: TransactionMetadata,
+        txn_timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        new_producer_id: int | None,
+    ) -> CoordinatorResult[ProducerResult]:
+        next_id = _required(new_producer_id) if metadata.is_producer_epoch_exhausted else NO_PRODUCER_ID
+        try:
+            after = metadata.keep(next_id, txn_timeout_ms, None if expected is None else expected.epoch, self._now_ms())
+        except ProducerFencedError as error:
+            logger.info("%s: %s", metadata.transactional_id, error)
+            return _refused(Errors.PRODUCER_FENCED)
+        return CoordinatorResult(
+            [self._record(after)], ProducerResult(Errors.NONE, after.client, ongoing=after.producer)
+        )
 
     def _next_producer(
         self,
@@ -157,6 +181,8 @@ class TransactionCoordinatorShard:
             return CoordinatorResult((), error)
         if metadata.state.is_prepared:
             return CoordinatorResult((), Errors.CONCURRENT_TRANSACTIONS)
+        if metadata.is_kept:
+            return CoordinatorResult((), Errors.INVALID_TXN_STATE)  # all that can be done is to end it
         if metadata.state is TransactionState.ONGOING and metadata.topic_partitions.issuperset(partitions):
             return CoordinatorResult((), Errors.NONE)
         after = metadata.add_partitions(partitions, self._now_ms(), client_version)
@@ -174,6 +200,8 @@ class TransactionCoordinatorShard:
         error = _check_producer(metadata, producer)
         if metadata is not None and not error and metadata.state.is_prepared:
             error = Errors.CONCURRENT_TRANSACTIONS
+        if metadata is not None and not error and metadata.is_kept:
+            error = Errors.INVALID_TXN_STATE
         if metadata is None or error:
             return dict.fromkeys(partitions, error)
         known = metadata.topic_partitions
@@ -226,6 +254,8 @@ class TransactionCoordinatorShard:
         error = _check_producer(metadata, producer)
         if error:
             return error
+        if metadata.is_kept:
+            return Errors.INVALID_TXN_STATE  # the producer could not be told what it goes on with
         state = metadata.state
         if state is TransactionState.ONGOING:
             return None
@@ -244,23 +274,17 @@ class TransactionCoordinatorShard:
         There the epoch tells a request that comes again from one for the next transaction: the former has the epoch
         before the present one, or the last one of the previous id.
         """
-        state, epoch = metadata.state, producer.epoch
-        retry_on_overflow = (
-            metadata.previous_producer_id == producer.producer_id
-            and epoch == LAST_USABLE_EPOCH
-            and metadata.producer_epoch == 0
-        )
-        is_retry = metadata.producer_epoch == epoch + 1 or retry_on_overflow
+        state, client = metadata.state, metadata.client
+        is_retry = metadata.is_retry(producer)
         if state.is_prepared:
-            is_valid = metadata.producer_epoch == epoch + 1
+            is_valid = is_retry
         elif state in {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}:
-            is_valid = is_retry or epoch == metadata.producer_epoch
+            is_valid = is_retry or producer == client
         else:
-            is_valid = epoch == metadata.producer_epoch
-        if metadata.producer_id != producer.producer_id and not retry_on_overflow:
-            return Errors.INVALID_PRODUCER_ID_MAPPING
+            is_valid = producer == client
         if not is_valid:
-            return Errors.PRODUCER_FENCED
+            is_known = producer.producer_id in {client.producer_id, metadata.producer_id}
+            return Errors.PRODUCER_FENCED if is_known else Errors.INVALID_PRODUCER_ID_MAPPING
         if state is TransactionState.ONGOING:
             return None
         if state is TransactionState.EMPTY:
@@ -350,7 +374,7 @@ class TransactionCoordinatorShard:
     def timed_out_transactions(self, committed_offset: int = LATEST_EPOCH) -> list[TransactionRef]:
         now_ms = self._now_ms()
         return [
-            TransactionRef(transactional_id, metadata.producer)
+            TransactionRef(transactional_id, metadata.client)
             for transactional_id, metadata in self._transactions.items_at(committed_offset)
             if metadata.is_timed_out(now_ms)
         ]
@@ -415,11 +439,13 @@ class TransactionCoordinatorShard:
 
 
 def _check_producer(metadata: TransactionMetadata | None, producer: ProducerIdAndEpoch) -> Errors:
-    if metadata is None or metadata.producer_id != producer.producer_id:
+    if metadata is None:
         return Errors.INVALID_PRODUCER_ID_MAPPING
-    if metadata.producer_epoch != producer.epoch:
-        return Errors.PRODUCER_FENCED
-    return Errors.NONE
+    present = metadata.client if metadata.is_kept else metadata.producer
+    if producer == present:
+        return Errors.NONE
+    is_known = producer.producer_id in {present.producer_id, metadata.producer_id}
+    return Errors.PRODUCER_FENCED if is_known else Errors.INVALID_PRODUCER_ID_MAPPING
 
 
 def _may_continue(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
@@ -430,7 +456,7 @@ def _may_continue(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -
     """
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH
-        or expected.producer_id == metadata.producer_id
+        or expected.producer_id == metadata.client.producer_id
         or (expected.producer_id == metadata.previous_producer_id and is_epoch_exhausted(expected.epoch))
     )
 

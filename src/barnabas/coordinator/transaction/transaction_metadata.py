@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
+from barnabas.common.dataclass import dataclass, replace
 from barnabas.common.errors import ProducerFencedError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.transaction.transaction_state import TransactionState
@@ -25,6 +25,14 @@ _NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
 class ProducerIdAndEpoch(NamedTuple):
     producer_id: int
     epoch: int
+
+    def successor(self, new_producer_id: int) -> ProducerIdAndEpoch:
+        """The next epoch; the first one of a new id if one is given, as it must be if this is the last epoch."""
+        if new_producer_id != NO_PRODUCER_ID:
+            return ProducerIdAndEpoch(new_producer_id, 0)
+        if is_epoch_exhausted(self.epoch):
+            raise IllegalTransitionError(f"there is no epoch left for producer {self.producer_id}")
+        return ProducerIdAndEpoch(self.producer_id, self.epoch + 1)
 
 
 NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -58,6 +66,15 @@ class TransactionMetadata:
 
         ONGOING (7, 32766) -> PREPARE_COMMIT (7, 32767; next 9) -> COMPLETE_COMMIT (9, 0; previous 7)
 
+    **Kept transactions** (KIP-939). If somebody else decides about a transaction, a producer that begins anew must not
+    abort what its predecessor has prepared. It gets a new identity nevertheless, so that the predecessor is fenced; but
+    the transaction has to stay what it is, for records bear its identity, and so does the other system's note of what
+    it has decided. So there are two, and the producer's own waits in `next_producer_id` and `next_producer_epoch`. It
+    is the one to end the transaction with::
+
+        ONGOING (7, 3) -> ONGOING (7, 3; next 7, 4) -> ONGOING (7, 3; next 7, 5)        each time a producer begins
+        -> PREPARE_COMMIT (7, 4; next 7, 6) -> COMPLETE_COMMIT (7, 6)                   7, 5 commits: markers bear 7, 4
+
     `previous_producer_id` and `last_producer_epoch` are for producers that send a request again because the answer was
     lost: they still have the old identity, and must not be taken for fenced ones.
     """
@@ -66,6 +83,8 @@ class TransactionMetadata:
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
+    """-1 if there is no next id, and if the next one has just been made: its epoch is 0 then."""
     producer_epoch: int = NO_PRODUCER_EPOCH
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     """Not in the log: a producer that sends a request again after the coordinator has moved is fenced."""
@@ -83,8 +102,30 @@ class TransactionMetadata:
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
+    def is_kept(self) -> bool:
+        """Whether its transaction is not of the present producer, but of one before."""
+        return self.state is TransactionState.ONGOING and self.next_producer_epoch != NO_PRODUCER_EPOCH
+
+    @property
+    def client(self) -> ProducerIdAndEpoch:
+        """The identity that the producer was told last, which is not that of a transaction that was kept."""
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return self.producer
+        return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
+
+    @property
     def is_producer_epoch_exhausted(self) -> bool:
-        return is_epoch_exhausted(self.producer_epoch)
+        return is_epoch_exhausted(self.client.epoch)
+
+    def is_retry(self, producer: ProducerIdAndEpoch) -> bool:
+        """Whether somebody who ends a transaction has this one in mind, which has ended already.
+
+        Such a producer has the identity before the one that it would have been told.
+        """
+        now = self.client
+        return now == (producer.producer_id, producer.epoch + 1) or (
+            self.previous_producer_id == producer.producer_id and producer.epoch == LAST_USABLE_EPOCH and now.epoch == 0
+        )
 
     @property
     def is_distributed_two_phase_commit_txn(self) -> bool:
@@ -152,6 +193,35 @@ class TransactionMetadata:
             txn_last_update_timestamp=update_timestamp,
         )
 
+    def keep(
+        self, new_producer_id: int, new_txn_timeout_ms: int, expected_epoch: int | None, update_timestamp: int
+    ) -> TransactionMetadata:
+        """A producer begins and leaves the open transaction as it is: it gets the next identity.
+
+        `new_producer_id` is the next id if there is no epoch left, -1 if there is. For `expected_epoch`, see
+        `increment_producer_epoch`. A transaction that was promised to have no timeout never gets one.
+        """
+        client = self.client
+        if expected_epoch is not None and expected_epoch != client.epoch:
+            if expected_epoch != self.last_producer_epoch:
+                raise ProducerFencedError(
+                    f"Epoch {expected_epoch} is not the present one of producer {client.producer_id}, which is "
+                    f"{client.epoch}"
+                )
+            after, last_epoch = client, self.last_producer_epoch
+        else:
+            after = client.successor(new_producer_id)
+            last_epoch = NO_PRODUCER_EPOCH if expected_epoch is None else client.epoch
+        return self._to(
+            TransactionState.ONGOING,
+            next_producer_id=after.producer_id,
+            next_producer_epoch=after.epoch,
+            previous_producer_id=client.producer_id,
+            last_producer_epoch=last_epoch,
+            txn_timeout_ms=self.txn_timeout_ms if self.is_distributed_two_phase_commit_txn else new_txn_timeout_ms,
+            txn_last_update_timestamp=update_timestamp,
+        )
+
     def add_partitions(
         self, added: Iterable[TopicPartition], update_timestamp: int, client_version: TransactionVersion
     ) -> TransactionMetadata:
@@ -195,15 +265,20 @@ class TransactionMetadata:
 
         `next_producer_id` is what the producer goes on with if its epochs are used up, -1 if not.
         """
+        client, next_epoch = self.client, NO_PRODUCER_EPOCH
+        if self.next_producer_epoch != NO_PRODUCER_EPOCH:  # a kept one, or one that is on the way from there
+            next_producer_id, next_epoch = client.successor(next_producer_id)
         if client_version.supports_epoch_bump:
-            epoch, last_epoch = min(self.producer_epoch + 1, MAX_EPOCH), self.producer_epoch
+            epoch, last_epoch = min(self.producer_epoch + 1, MAX_EPOCH), client.epoch
         else:
             epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
         return self._to(
             new_state,
             producer_epoch=epoch,
             last_producer_epoch=last_epoch,
+            previous_producer_id=client.producer_id,
             next_producer_id=next_producer_id,
+            next_producer_epoch=next_epoch,
             # Aborting without having begun: there is no beginning but this.
             txn_start_timestamp=update_timestamp if self.state.is_at_rest else self.txn_start_timestamp,
             txn_last_update_timestamp=update_timestamp,
@@ -212,16 +287,16 @@ class TransactionMetadata:
 
     def complete(self, update_timestamp: int) -> TransactionMetadata:
         """All partitions have been told."""
-        producer_id, epoch = self.producer_id, self.producer_epoch
-        if self.client_transaction_version.supports_epoch_bump and self.next_producer_id != NO_PRODUCER_ID:
-            producer_id, epoch = self.next_producer_id, 0
+        producer_id, epoch = self.client if self.client_transaction_version.supports_epoch_bump else self.producer
         return self._to(
             TransactionState.COMPLETE_COMMIT
             if self.state is TransactionState.PREPARE_COMMIT
             else TransactionState.COMPLETE_ABORT,
             producer_id=producer_id,
             producer_epoch=epoch,
+            previous_producer_id=self.previous_producer_id if self.next_producer_epoch >= 0 else self.producer_id,
             next_producer_id=NO_PRODUCER_ID,
+            next_producer_epoch=NO_PRODUCER_EPOCH,
             topic_partitions=_NO_PARTITIONS,
             txn_last_update_timestamp=update_timestamp,
         )
@@ -233,7 +308,7 @@ class TransactionMetadata:
     def _to(self, state: TransactionState, **changes: Any) -> TransactionMetadata:
         if self.state not in state.valid_previous_states:
             raise IllegalTransitionError(f"{self.transactional_id} cannot go from {self.state.name} to {state.name}")
-        after = replace(self, state=state, previous_producer_id=self.producer_id, **changes)
+        after = replace(self, state=state, **{"previous_producer_id": self.producer_id, **changes})
         if after.producer_id < 0 or (after.producer_epoch < 0 and state is not TransactionState.DEAD):
             raise IllegalTransitionError(
                 f"{self.transactional_id} would become {state.name} with producer id {after.producer_id} and epoch "

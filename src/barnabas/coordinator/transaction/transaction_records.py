@@ -36,6 +36,7 @@ def transaction_record(metadata: TransactionMetadata, server_version: Transactio
     if version >= 1:
         value.previous_producer_id = metadata.previous_producer_id
         value.next_producer_id = metadata.next_producer_id
+        value.next_producer_epoch = metadata.next_producer_epoch
         value.client_transaction_version = metadata.client_transaction_version
     return CoordinatorRecord(TransactionLogKey(transactional_id=metadata.transactional_id), value, version)
 
@@ -60,6 +61,7 @@ def transaction_of(key: TransactionLogKey, value: TransactionLogValue) -> Transa
         producer_id=value.producer_id,
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
+        next_producer_epoch=value.next_producer_epoch,
         producer_epoch=value.producer_epoch,
         txn_timeout_ms=value.transaction_timeout_ms,
         state=state,

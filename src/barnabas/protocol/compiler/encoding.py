@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from barnabas.common.dataclass import dataclass
 from barnabas.protocol.compiler import runtime
 from barnabas.protocol.compiler.decoding import version_lacks
 from barnabas.protocol.compiler.source import Source

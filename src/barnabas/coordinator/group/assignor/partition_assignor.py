@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.identifiers import Uuid
 from barnabas.coordinator.group.consumer.assignment import Assignment
 

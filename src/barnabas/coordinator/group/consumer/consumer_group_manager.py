@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
+from barnabas.common.dataclass import replace
 from barnabas.common.errors import (
     FencedInstanceIdError,
     FencedMemberEpochError,

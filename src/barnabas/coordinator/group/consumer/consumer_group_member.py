@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
+from barnabas.common.dataclass import dataclass, field, replace
 from barnabas.common.identifiers import Uuid
 from barnabas.coordinator.group.consumer.assignment import EpochAssignment
 from barnabas.protocol.internal.consumer_groups import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 
+from barnabas.common.dataclass import replace
 from barnabas.common.errors import FencedMemberEpochError
 from barnabas.common.identifiers import Uuid
 from barnabas.coordinator.group.consumer.assignment import Assignment, EpochAssignment
