@@ -19,7 +19,10 @@ SUITES = (
     "connections",
     "log",
     "broker",
+    "producer",
+    "consumer",
     "quotas",
+    "coordinators",
     "request_log",
 )
 

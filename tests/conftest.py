@@ -8,8 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from oracles.java import JavaOracle, OracleUnavailableError
+
+# How long an example takes says more of what else the machine does than of the code; what has to be quick has a test
+# that counts.
+settings.register_profile("barnabas", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("barnabas")
 
 
 @pytest.fixture(scope="session")

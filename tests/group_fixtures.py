@@ -86,6 +86,7 @@ class GroupBox:
     overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     topic_filter: TopicFilter = all_topics_visible
     num_partitions: int = 1
+    metrics: GroupMetrics = field(default_factory=GroupMetrics)
 
     def __post_init__(self) -> None:
         settings = {
@@ -100,13 +101,13 @@ class GroupBox:
         group_settings = GroupSettings(config, lambda group_id: self.overrides.get(group_id, {}))
         self.bench: RuntimeBench[GroupCoordinatorShard] = RuntimeBench(
             lambda context: GroupCoordinatorShard(
-                context, config, group_settings, GroupMetrics(), by_name, self.topic_filter
+                context, config, group_settings, self.metrics, by_name, self.topic_filter
             ),
             SERDE,
             writer=self.writer,
             clock=self.clock,
         )
-        self.service = GroupCoordinatorService(config, self.bench.runtime, GroupMetrics(), assignors)
+        self.service = GroupCoordinatorService(config, self.bench.runtime, self.metrics, assignors)
         self.service.startup()
         if self.image is not EMPTY_IMAGE:
             self.bench.runtime.on_new_metadata_image(self.image, delta_of([], EMPTY_IMAGE))
@@ -127,6 +128,7 @@ class GroupBox:
             self.overrides,
             self.topic_filter,
             self.num_partitions,
+            self.metrics,
         )
 
     # -- metadata

@@ -20,8 +20,12 @@ from barnabas.coordinator.transaction.transaction_coordinator_shard import (
     TransactionCoordinatorShard,
 )
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import TransactionMarkerChannelManager
-from barnabas.coordinator.transaction.transaction_metadata import ProducerIdAndEpoch, TransactionMetadata
-from barnabas.coordinator.transaction.transaction_records import SERDE
+from barnabas.coordinator.transaction.transaction_metadata import (
+    NO_PRODUCER,
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+)
+from barnabas.coordinator.transaction.transaction_records import SERDE, transaction_record
 from barnabas.coordinator.transaction.transaction_version import FEATURE_NAME, TransactionVersion
 from barnabas.coordinator.transaction.txn_marker_writer import MarkerErrors
 from barnabas.metadata.delta import MetadataDelta
@@ -29,6 +33,7 @@ from barnabas.metadata.endpoint import NO_NODE, Node
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.protocol.internal.metadata import FeatureLevelRecord
+from barnabas.records.builder import RecordBatchBuilder
 from coordinator_fixtures import InMemoryWriter, RuntimeBench
 
 NODE_ID = 1
@@ -108,6 +113,19 @@ class FakeProducerIds:
             future.set_result(self.next_id)
             self.next_id += 1
         return future
+
+
+def written(metadata: TransactionMetadata) -> InMemoryWriter:
+    """A log that has a record of an id in it."""
+    writer = InMemoryWriter()
+    bench = TransactionBench(writer=writer)
+    builder = RecordBatchBuilder()
+    key, value = bench.runtime.serde.serialize(transaction_record(metadata, TransactionVersion.TV_2))
+    builder.append(0, key, value)
+    writer.append(bench.partition, builder.close())
+    for log in writer.logs.values():
+        log.listeners.clear()
+    return writer
 
 
 def image_of(version: TransactionVersion) -> tuple[MetadataImage, MetadataDelta]:
@@ -203,9 +221,17 @@ class TransactionBench:
     # -- requests
 
     def init(
-        self, transactional_id: str = ID, expected: ProducerIdAndEpoch | None = None, timeout_ms: int = TIMEOUT_MS
+        self,
+        transactional_id: str = ID,
+        expected: ProducerIdAndEpoch | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+        *,
+        keep: bool = False,
+        two_phase: bool = False,
     ) -> ProducerResult:
-        return self.coordinator.init_producer_id(transactional_id, timeout_ms, expected).result(0)
+        return self.coordinator.init_producer_id(
+            transactional_id, timeout_ms, expected, enable_two_phase_commit=two_phase, keep_prepared_txn=keep
+        ).result(0)
 
     def producer(self, transactional_id: str = ID) -> ProducerIdAndEpoch:
         """A producer that has begun."""
@@ -253,6 +279,11 @@ class TransactionBench:
             -1 if record.value is None else cast("Any", record.value).transaction_status
             for record in self.runtime.records(self.partition)
         ]
+
+
+def given(producer_id: int, epoch: int, ongoing: ProducerIdAndEpoch | tuple[int, int] = NO_PRODUCER) -> ProducerResult:
+    """The answer that gives a producer this identity."""
+    return ProducerResult(Errors.NONE, ProducerIdAndEpoch(producer_id, epoch), ProducerIdAndEpoch(*ongoing))
 
 
 def partitions_of(markers: Iterable[TxnMarker]) -> list[TopicPartition]:

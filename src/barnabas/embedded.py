@@ -25,6 +25,7 @@ from typing import Self
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.kafka_raft_server import KafkaRaftServer
 from barnabas.broker.storage_formatter import format_if_empty
+from barnabas.log.scratch_directories import declare_scratch, forget_scratch
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class EmbeddedBroker:
         if self._server is not None:
             raise RuntimeError("the broker is running already")
         self._failed = False
-        self._data_dir = self._given_dir or Path(tempfile.mkdtemp(prefix="barnabas-"))
+        self._data_dir = self._given_dir or _scratch_dir()
         try:
             config = KafkaConfig.for_zero_configuration(
                 self._data_dir, host=self._host, port=self._port, overrides=self._overrides
@@ -84,6 +85,7 @@ class EmbeddedBroker:
 
     def _remove_data(self) -> None:
         if self._given_dir is None and self._data_dir is not None:
+            forget_scratch(self._data_dir)
             shutil.rmtree(self._data_dir, ignore_errors=True)
         self._data_dir = None
 
@@ -124,6 +126,13 @@ class EmbeddedBroker:
 
     def __repr__(self) -> str:
         return f"EmbeddedBroker({self._server.bootstrap_servers if self._server else 'not running'})"
+
+
+def _scratch_dir() -> Path:
+    """A directory for data that nobody wants to see again: nothing in it is synced, which is half of the time."""
+    directory = Path(tempfile.mkdtemp(prefix="barnabas-")).absolute()
+    declare_scratch(directory)
+    return directory
 
 
 def _text(value: object) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,10 @@ _SCRIPT: Final = Path(__file__).with_name("group_member.py")
 class Member:
     """A process. What it says is collected as it comes."""
 
-    def __init__(self, kind: str, bootstrap: str, group: str, topic: str) -> None:
+    def __init__(
+        self, kind: str, bootstrap: str, group: str, topic: str, *, command: Sequence[str] | None = None
+    ) -> None:
+        """``command`` is another program that says the same things."""
         self.kind = kind
         self._changed = threading.Condition()
         """Guards the fields below; nothing is called while it is held."""
@@ -27,7 +31,9 @@ class Member:
         self._since: dict[int, float] = {}
         self.said: list[dict[str, Any]] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(_SCRIPT), kind, bootstrap, group, topic],
+            [sys.executable, "-W", "ignore", str(_SCRIPT), kind, bootstrap, group, topic]
+            if command is None
+            else command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,4 +1,4 @@
-"""Reads numbers from one topic and writes them to another, each of them once, come what may.
+"""Reads records of one topic and writes them to the same partitions of another, each of them once, come what may.
 
 A process of its own, for a test that kills it: ``python transaction_processor.py <address> <input> <output> <id>``.
 
@@ -17,8 +17,8 @@ SECONDS = 10
 
 
 def run(bootstrap: str, source: str, target: str, name: str) -> None:
-    # With "rebootstrap", librdkafka gives up its handle of a broker that is down, but goes on sending offsets to the
-    # group coordinator by way of that handle, for ever and without a time-out.
+    # With "rebootstrap", librdkafka (2.16) gives up its handle of a broker that is down, but its cache of group
+    # coordinators keeps it: after AddOffsetsToTxn, TxnOffsetCommit is queued there and never sent, without a time-out.
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "log_level": 0,
@@ -30,20 +30,20 @@ def run(bootstrap: str, source: str, target: str, name: str) -> None:
     producer = Producer({**settings, "transactional.id": name, "linger.ms": 1})
     try:
         producer.init_transactions(SECONDS)
-        (committed,) = consumer.committed([TopicPartition(source, 0)], SECONDS)
-        position = max(committed.offset, 0)
-        consumer.assign([TopicPartition(source, 0, position)])
+        partitions = consumer.list_topics(source, SECONDS).topics[source].partitions
+        committed = consumer.committed([TopicPartition(source, partition) for partition in partitions], SECONDS)
+        consumer.assign([TopicPartition(source, one.partition, max(one.offset, 0)) for one in committed])
         while True:
             messages = [message for message in consumer.consume(20, 0.2) if message.error() is None]
             if not messages:
                 continue
             producer.begin_transaction()
             for message in messages:
-                producer.produce(target, message.value(), partition=int(message.value() or b"0") % 2)
-            last = messages[-1].offset()
-            assert last is not None
+                partition = message.partition()
+                assert partition is not None
+                producer.produce(target, message.value(), partition=partition)
             producer.send_offsets_to_transaction(
-                [TopicPartition(source, 0, last + 1)], consumer.consumer_group_metadata(), SECONDS
+                consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), SECONDS
             )
             producer.commit_transaction(SECONDS)
     finally:

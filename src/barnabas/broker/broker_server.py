@@ -232,6 +232,7 @@ class BrokerServer:
             clock,
             shared.metrics,
             shared.exit_procedure,
+            registry,
         )
         topic_creation = AutoTopicCreationManager(
             forwarding_channel,

@@ -17,6 +17,7 @@ from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.configs import ConfigResource, ConfigResourceType
 from barnabas.metadata.feature_versions import GROUP_VERSION
 from barnabas.metrics.registry import Metrics
+from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.replica.replica_manager import ReplicaManager
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
@@ -33,6 +34,7 @@ def make_group_parts(
     clock: Clock,
     metrics: Metrics,
     exit_procedure: ExitProcedure,
+    registry: MetricsRegistry,
 ) -> GroupCoordinatorService:
     """Not started: that is done when the first metadata are there."""
 
@@ -57,6 +59,7 @@ def make_group_parts(
         scheduler,
         clock,
         metrics,
+        registry=registry,
         inline=config.hand_off is HandOff.DIRECT,
         overrides=overrides,
         topic_filter=visible_topics,

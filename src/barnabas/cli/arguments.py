@@ -36,6 +36,13 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=HELP_WIDTH)
 
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            # argparse forgets that the names of commands are indented once more, and breaks the line after a long one.
+            longest = max(map(len, action.choices), default=0)
+            self._action_max_length = max(self._action_max_length, longest + 2 * self._indent_increment)
+
 
 def add_command(
     commands: Commands, name: str, run: Callable[..., None], summary: str, description: str

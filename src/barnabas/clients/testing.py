@@ -85,6 +85,7 @@ from barnabas.records.reader import read_records
 
 MAX_BATCHES_REMEMBERED: Final = 5
 _LIMIT: Final = 100 * 1024 * 1024
+_TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ class ScriptedCluster:
         max_message_bytes: int = 1_048_588,
         versions: Mapping[ApiKey, tuple[int, int]] | None = None,
     ) -> None:
-        """``versions`` narrows down what the brokers speak."""
+        """``versions`` narrows down what the brokers speak. The APIs of telemetry they speak only if these are in it."""
         self.clock = DrivingClock() if clock is None else clock
         self.nodes = {index: Node(index, f"node-{index}.test", 9092) for index in range(1, nodes + 1)}
         self.down: set[int] = set()
@@ -387,6 +388,8 @@ class ScriptedCluster:
     def _api_versions(self) -> ApiVersionsResponse:
         rows = []
         for key in ApiKey:
+            if key in _TELEMETRY and key not in self.versions:
+                continue  # as brokers without a receiver of clients' metrics do
             lowest, highest = self.versions.get(key, key.stable_versions)
             rows.append(ApiVersion(api_key=key, min_version=lowest, max_version=highest))
         return ApiVersionsResponse(

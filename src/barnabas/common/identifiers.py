@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import secrets
+import os
 from typing import NewType
 
 Uuid = NewType("Uuid", bytes)
@@ -31,7 +31,7 @@ def random_uuid() -> Uuid:
     command line tool, which would take it for an option.
     """
     while True:
-        raw = bytearray(secrets.token_bytes(16))
+        raw = bytearray(os.urandom(16))
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
         candidate = Uuid(bytes(raw))

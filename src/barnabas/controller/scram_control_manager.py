@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
 from collections.abc import Mapping
 
@@ -122,6 +120,9 @@ class ScramControlManager:
 
 def derive_keys(mechanism: ScramMechanism, salted_password: bytes) -> tuple[bytes, bytes]:
     """StoredKey and ServerKey of RFC 5802, section 3."""
+    import hashlib  # noqa: PLC0415 - not needed to start, and slow to import
+    import hmac  # noqa: PLC0415
+
     algorithm = _HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", algorithm)
     return hashlib.new(algorithm, client_key).digest(), hmac.digest(salted_password, b"Server Key", algorithm)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from typing import Final
 
@@ -121,6 +120,8 @@ class OffsetMap:
 def _code(key: bytes | memoryview) -> bytes:
     length = len(key)
     if length > _LONGEST_PLAIN:
+        import hashlib  # noqa: PLC0415 - not needed to start, and slow to import
+
         return hashlib.md5(key, usedforsecurity=False).digest()
     return bytes(key).ljust(_LONGEST_PLAIN, b"\0") + _LENGTHS[length]
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from barnabas.log.file_handle import sync_data, write_fully
+from barnabas.log.scratch_directories import is_scratch
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -35,7 +36,7 @@ def write_file(path: Path, data: bytes, *, sync: bool = True) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
         write_fully(fd, [data], 0)
-        if sync:
+        if sync and not is_scratch(path):
             sync_data(fd)
     finally:
         os.close(fd)
@@ -43,6 +44,8 @@ def write_file(path: Path, data: bytes, *, sync: bool = True) -> None:
 
 def sync_file(path: Path) -> None:
     """Returns when what has been written to the file is on the disk."""
+    if is_scratch(path):
+        return
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         sync_data(fd)
@@ -52,6 +55,8 @@ def sync_file(path: Path) -> None:
 
 def sync_directory(path: Path) -> None:
     """Returns when the names in a directory are on the disk: which files there are, not what is in them."""
+    if is_scratch(path):
+        return
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

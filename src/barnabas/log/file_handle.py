@@ -6,7 +6,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final, Self
+from typing import Final
+
+from barnabas.log.scratch_directories import is_scratch
 
 if sys.platform == "darwin":
     import fcntl
@@ -43,14 +45,21 @@ class FileHandle(int):
     __slots__ = ()
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], flags: int) -> Self:
-        return cls(os.open(path, flags | os.O_CLOEXEC, 0o666))
+    def open(cls, path: str | os.PathLike[str], flags: int) -> FileHandle:
+        kind = ScratchFileHandle if is_scratch(path) else cls
+        return kind(os.open(path, flags | os.O_CLOEXEC, 0o666))
 
     def __del__(self, _close: Callable[[int], None] = os.close) -> None:
         try:
             _close(self)
         except OSError as error:
             _LOGGER.warning("closing file descriptor %d: %s", self, error)
+
+
+class ScratchFileHandle(FileHandle):
+    """One of a file that need not outlive the process: to sync it does nothing."""
+
+    __slots__ = ()
 
 
 def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
@@ -120,6 +129,8 @@ if sys.platform == "darwin":
 
     def sync_data(fd: int) -> None:
         """Returns when the file's contents are on the disk; on macOS, plain ``fsync`` leaves them in its cache."""
+        if isinstance(fd, ScratchFileHandle):
+            return
         try:
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
         except OSError:  # a file system without it
@@ -129,4 +140,6 @@ else:
 
     def sync_data(fd: int) -> None:
         """Returns when the file's contents, and its size, are on the disk."""
+        if isinstance(fd, ScratchFileHandle):
+            return
         os.fdatasync(fd)

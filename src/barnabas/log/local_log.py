@@ -7,7 +7,6 @@ lock under which everything here that changes something is called. `read` may be
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -356,6 +355,8 @@ class LocalLog:
         """Deletes the directory with what is left in it, once the segments are gone."""
         if len(self.segments):
             raise BarnabasError(f"{self.directory} cannot be deleted: it has {len(self.segments)} segments")
+        import shutil  # noqa: PLC0415 - not needed to start, and slow to import
+
         with disk_access("delete", self.directory):
             shutil.rmtree(self.directory)
 

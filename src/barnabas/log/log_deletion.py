@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -51,6 +50,8 @@ class LogDeletion:
         """Takes over the directory of a log that nobody has open."""
 
         def delete() -> None:
+            import shutil  # noqa: PLC0415 - not needed to start, and slow to import
+
             with guard.watch(f"deleting {directory}"):
                 shutil.rmtree(directory)
 

@@ -13,8 +13,8 @@ Renaming a directory is atomic, so a crash leaves either name.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +45,7 @@ def log_future_dir_name(partition: TopicPartition) -> str:
 
     The topic's name is not shortened, as it has to be found again in the directory's: it must leave 40 characters.
     """
-    return f"{partition}.{secrets.token_hex(16)}{FUTURE_DIR_SUFFIX}"
+    return f"{partition}.{os.urandom(16).hex()}{FUTURE_DIR_SUFFIX}"
 
 
 def log_stray_dir_name(partition: TopicPartition) -> str:
@@ -55,7 +55,7 @@ def log_stray_dir_name(partition: TopicPartition) -> str:
 
 def _name_with_suffix(partition: TopicPartition, suffix: str) -> str:
     """With the end of a long topic name left out: file systems have their limits, and nobody needs the name."""
-    ending = f"-{partition.partition}.{secrets.token_hex(16)}{suffix}"
+    ending = f"-{partition.partition}.{os.urandom(16).hex()}{suffix}"
     return partition.topic[: _MAX_NAME_LENGTH - len(ending)] + ending
 
 

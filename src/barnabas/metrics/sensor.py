@@ -146,6 +146,23 @@ class Sensor:
         """Records a value and asks for no quota, here or in the parents."""
         self.record(value, time_ms, check_quotas=False)
 
+    def record_all(self, values: Sequence[float], time_ms: int) -> None:
+        """Records several values that belong to the same time, and asks for no quota: as often `record_unchecked`."""
+        if not self._should_record or not values:
+            return
+        self._last_record_ms = time_ms
+        with self._lock:
+            for record, holder in self._recorders:
+                config = holder.config
+                record_all = getattr(getattr(record, "__self__", None), "record_all", None)
+                if record_all is not None:
+                    record_all(config, values, time_ms)
+                else:
+                    for value in values:
+                        record(config, value, time_ms)
+        for parent in self.parents:
+            parent.record_all(values, time_ms)
+
     def check_quotas(self, time_ms: int | None = None) -> None:
         """Raises QuotaViolationError if a metric of this sensor is out of its bound now."""
         if time_ms is None:

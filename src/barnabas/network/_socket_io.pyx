@@ -10,23 +10,44 @@ has to queue up for the lock again.
 The twins are the methods of `socket.socket` and `select.epoll` themselves; they behave the same.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_Resize
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.ref cimport Py_DECREF, PyObject
 from libc.errno cimport EINTR, errno
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 
 cdef extern from "Python.h":
     PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
     char *bytes_data "PyBytes_AS_STRING"(PyObject *value)
     int _PyBytes_Resize(PyObject **value, Py_ssize_t size) except -1
 
+cdef extern from "sys/uio.h" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
 cdef extern from "sys/socket.h" nogil:
     int MSG_DONTWAIT
+    struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
+    ssize_t c_sendmsg "sendmsg"(int fd, const msghdr *message, int flags)
     ssize_t c_recv "recv"(int fd, void *buffer, size_t size, int flags)
     ssize_t c_send "send"(int fd, const void *buffer, size_t size, int flags)
 
 cdef enum:
     LONG_SEND = 1 << 16  # from here on, the copy into the kernel is worth letting others run
+    # Several buffers are a client's request with many batches. A thread that fills batches all the time would keep the
+    # lock for a whole switch interval, which is as long as the copy of many megabytes.
+    LONG_SENDMSG = 1 << 20
+    LONGEST_RECV = 1 << 18  # at once, for others may wait for the lock meanwhile
+
+
+def resize(bytearray buffer not None, Py_ssize_t size):
+    """Makes a buffer longer. What is new in it is whatever was there before: it is about to be received into."""
+    PyByteArray_Resize(buffer, size)
 
 
 cdef class SocketIo:
@@ -64,6 +85,22 @@ cdef class SocketIo:
         Py_DECREF(received)  # the variable holds one of its own
         return received
 
+    def recv_into(self, buffer):
+        """Receives into a buffer what fits and is there; returns how many bytes that were, none at the end."""
+        cdef Py_buffer view
+        cdef ssize_t count
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+        try:
+            while True:
+                count = c_recv(self._fd, view.buf, min(view.len, LONGEST_RECV), MSG_DONTWAIT)
+                if count >= 0:
+                    return count
+                if errno != EINTR:
+                    PyErr_SetFromErrno(OSError)
+                PyErr_CheckSignals()
+        finally:
+            PyBuffer_Release(&view)
+
     def send(self, data):
         """Sends what the socket takes now; returns how many bytes that were."""
         cdef Py_buffer view
@@ -83,3 +120,39 @@ cdef class SocketIo:
                 PyErr_CheckSignals()
         finally:
             PyBuffer_Release(&view)
+
+    def sendmsg(self, list buffers not None):
+        """`send` for several buffers, one after the other."""
+        cdef Py_ssize_t count = len(buffers), taken = 0, total = 0, index
+        cdef Py_buffer *views = <Py_buffer *>malloc((count + 1) * sizeof(Py_buffer))
+        cdef iovec *vectors = <iovec *>malloc((count + 1) * sizeof(iovec))
+        cdef msghdr message
+        cdef ssize_t sent
+        memset(&message, 0, sizeof(message))
+        try:
+            if views == NULL or vectors == NULL:
+                raise MemoryError()
+            for buffer in buffers:
+                PyObject_GetBuffer(buffer, &views[taken], PyBUF_SIMPLE)
+                vectors[taken].iov_base = views[taken].buf
+                vectors[taken].iov_len = views[taken].len
+                total += views[taken].len
+                taken += 1
+            message.msg_iov = vectors
+            message.msg_iovlen = taken
+            while True:
+                if total < LONG_SENDMSG:
+                    sent = c_sendmsg(self._fd, &message, MSG_DONTWAIT)
+                else:
+                    with nogil:
+                        sent = c_sendmsg(self._fd, &message, MSG_DONTWAIT)
+                if sent >= 0:
+                    return sent
+                if errno != EINTR:
+                    PyErr_SetFromErrno(OSError)
+                PyErr_CheckSignals()
+        finally:
+            for index in range(taken):
+                PyBuffer_Release(&views[index])
+            free(views)
+            free(vectors)

@@ -15,7 +15,7 @@ from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.mute import MUTED, NOT_MUTED, ChannelMuteEvent, next_state
 from barnabas.network.reactor import ChannelCore
 from barnabas.network.send import NetworkSend
-from barnabas.network.transport import TransportLayer
+from barnabas.network.transport import TransportLayer, resize
 
 FIRST_ALLOCATION = 1 << 20
 """A request larger than this gets its buffer as its bytes arrive, not on the word of its length prefix."""
@@ -172,7 +172,7 @@ class KafkaChannel(ChannelCore):
         recv_into = self.transport.recv_into
         while self._filled < size:
             if self._filled == len(payload):
-                payload.extend(bytes(min(len(payload), size - len(payload))))
+                resize(payload, min(2 * len(payload), size))
             try:
                 with memoryview(payload) as view:
                     count = recv_into(view[self._filled :])

@@ -65,7 +65,10 @@ class NetworkSend(SendCore):
                     self._sent(sent)
                 else:
                     sent = transport.sendmsg(self._run_of_buffers())
-                    self._sent(sent)
+                    if sent == self.remaining:  # as nearly always: there is nothing to find out
+                        self._at = len(pieces)
+                    else:
+                        self._sent(sent)
                 written += sent
                 self.remaining -= sent
         except BlockingIOError:

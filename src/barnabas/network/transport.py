@@ -15,12 +15,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from barnabas.network._socket_io import SocketIo
+    from barnabas.network._socket_io import SocketIo, resize
 else:
     SocketIo = None
+
+    def resize(buffer: bytearray, size: int) -> None:
+        """Makes a buffer longer."""
+        buffer.extend(bytes(size - len(buffer)))
+
     if os.environ.get("BARNABAS_PURE") != "1":
         with suppress(ImportError):  # not built
-            from barnabas.network._socket_io import SocketIo
+            from barnabas.network._socket_io import SocketIo, resize
+
+__all__ = ["PlaintextTransportLayer", "SocketIo", "TransportLayer", "resize"]
 
 _TRY_AGAIN = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR}
 _FALLBACK_CHUNK = 1 << 18
@@ -77,9 +84,9 @@ class PlaintextTransportLayer:
         self._io = None if SocketIo is None else SocketIo(self._fd)
         io = sock if self._io is None else self._io
         self.recv: Callable[[int], bytes] = io.recv
-        self.recv_into: Callable[[Any], int] = sock.recv_into
+        self.recv_into: Callable[[Any], int] = io.recv_into
         self.send: Callable[[Any], int] = io.send
-        self.sendmsg: Callable[[Any], int] = sock.sendmsg
+        self.sendmsg: Callable[[Any], int] = io.sendmsg
 
     def handshake(self) -> None: ...
 

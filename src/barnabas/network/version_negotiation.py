@@ -21,6 +21,11 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 
 NEWEST = ApiKey.API_VERSIONS.stable_versions.highest
 
+_MAX_INT32 = 2**31 - 1
+_LARGEST_BROKER_ID = _MAX_INT32 // 2
+"""Numbers above stand for a second connection to a broker, which a consumer has to its coordinator: they are counted
+down from the largest number, and so the broker's own id can be told from them."""
+
 
 def version_to_try_next(tried: int, response: ApiVersionsResponse) -> int | None:
     """The version to ask in again after a refusal; none if there is nothing left to try.
@@ -59,5 +64,5 @@ class VersionNegotiation:
         request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
         if cluster_id is not None and node_id >= 0:
             request.cluster_id = cluster_id
-            request.node_id = node_id
+            request.node_id = _MAX_INT32 - node_id if node_id > _LARGEST_BROKER_ID else node_id
         return request

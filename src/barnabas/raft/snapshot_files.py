@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,6 +20,7 @@ from typing import Final, NamedTuple
 from barnabas.common.errors import BarnabasError
 from barnabas.log.durable_file import sync_directory
 from barnabas.log.file_handle import Buffer, FileHandle, sync_data, write_fully
+from barnabas.log.scratch_directories import is_scratch
 from barnabas.log.storage_errors import disk_access
 from barnabas.network.send import FileRegion
 from barnabas.raft.client import OffsetAndEpoch
@@ -77,6 +77,8 @@ class FileRawSnapshotWriter:
 
     def __init__(self, path: Path, snapshot_id: OffsetAndEpoch, mode: int = 0o400) -> None:
         """`path` is what the file is called in the end, and `mode` its permissions then."""
+        import tempfile  # noqa: PLC0415 - not needed to start, and slow to import
+
         self.snapshot_id = snapshot_id
         self._path = path
         self._mode = mode
@@ -101,7 +103,8 @@ class FileRawSnapshotWriter:
         """Gives the snapshot its name; it is on the disk for good when this returns, and never changes again."""
         fd = self._open_fd()
         with disk_access("complete", self._partial):
-            sync_data(fd)
+            if not is_scratch(self._path):
+                sync_data(fd)
             os.fchmod(fd, self._mode)
             self._close_fd()
             self._partial.replace(self._path)

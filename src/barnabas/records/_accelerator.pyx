@@ -462,20 +462,6 @@ cdef class RecordAppender:
     sections keep a mistake there from writing outside the buffer; they cost nothing where there is a GIL.)
     """
 
-    # The batch header's place, then the records, then room to grow. None once it has been taken.
-    cdef bytearray _buffer
-    cdef Py_ssize_t _capacity
-    cdef Py_ssize_t _used
-    cdef bint _open
-    cdef bint _has_base_timestamp
-    cdef int64_t _base_timestamp
-    cdef int32_t _count
-    cdef int64_t _next_delta
-    cdef public Py_ssize_t max_size
-    cdef public double size_factor
-    cdef readonly int64_t max_timestamp
-    cdef readonly int32_t offset_delta_of_max_timestamp
-
     def __init__(self, base_timestamp, Py_ssize_t max_size, double size_factor):
         self._has_base_timestamp = base_timestamp is not None
         self._base_timestamp = check_timestamp(base_timestamp) if self._has_base_timestamp else -1
@@ -518,14 +504,14 @@ cdef class RecordAppender:
         """What the batch is expected to take up if it is closed now, header included."""
         return self._estimate()
 
-    cdef inline Py_ssize_t _estimate(self) noexcept:
+    cdef Py_ssize_t _estimate(self) noexcept:
         return BATCH_HEADER_SIZE + <Py_ssize_t>(<double>(self._used - BATCH_HEADER_SIZE) * self.size_factor)
 
     @cython.critical_section
     def append(self, timestamp_ms, key, value, headers=()):
         """Adds a record at the next offset; returns its offset delta."""
         cdef int64_t delta = self._next_delta
-        self._write(delta, timestamp_ms, key, value, headers, False)
+        self._write(delta, check_timestamp(timestamp_ms), key, value, headers, False)
         return delta
 
     @cython.critical_section
@@ -535,14 +521,14 @@ cdef class RecordAppender:
         cdef int64_t delta = PyLong_AsLongLongAndOverflow(offset_delta, &overflow)
         if overflow:
             raise ValueError(f"offset delta {offset_delta} does not follow {self._next_delta - 1} within 31 bits")
-        self._write(delta, timestamp_ms, key, value, headers, False)
+        self._write(delta, check_timestamp(timestamp_ms), key, value, headers, False)
         return delta
 
     @cython.critical_section
     def try_append(self, timestamp_ms, key, value, headers=()):
         """`append` where `has_room_for` allows it, in one call; None where it does not."""
         cdef int64_t delta = self._next_delta
-        if not self._open or not self._write(delta, timestamp_ms, key, value, headers, True):
+        if not self._open or not self._write(delta, check_timestamp(timestamp_ms), key, value, headers, True):
             return None
         return delta
 
@@ -566,10 +552,10 @@ cdef class RecordAppender:
         return size <= self.max_size - self._estimate()
 
     cdef bint _write(
-        self, int64_t delta, object timestamp_ms, object key, object value, object headers, bint if_room
+        self, int64_t delta, int64_t timestamp, object key, object value, object headers, bint if_room
     ) except -1:
         """Any record at all: checks everything before it changes anything. False if there must be room and is none."""
-        cdef int64_t timestamp, base
+        cdef int64_t base
         cdef Py_ssize_t key_length = -1, value_length = -1, body, size
         cdef uint64_t timestamp_delta
         cdef bytes key_bytes = None, value_bytes = None, header_bytes = None
@@ -579,7 +565,6 @@ cdef class RecordAppender:
             raise RuntimeError("this batch is closed: no more records can be appended")
         if delta < self._next_delta or delta > INT32_MAX:
             raise ValueError(f"offset delta {delta} does not follow {self._next_delta - 1} within 31 bits")
-        timestamp = check_timestamp(timestamp_ms)
         base = self._base_timestamp if self._has_base_timestamp else timestamp
         # Both are -1 or more, so this is the one difference that 64 bits cannot hold.
         if timestamp == INT64_MAX and base == -1:

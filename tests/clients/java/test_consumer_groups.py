@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -134,6 +136,135 @@ def test_the_tools_show_and_change_groups(
     assert set(committed) >= {"1", "2", "3"}
     groups(tools, bootstrap, "--delete", "--group", group)
     assert group not in groups(tools, bootstrap, "--list").split()
+
+
+def rows_of(text: str, group: str) -> list[dict[str, str]]:
+    """The rows of a table that a tool has printed, by the names of the columns."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    header = next(line for line in lines if line[0] == "GROUP")
+    return [dict(zip(header, line, strict=False)) for line in lines if line[0] == group]
+
+
+@PROTOCOLS
+def test_the_tools_show_members_at_work(
+    protocol: str, tools: KafkaTools, bootstrap: str, topic: str, group: str
+) -> None:
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic)
+    with java_or_skip():
+        other = KafkaTools()
+    with other, ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(consume, other, bootstrap, topic, group, protocol, "--max-messages", str(COUNT + 1))
+        deadline = time.monotonic() + 30
+        while True:
+            members = groups(tools, bootstrap, "--describe", "--group", group, "--members", "--verbose")
+            found = [line for line in members.splitlines() if line.startswith(group)]
+            if found and "0,1,2,3" in found[0]:
+                break
+            assert time.monotonic() < deadline, members
+        (state,) = rows_of(groups(tools, bootstrap, "--describe", "--group", group, "--state"), group)
+        assert state["STATE"] == "Stable"
+        assert state["#MEMBERS"] == "1"
+        listed = groups(tools, bootstrap, "--list", "--state", "stable")
+        assert group in listed
+        assert group not in groups(tools, bootstrap, "--list", "--state", "empty")
+        described = rows_of(groups(tools, bootstrap, "--describe", "--group", group), group)
+        assert {row["PARTITION"] for row in described} == {"0", "1", "2", "3"}
+        assert all(row["CONSUMER-ID"].strip("-") for row in described)
+        out, err, _ = tools.result(
+            "kafka-consumer-groups", "--bootstrap-server", bootstrap, "--delete", "--group", group
+        )
+        assert "not empty" in (out + err).lower() or "NonEmpty" in out + err or "GroupNotEmpty" in out + err
+        reset = tools.result(
+            "kafka-consumer-groups",
+            *("--bootstrap-server", bootstrap, "--group", group, "--topic", topic),
+            *("--reset-offsets", "--to-earliest", "--execute"),
+        )
+        assert "inactive" in reset[0] + reset[1], "only of a group that nobody is in"
+        produce(bootstrap, topic, COUNT, 1)  # the one that it waits for
+        assert len(reading.result(90)) == COUNT + 1
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        (["--to-earliest"], [0, 0, 0, 0]),
+        (["--to-latest"], [50, 50, 50, 50]),
+        (["--to-offset", "7"], [7, 7, 7, 7]),
+        (["--shift-by", "-10"], [40, 40, 40, 40]),
+        (["--shift-by", "10"], [50, 50, 50, 50]),
+        (["--by-duration", "P1D"], [0, 0, 0, 0]),
+        (["--to-datetime", "2100-01-01T00:00:00.000"], [50, 50, 50, 50]),
+        (["--to-current"], [50, 50, 50, 50]),
+    ],
+)
+def test_offsets_are_reset(
+    how: list[str], expected: list[int], tools: KafkaTools, bootstrap: str, read_group: tuple[str, str]
+) -> None:
+    """All the ways there are, without doing it but for the last."""
+    topic, group = read_group
+    answer = groups(tools, bootstrap, "--group", group, "--topic", topic, "--reset-offsets", *how, "--dry-run")
+    planned = {int(row["PARTITION"]): int(row["NEW-OFFSET"]) for row in rows_of(answer, group)}
+    assert [planned[number] for number in range(PARTITIONS)] == expected
+
+
+@pytest.fixture(scope="module")
+def read_group(tools: KafkaTools, shared_broker: BrokerProcess) -> tuple[str, str]:
+    """A topic, and a group that has read all of it."""
+    bootstrap, topic, group = shared_broker.bootstrap_servers, "reset", "group-of-reset"
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic)
+    consume(tools, bootstrap, topic, group, "classic", "--max-messages", str(COUNT))
+    return topic, group
+
+
+def test_offsets_go_out_to_a_file_and_come_back(
+    tools: KafkaTools, bootstrap: str, read_group: tuple[str, str], tmp_path: Path
+) -> None:
+    topic, group = read_group
+    exported = groups(
+        tools,
+        bootstrap,
+        "--group",
+        group,
+        "--topic",
+        topic,
+        "--reset-offsets",
+        "--to-offset",
+        "3",
+        "--dry-run",
+        "--export",
+    )
+    lines = [line for line in exported.splitlines() if topic in line]
+    assert len(lines) == PARTITIONS
+    plan = tmp_path / "offsets.csv"
+    plan.write_text("\n".join(lines))
+    groups(tools, bootstrap, "--group", group, "--reset-offsets", "--from-file", str(plan), "--execute")
+    rows = rows_of(groups(tools, bootstrap, "--describe", "--group", group), group)
+    assert {row["CURRENT-OFFSET"] for row in rows} == {"3"}
+    groups(tools, bootstrap, "--group", group, "--topic", topic, "--reset-offsets", "--to-latest", "--execute")
+
+
+def test_all_groups_are_described_and_validated(tools: KafkaTools, bootstrap: str, read_group: tuple[str, str]) -> None:
+    _, group = read_group
+    every = groups(tools, bootstrap, "--describe", "--all-groups", "--state")
+    assert any(row["STATE"] == "Empty" for row in _rows_of_any(every) if row["GROUP"] == group)
+    by_type = tools.run("kafka-groups", "--bootstrap-server", bootstrap, "--list", "--consumer")
+    assert group in by_type
+    assert group not in tools.run("kafka-groups", "--bootstrap-server", bootstrap, "--list", "--share")
+
+
+def _rows_of_any(text: str) -> list[dict[str, str]]:
+    """Of tables one after the other, each with its header."""
+    found: list[dict[str, str]] = []
+    header: list[str] = []
+    for line in text.splitlines():
+        words = line.split()
+        if words and words[0] == "GROUP":
+            header = words
+        elif words and header:
+            found.append(dict(zip(header, words, strict=False)))
+    return found
 
 
 def test_a_group_that_is_not_there(tools: KafkaTools, bootstrap: str, group: str) -> None:

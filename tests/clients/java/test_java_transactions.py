@@ -5,10 +5,20 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+from benchmarks.wire_client import WireClient
 
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from barnabas.records.builder import RecordBatchBuilder
+from clients.broker_process import BrokerProcess
 from clients.java.conftest import java_or_skip
 from oracles.java import OracleError
 from oracles.java_client import JavaClient
@@ -190,6 +200,43 @@ def test_the_tool_lists_and_describes(
     assert "CompleteCommit" in again
 
 
+def test_the_tool_filters_what_it_lists(
+    java: JavaTransactions, tools: KafkaTools, bootstrap: str, two_partitions: str, begin: Callable[..., str]
+) -> None:
+    old, young = f"{two_partitions}.old", f"{two_partitions}.young"
+    first = begin("old", old)
+    java.begin(first)
+    java.send(first, two_partitions, ["one"])
+    started = time.monotonic()
+    begin("young", young)
+    until(lambda: time.monotonic() > started + 0.5)
+
+    def listed(*arguments: str) -> set[str]:
+        found = tools.run("kafka-transactions", "--bootstrap-server", bootstrap, "list", *arguments)
+        return {line.split()[0] for line in found.splitlines() if line.startswith(two_partitions)}
+
+    assert listed() == {old, young}
+    assert old in listed("--duration-filter", "400")
+    assert old not in listed("--duration-filter", "600000"), "it has not gone on for so long"
+    assert listed("--transactional-id-pattern", f"{two_partitions}\\.(old|new)") == {old}
+    assert listed("--transactional-id-pattern", f"{two_partitions[:-1]}") == set(), "it is to match all of an id"
+    refused = tools.result(
+        "kafka-transactions", "--bootstrap-server", bootstrap, "list", "--transactional-id-pattern", "(?=a)"
+    )
+    assert "regular expression" in (refused[0] + refused[1]).lower() or refused[2] != 0
+    java.commit(first)
+
+
+def test_the_tool_finds_nothing_of_what_is_not_there(tools: KafkaTools, bootstrap: str, two_partitions: str) -> None:
+    for arguments in (
+        ["describe", "--transactional-id", f"no-{two_partitions}"],
+        ["abort", "--topic", two_partitions, "--partition", "0", "--start-offset", "5"],
+    ):
+        out, err, status = tools.result("kafka-transactions", "--bootstrap-server", bootstrap, *arguments)
+        assert status != 0
+        assert re.search("could not (be )?f(ind|ound)", (out + err).lower()), out + err
+
+
 def test_the_tool_aborts_a_transaction(
     java: JavaTransactions,
     tools: KafkaTools,
@@ -230,3 +277,38 @@ def test_the_tool_finds_transactions_that_hang(
     found = tools.run("kafka-transactions", "--bootstrap-server", bootstrap, "find-hanging", "--topic", two_partitions)
     assert len(found.strip().splitlines()) == 1, "it is open, and its coordinator knows it"
     java.commit(producer)
+
+
+def test_the_tool_finds_and_aborts_what_nobody_coordinates(
+    tools: KafkaTools, client: JavaClient, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Records of a transaction of which no coordinator knows hold up readers until somebody aborts it. They cannot get
+    there unless a broker is told not to ask."""
+    overrides = {"transaction.partition.verification.enable": "false"}
+    with (
+        BrokerProcess(tmp_path_factory.mktemp("broker"), overrides) as careless,
+        WireClient(careless.bootstrap_servers) as wire,
+    ):
+        bootstrap = careless.bootstrap_servers
+        wire.create_topic("t")
+        builder = RecordBatchBuilder(producer_id=987_654, producer_epoch=0, base_sequence=0, is_transactional=True)
+        builder.append(int(time.time() * 1000) - 3_600_000, None, b"hanging")
+        produced = ProduceRequest(
+            transactional_id="nobody",
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[
+                TopicProduceData(name="t", partition_data=[PartitionProduceData(records=bytes(builder.close()))])
+            ],
+        )
+        (answer,) = wire.ask(produced, 11, ProduceResponse).responses[0].partition_responses
+        assert answer.error_code == 0
+        wire.produce("t", 0, b"behind")
+        assert read(client, bootstrap, "t", 0) == []
+        run = partial(tools.run, "kafka-transactions", "--bootstrap-server", bootstrap)
+        found = run("find-hanging", "--topic", "t")
+        assert "987654" in found
+        assert "987654" in run("find-hanging", "--broker-id", "1")
+        run("abort", "--topic", "t", "--partition", "0", "--start-offset", "0")
+        assert "987654" not in run("find-hanging", "--topic", "t")
+        assert read(client, bootstrap, "t", 1) == ["behind"]

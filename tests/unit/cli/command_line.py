@@ -62,6 +62,9 @@ class Terminal:
         """Ctrl-C"""
         os.write(self._screen, b"\x03")
 
+    def type_in(self, text: str) -> None:
+        os.write(self._screen, text.encode())
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 

@@ -394,3 +394,35 @@ class TestThreads:
         self.run(threading.Barrier(self.THREADS), record_or_add)
         assert value_of(metrics, "sum") == self.THREADS * self.TIMES
         assert len(sensor.metrics) == 1 + len(set(added))
+
+
+def test_several_values_at_once_are_as_good_as_one_by_one(clock: MockClock) -> None:
+    def recorded(at_once: bool) -> list[float]:
+        config = MetricConfig(samples=2, window_ms=1_000, event_window=7)
+        metrics = Metrics(config, clock=clock)
+        parent = metrics.sensor("parent")
+        parent.add(metrics.metric_name("parent-max", "g"), Max())
+        sensor = metrics.sensor("s", parents=[parent])
+        sensor.add(metrics.metric_name("avg", "g"), Avg())
+        sensor.add(metrics.metric_name("max", "g"), Max())
+        sensor.add_compound(Meter(metrics.metric_name("rate", "g"), metrics.metric_name("total", "g")))
+        now = clock.milliseconds()
+        seen = []
+        steps: tuple[tuple[int, list[float]], ...] = (
+            (0, [3, 1, 2]),
+            (0, []),
+            (500, [5.0, 4]),
+            (600, [9] * 9),
+            (4_000, [1]),
+        )
+        for later_ms, values in steps:
+            time_ms = now + later_ms
+            if at_once:
+                sensor.record_all(values, time_ms)
+            else:
+                for value in values:
+                    sensor.record_unchecked(value, time_ms)
+            seen += [value_of(metrics, name) for name in ("avg", "max", "total", "parent-max")]
+        return seen
+
+    assert recorded(at_once=True) == recorded(at_once=False)

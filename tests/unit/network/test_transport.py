@@ -7,6 +7,7 @@ import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,3 +181,21 @@ def test_any_kind_of_buffer_can_be_sent(pair: tuple[PlaintextTransportLayer, soc
         received = 0
         while received < sent:
             received += len(client.recv(sent - received))
+
+
+@pytest.mark.mechanism("N06")
+@pytest.mark.parametrize("size", [0, 100, 1 << 20], ids=["nothing", "little", "much"])
+def test_several_buffers_go_out_one_after_the_other(
+    pair: tuple[PlaintextTransportLayer, socket.socket], size: int
+) -> None:
+    transport, client = pair
+    buffers: list[Any] = [b"a" * size, bytearray(b"b" * size), memoryview(b"c" * size), b"d"]
+    expected = b"".join(buffers)
+    sent = transport.sendmsg(buffers)
+    assert sent
+    received = b""
+    while len(received) < sent:
+        received += client.recv(sent - len(received))
+    assert received == expected[:sent]
+    with pytest.raises(TypeError):
+        transport.sendmsg([b"a", "text"])

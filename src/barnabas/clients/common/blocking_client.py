@@ -56,25 +56,31 @@ class BlockingClient:
         client_id: str = "barnabas",
         connect_timeout_ms: int = 10_000,
         request_timeout_ms: int = 30_000,
+        config: NetworkClientConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
         resolver: HostResolver = resolve_all_ips,
     ) -> None:
-        """Connects to nobody yet; `ConfigError` if the addresses are none."""
-        servers = [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
-        # Unresolved: that a host is unknown is found out when it is connected to, and told like other troubles.
-        self._bootstrap = bootstrap_nodes(servers, None)
-        self._clock = clock
-        self._connect_timeout_ms = connect_timeout_ms
-        self._request_timeout_ms = request_timeout_ms
-        self._client = NetworkClient(
-            Selector(clock=clock),
-            ManualMetadataUpdater(self._bootstrap),
-            NetworkClientConfig(
+        """Connects to nobody yet; `ConfigError` if the addresses are none.
+
+        With a `config`, the settings are those, and not the ones named before it.
+        """
+        if config is None:
+            config = NetworkClientConfig(
                 client_id=client_id,
                 request_timeout_ms=request_timeout_ms,
                 socket_connection_setup_timeout_ms=connect_timeout_ms,
                 socket_connection_setup_timeout_max_ms=connect_timeout_ms,
-            ),
+            )
+        servers = [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
+        # Unresolved: that a host is unknown is found out when it is connected to, and told like other troubles.
+        self._bootstrap = bootstrap_nodes(servers, None)
+        self._clock = clock
+        self._connect_timeout_ms = config.socket_connection_setup_timeout_ms
+        self._request_timeout_ms = config.request_timeout_ms
+        self._client = NetworkClient(
+            Selector(clock=clock),
+            ManualMetadataUpdater(self._bootstrap),
+            config,
             clock=clock,
             resolver=resolver,
         )

@@ -12,9 +12,11 @@ from barnabas.clients.producer.async_kafka_producer import AsyncKafkaProducer
 from barnabas.clients.producer.kafka_producer import KafkaProducer
 from barnabas.clients.producer.mock_producer import MockProducer
 from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from barnabas.clients.producer.prepared_txn_state import PreparedTxnState
 from barnabas.clients.producer.producer_config import ProducerConfig
 from barnabas.clients.producer.producer_record import ProducerRecord
 from barnabas.clients.producer.record_metadata import RecordMetadata
+from barnabas.clients.producer.table_metadata import PartitionOffsets, TableFuture, TableMetadata, TableSendError
 
 __all__ = [
     "AsyncKafkaProducer",
@@ -22,7 +24,12 @@ __all__ = [
     "KafkaProducer",
     "MockProducer",
     "OffsetAndMetadata",
+    "PartitionOffsets",
+    "PreparedTxnState",
     "ProducerConfig",
     "ProducerRecord",
     "RecordMetadata",
+    "TableFuture",
+    "TableMetadata",
+    "TableSendError",
 ]

@@ -14,8 +14,11 @@ from barnabas.clients.producer.internals.producer_batch import Callback
 from barnabas.clients.producer.internals.record_input import Headers
 from barnabas.clients.producer.kafka_producer import KafkaProducer
 from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from barnabas.clients.producer.prepared_txn_state import PreparedTxnState
 from barnabas.clients.producer.record_metadata import RecordMetadata
+from barnabas.clients.producer.table_metadata import TableFuture
 from barnabas.common.errors import BarnabasError
+from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
@@ -71,11 +74,24 @@ class AsyncKafkaProducer:
         """Returns when the record is written; raises what went wrong."""
         return await (await self.send(topic, value, key, **options))
 
+    async def send_table(
+        self, topic: str, table: object, *, partition: int | None = None, timestamp_ms: int | None = None
+    ) -> TableFuture:
+        """Returns when all rows are accepted; what it returns can be awaited, for where they were written. See
+        `KafkaProducer.send_table`."""
+        async with self._turn:
+            return await asyncio.to_thread(
+                self._producer.send_table, topic, table, partition=partition, timestamp_ms=timestamp_ms
+            )
+
     async def flush(self) -> None:
         await asyncio.to_thread(self._producer.flush)
 
     async def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         return await asyncio.to_thread(self._producer.partitions_for, topic)
+
+    async def client_instance_id(self, timeout: float) -> Uuid:  # noqa: ASYNC109 - as the synchronous one has it
+        return await asyncio.to_thread(self._producer.client_instance_id, timeout)
 
     def metrics(self) -> dict[MetricName, KafkaMetric]:
         return self._producer.metrics()
@@ -85,8 +101,8 @@ class AsyncKafkaProducer:
 
     # -- transactions
 
-    async def init_transactions(self) -> None:
-        await asyncio.to_thread(self._producer.init_transactions)
+    async def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
+        await asyncio.to_thread(self._producer.init_transactions, keep_prepared_txn=keep_prepared_txn)
 
     async def begin_transaction(self) -> None:
         self._producer.begin_transaction()
@@ -103,6 +119,12 @@ class AsyncKafkaProducer:
 
     async def abort_transaction(self) -> None:
         await asyncio.to_thread(self._producer.abort_transaction)
+
+    async def prepare_transaction(self) -> PreparedTxnState:
+        return await asyncio.to_thread(self._producer.prepare_transaction)
+
+    async def complete_transaction(self, prepared: PreparedTxnState) -> None:
+        await asyncio.to_thread(self._producer.complete_transaction, prepared)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:

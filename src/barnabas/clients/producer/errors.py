@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from barnabas.clients.common.errors import CommitFailedError, IllegalStateError, SerializationError
 from barnabas.common.errors import ApiError, BarnabasError, KafkaTimeoutError
 
-
-class IllegalStateError(BarnabasError, RuntimeError):
-    """A method was called that makes no sense now: the producer is closed, or there is no transaction."""
-
-
-class SerializationError(BarnabasError):
-    """A key or a value could not be made into bytes."""
+__all__ = [
+    "BufferExhaustedError",
+    "CommitFailedError",
+    "IllegalStateError",
+    "ProducerClosedError",
+    "SerializationError",
+    "TransactionAbortedError",
+    "TransactionError",
+]
 
 
 class ProducerClosedError(BarnabasError):
@@ -23,10 +26,6 @@ class BufferExhaustedError(KafkaTimeoutError):
 
 class TransactionAbortedError(ApiError):
     """The transaction that the record belonged to was aborted before the record was sent."""
-
-
-class CommitFailedError(BarnabasError):
-    """Offsets could not be committed, because the group has moved on without this member."""
 
 
 class TransactionError(BarnabasError):

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import client_properties, refuse_unknown
 from barnabas.clients.common.default_metadata_updater import DefaultMetadataUpdater
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo
+from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
+from barnabas.clients.common.telemetry.telemetry_sender import TelemetrySender
 from barnabas.clients.producer.errors import (
     BufferExhaustedError,
     IllegalStateError,
@@ -33,10 +35,12 @@ from barnabas.clients.producer.internals.sender import Sender, SenderConfig
 from barnabas.clients.producer.internals.transaction_manager import TransactionManager
 from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from barnabas.clients.producer.partitioner import Partitioner
+from barnabas.clients.producer.prepared_txn_state import PreparedTxnState
 from barnabas.clients.producer.producer_config import CONFIG, ProducerConfig
 from barnabas.clients.producer.producer_record import ProducerRecord
 from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION, RecordMetadata
 from barnabas.clients.producer.serialization import Serializer, as_serializer
+from barnabas.clients.producer.table_metadata import TableFuture
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import (
     ApiError,
@@ -45,6 +49,7 @@ from barnabas.common.errors import (
     KafkaTimeoutError,
     RecordTooLargeError,
 )
+from barnabas.common.identifiers import Uuid
 from barnabas.common.murmur2 import partition_for_key
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.config import MetricConfig, RecordingLevel
@@ -59,6 +64,9 @@ from barnabas.network.selectable import Selectable
 from barnabas.network.selector import Selector
 from barnabas.records.batch import CompressionType
 from barnabas.records.builder import estimate_size_in_bytes_upper_bound
+
+if TYPE_CHECKING:
+    from barnabas.clients.producer.internals.table_send import TableSender
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +154,10 @@ class KafkaProducer:
         nodes = bootstrap_nodes(cfg.bootstrap_servers, resolve)
         random = Random() if random is None else random  # noqa: S311 - spreads load, keeps no secret
         self.api_versions = ApiVersions()
+        self._telemetry: ClientTelemetryReporter | None = None
+        if values.get_bool("enable.metrics.push"):
+            labels = {"transactional_id": cfg.transactional_id or "", "client_rack": cfg.client_rack}
+            self._telemetry = ClientTelemetryReporter("producer", self._metrics, labels, clock, random)
         self.transaction_manager: TransactionManager | None = None
         if cfg.enable_idempotence:
             self.transaction_manager = TransactionManager(
@@ -153,6 +165,7 @@ class KafkaProducer:
                 cfg.transaction_timeout_ms,
                 cfg.retry_backoff_ms,
                 self.api_versions,
+                enable_two_phase_commit=cfg.two_phase_commit,
                 clock=clock,
             )
         self.accumulator = RecordAccumulator(
@@ -199,6 +212,7 @@ class KafkaProducer:
             ),
             self._sender_metrics,
             transaction_manager=self.transaction_manager,
+            telemetry=self._telemetry,
             clock=clock,
         )
         self._sender_metrics.add_gauges(
@@ -211,6 +225,7 @@ class KafkaProducer:
             self.sender,
             self.transaction_manager,
             clock,
+            self._send_the_long_way,
             max_size=min(cfg.max_request_size, cfg.buffer_memory),
             batch_size=cfg.batch_size,
             ignore_keys=cfg.partitioner_ignore_keys,
@@ -222,6 +237,10 @@ class KafkaProducer:
                 or self._is_transactional
             ),
         )
+        if type(self).send is KafkaProducer.send:
+            # Straight into the compiled way in: a method in Python around it costs a third of what it does itself.
+            self.send = self._fast_send.send  # type: ignore[method-assign]
+        self._tables: TableSender | None = None
         self._thread = threading.Thread(
             target=self.sender.run, name=f"{NETWORK_THREAD_PREFIX} | {cfg.client_id}", daemon=True
         )
@@ -258,6 +277,7 @@ class KafkaProducer:
             resolver=resolver,
             api_versions=self.api_versions,
             throttle_time_sensor=self._sender_metrics.throttle_time,
+            telemetry=None if self._telemetry is None else TelemetrySender(self._telemetry),
         )
         updater.reason_of = client.last_error
         return client
@@ -284,10 +304,20 @@ class KafkaProducer:
         mapping. Without a partition the key decides, and without a key the built-in partitioner; without a timestamp
         it is now.
         """
-        # Nearly every record takes this way: its topic is known, and there is room in the last batch.
-        future = self._fast_send(topic, value, key, headers, partition, timestamp_ms, callback)
-        if future is not None:
-            return future
+        # Nearly every record takes this way: its topic is known, and there is room in the last batch, or memory for
+        # another one.
+        return self._fast_send.send(topic, value, key, headers, partition, timestamp_ms, callback)
+
+    def _send_the_long_way(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        callback: Callback | None = None,
+    ) -> FutureRecordMetadata:
         return self._send(
             ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms), callback, None
         )
@@ -306,7 +336,7 @@ class KafkaProducer:
 
         With interceptors, they see the record once more when it is sent again.
         """
-        future = self._fast_send(topic, value, key, headers, partition, timestamp_ms, callback)
+        future = self._fast_send.try_send(topic, value, key, headers, partition, timestamp_ms, callback)
         if future is not None:
             return future
         self._raise_if_closed()
@@ -326,6 +356,70 @@ class KafkaProducer:
     def send_record(self, record: ProducerRecord, callback: Callback | None = None) -> FutureRecordMetadata:
         """`send` for a record in one piece."""
         return self._send(record, callback, None)
+
+    def send_table(
+        self, topic: str, table: object, *, partition: int | None = None, timestamp_ms: int | None = None
+    ) -> TableFuture:
+        """Sends all rows of a table; returns one future for the whole, of a `TableMetadata`.
+
+            table = pa.table({"key": ["a", "b"], "value": [b"1", b"2"]})
+            producer.send_table("orders", table).result().partitions
+            {0: PartitionOffsets(first_offset=17, last_offset=17, count=1), 2: PartitionOffsets(...)}
+
+        The table is a pyarrow ``Table`` or ``RecordBatch``, a pandas or polars ``DataFrame``, or whatever else shows
+        Arrow's C interface. Its columns, of which only the first has to be there:
+
+        =============  ===============================================================================================
+        ``value``      binary, or strings, which are sent as UTF-8; null is Kafka's null
+        ``key``        the same
+        ``headers``    a list of structs of ``key`` and ``value``, or a map, for each row
+        ``timestamp``  timestamps of any unit, or milliseconds as integers; null: ``timestamp_ms``, or now
+        ``partition``  integers; null: as the key says. Or ``partition=``, for all rows
+        =============  ===============================================================================================
+
+        Another column, or another type, is an error, and then nothing is sent. Partitions are chosen as for single
+        sends, by the same hash of the key, and without a key by the same sticky partitioner; the rows of a partition
+        keep their order, and come after what was sent there before. What the settings say about acknowledgement,
+        idempotence, transactions, compression and time-outs holds for tables, too. But batches are as large as half a
+        megabyte, if ``batch.size`` is less, and do not linger.
+
+        A table that is larger than ``buffer.memory`` goes through in parts, and this blocks meanwhile, for each batch
+        at most ``max.block.ms``. If that is not enough, or if a batch fails, the rest is not sent, and the future fails
+        with a `TableSendError`, whose cause is the first error and whose ``rows`` are those not acknowledged.
+
+        Serializers do not apply: the columns are what they would make. Interceptors are not called, as they take
+        records, and there are none. A custom partitioner is asked for every row that has no partition.
+        """
+        if self._tables is None:
+            self._tables = self._make_table_sender()
+        self._raise_if_closed()
+        if self._is_transactional:
+            assert self.transaction_manager is not None
+            self.transaction_manager.ensure_in_transaction()
+        future, error = self._tables.send(topic, table, partition, timestamp_ms)
+        if error is not None:
+            self._sender_metrics.errors.record_unchecked()
+            if self.transaction_manager is not None:
+                self.transaction_manager.maybe_transition_to_error_state(error)
+        return future
+
+    def _make_table_sender(self) -> TableSender:
+        # Here, because Arrow is an extra, and takes longer to load than all the rest.
+        from barnabas.clients.producer.internals.table_partitioner import TablePartitioner  # noqa: PLC0415
+        from barnabas.clients.producer.internals.table_send import TableSender  # noqa: PLC0415
+
+        if self._interceptors:
+            log.warning("The interceptors of %s do not see what send_table sends", self.config.client_id)
+        return TableSender(
+            self.accumulator,
+            self.config,
+            TablePartitioner(self.accumulator, self._partitioner, ignore_keys=self.config.partitioner_ignore_keys),
+            lambda topic, partition: self._wait_on_metadata(topic, partition, self._max_block_ms).snapshot,
+            lambda: self.metadata.snapshot,
+            self.sender.wake_for_work,
+            self.transaction_manager,
+            self._clock,
+        )
 
     def _send(
         self,
@@ -533,12 +627,15 @@ class KafkaProducer:
         self._raise_if_closed()
         return manager
 
-    def init_transactions(self) -> None:
+    def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
         """Once, before the first transaction: fences whoever had this transactional id before, and waits until the
-        transactions it left open are over."""
+        transactions it left open are over.
+
+        With `keep_prepared_txn` (KIP-939) an open transaction is kept, and can be ended by `complete_transaction`,
+        `commit_transaction` or `abort_transaction`; nothing else can be done before that."""
         manager = self._manager()
         with self._timed(self._producer_metrics.init):
-            result = manager.initialize_transactions()
+            result = manager.initialize_transactions(keep_prepared_txn=keep_prepared_txn)
             self.sender.wakeup()
             result.wait(self._max_block_ms)
 
@@ -583,6 +680,27 @@ class KafkaProducer:
             result = manager.begin_abort()
             self.sender.wakeup()
             result.wait(self._max_block_ms)
+
+    def prepare_transaction(self) -> PreparedTxnState:
+        """The first phase, with ``transaction.two.phase.commit.enable`` (KIP-939): writes what is left. Nothing can be
+        added then, and the transaction stays open, whatever happens to this producer, until somebody ends it."""
+        manager = self._manager()
+        self.flush()
+        return manager.prepare_transaction()
+
+    def complete_transaction(self, prepared: PreparedTxnState) -> None:
+        """The second phase: commits the transaction if it is the one that was decided upon, and aborts it if not.
+
+        If there is none, because it has been ended before, nothing is done."""
+        manager = self._manager()
+        if not manager.is_prepared:
+            if manager.has_ongoing_transaction:
+                raise IllegalStateError(f"Cannot complete a transaction that is not prepared ({manager.state.name})")
+            return
+        if manager.prepared_txn_state == prepared:
+            self.commit_transaction()
+        else:
+            self.abort_transaction()
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
@@ -641,6 +759,13 @@ class KafkaProducer:
             raise KeyError(f"there is no metric {name} in {group} with {given}")
         return metric.value()
 
+    def client_instance_id(self, timeout: float) -> Uuid:
+        """The id under which the cluster knows this producer in telemetry, as 16 bytes (KIP-714). Blocks until it has
+        given it out, for at most so many seconds."""
+        if self._telemetry is None:
+            raise IllegalStateError("Telemetry is not enabled. Set config `enable.metrics.push` to `true`.")
+        return self._telemetry.client_instance_id(timeout)
+
     @property
     def client_id(self) -> str:
         return self.config.client_id
@@ -655,6 +780,8 @@ class KafkaProducer:
             if timeout != 0:
                 log.warning("close() was called from a callback, which cannot wait for its own thread to end")
         elif timeout is None or timeout > 0:
+            if self._telemetry is not None:
+                self._telemetry.initiate_close()
             self.sender.initiate_close()
             if self._thread.is_alive():
                 self._thread.join(timeout)

@@ -17,9 +17,11 @@ from barnabas.clients.producer.internals.producer_batch import Callback
 from barnabas.clients.producer.internals.record_input import Headers, as_headers, serialize
 from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from barnabas.clients.producer.partitioner import Partitioner
+from barnabas.clients.producer.prepared_txn_state import PreparedTxnState
 from barnabas.clients.producer.producer_record import ProducerRecord
 from barnabas.clients.producer.record_metadata import RecordMetadata
 from barnabas.clients.producer.serialization import as_serializer
+from barnabas.clients.producer.table_metadata import TableFuture
 from barnabas.common.errors import ProducerFencedError
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.murmur2 import partition_for_key
@@ -94,6 +96,8 @@ class MockProducer:
         self.closed = False
         self.transaction_initialized = False
         self.in_transaction = False
+        self.prepared_txn_state = PreparedTxnState()
+        """Of the transaction that is prepared. A test sets it before `init_transactions` to have left one behind."""
         self.transaction_committed = False
         self.transaction_aborted = False
         self.commit_count = 0
@@ -168,10 +172,35 @@ class MockProducer:
     def send_record(self, record: ProducerRecord, callback: Callback | None = None) -> FutureRecordMetadata:
         with self._lock:
             self._raise_if_closed_or_fenced()
+            self._raise_if_prepared()
             if self.send_error is not None:
                 raise self.send_error
             key = serialize(self._key_serializer, record, record.key, "key")
             value = serialize(self._value_serializer, record, record.value, "value")
+            return self._accept(record, key, value, callback)[1]
+
+    def send_table(
+        self, topic: str, table: object, *, partition: int | None = None, timestamp_ms: int | None = None
+    ) -> TableFuture:
+        """As with a `KafkaProducer`, but each row becomes a record of the ``history``, and is completed like one."""
+        from barnabas.clients.producer.internals.table_input import TableInput  # noqa: PLC0415 - Arrow is an extra
+        from barnabas.clients.producer.internals.table_result import TableProgress, row_numbers  # noqa: PLC0415
+
+        with self._lock:
+            self._raise_if_closed_or_fenced()
+            if self.send_error is not None:
+                raise self.send_error
+            rows = TableInput(table, partition=partition, timestamp_ms=-1 if timestamp_ms is None else timestamp_ms)
+            progress = TableProgress(topic)
+            for number, record in enumerate(rows.records(topic)):
+                result, _ = self._accept(record, record.key, record.value, None)
+                progress.add(result, row_numbers(number, number + 1))
+            return progress.seal()
+
+    def _accept(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, callback: Callback | None
+    ) -> tuple[ProduceRequestResult, FutureRecordMetadata]:
+        with self._lock:
             where = TopicPartition(record.topic, self._partition(record, key, value))
             offset = self._offsets.get(where, 0)
             self._offsets[where] = offset + 1
@@ -192,7 +221,7 @@ class MockProducer:
                 completion.complete(None)
             else:
                 self._completions.append(completion)
-            return future
+            return result, future
 
     def _partition(self, record: ProducerRecord, key: bytes | None, value: bytes | None) -> int:
         count = self._topics.get(record.topic, 1)
@@ -242,11 +271,15 @@ class MockProducer:
 
     # -- transactions
 
-    def init_transactions(self) -> None:
+    def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
         self._raise_if_closed_or_fenced()
         if self.transaction_initialized:
             raise IllegalStateError("MockProducer has already been initialized for transactions.")
         self.transaction_initialized = True
+        if keep_prepared_txn:
+            self.in_transaction = self.prepared_txn_state.has_transaction
+        else:
+            self.prepared_txn_state = PreparedTxnState()
 
     def begin_transaction(self) -> None:
         self._raise_if_not_initialized()
@@ -262,6 +295,7 @@ class MockProducer:
         group: ConsumerGroupMetadata | str,
     ) -> None:
         self._raise_if_no_transaction()
+        self._raise_if_prepared()
         group_id = group if isinstance(group, str) else group.group_id
         for partition, offset in offsets.items():
             made = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
@@ -281,6 +315,7 @@ class MockProducer:
             self.commit_count += 1
             self.transaction_committed = True
             self.in_transaction = False
+            self.prepared_txn_state = PreparedTxnState()
 
     def abort_transaction(self) -> None:
         self._raise_if_no_transaction()
@@ -290,6 +325,24 @@ class MockProducer:
             self._uncommitted_offsets = {}
             self.transaction_aborted = True
             self.in_transaction = False
+            self.prepared_txn_state = PreparedTxnState()
+
+    def prepare_transaction(self) -> PreparedTxnState:
+        self._raise_if_no_transaction()
+        self._raise_if_prepared()
+        self.flush()
+        self.prepared_txn_state = PreparedTxnState(1, self.commit_count)
+        return self.prepared_txn_state
+
+    def complete_transaction(self, prepared: PreparedTxnState) -> None:
+        self._raise_if_not_initialized()
+        if not self.prepared_txn_state.has_transaction:
+            if self.in_transaction:
+                raise IllegalStateError("The transaction is not prepared.")
+        elif self.prepared_txn_state == prepared:
+            self.commit_transaction()
+        else:
+            self.abort_transaction()
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
@@ -312,6 +365,10 @@ class MockProducer:
         self._raise_if_closed_or_fenced()
         if not self.transaction_initialized:
             raise IllegalStateError("MockProducer hasn't been initialized for transactions.")
+
+    def _raise_if_prepared(self) -> None:
+        if self.in_transaction and self.prepared_txn_state.has_transaction:
+            raise IllegalStateError("The transaction is prepared: it can only be ended.")
 
     def _raise_if_no_transaction(self) -> None:
         self._raise_if_not_initialized()

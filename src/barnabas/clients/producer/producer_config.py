@@ -149,6 +149,7 @@ class ProducerConfig:
     enable_idempotence: bool
     transactional_id: str | None
     transaction_timeout_ms: int
+    two_phase_commit: bool
     partitioner_ignore_keys: bool
     adaptive_partitioning: bool
     partition_availability_timeout_ms: int
@@ -173,10 +174,11 @@ class ProducerConfig:
             raise ConfigError(
                 "Cannot set a transactional.id without also enabling idempotence.", name="transactional.id"
             )
-        if values.get_bool("transaction.two.phase.commit.enable"):
+        if values.get_bool("transaction.two.phase.commit.enable") and "transaction.timeout.ms" in given:
             raise ConfigError(
-                "transaction.two.phase.commit.enable cannot be true: two-phase commit (KIP-939) is not supported.",
-                name="transaction.two.phase.commit.enable",
+                "Cannot set transaction.timeout.ms together with transaction.two.phase.commit.enable: a transaction "
+                "that another system decides about has no timeout.",
+                name="transaction.timeout.ms",
             )
         if values.get_str("security.protocol").upper() != "PLAINTEXT":
             raise ConfigError(
@@ -211,6 +213,7 @@ class ProducerConfig:
             enable_idempotence=idempotent,
             transactional_id=transactional_id,
             transaction_timeout_ms=values.get_int("transaction.timeout.ms"),
+            two_phase_commit=values.get_bool("transaction.two.phase.commit.enable"),
             partitioner_ignore_keys=values.get_bool("partitioner.ignore.keys"),
             adaptive_partitioning=values.get_bool("partitioner.adaptive.partitioning.enable"),
             partition_availability_timeout_ms=values.get_int("partitioner.availability.timeout.ms"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from uuid import uuid4
 
 from barnabas.common.dataclass import replace
 from barnabas.common.errors import (
@@ -78,6 +77,8 @@ class ClassicMembers:
         group_id, instance_id = group.group_id, request.group_instance_id
         is_new = request.member_id == UNKNOWN_MEMBER_ID
         prefix = context.client_id if instance_id is None else instance_id
+        from uuid import uuid4  # noqa: PLC0415 - not needed to start, and slow to import
+
         member_id = f"{prefix}-{uuid4()}" if is_new else request.member_id
         self._consumer.throw_if_full(group, member_id)
         if not group.supports_classic_protocols(request.protocol_type, [one.name for one in request.protocols]):

@@ -26,6 +26,7 @@ from barnabas.coordinator.runtime.partition_writer import ReplicaPartitionWriter
 from barnabas.coordinator.runtime.runtime_metrics import CoordinatorRuntimeMetrics
 from barnabas.coordinator.runtime.timer_reaper import SystemTimerReaper
 from barnabas.metrics.registry import Metrics
+from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.protocol.internal.topics import CONSUMER_OFFSETS
 from barnabas.replica.replica_manager import ReplicaManager
 from barnabas.server.timer.system_timer import SystemTimer
@@ -56,6 +57,7 @@ def make_group_coordinator(
     clock: Clock,
     metrics: Metrics,
     *,
+    registry: MetricsRegistry | None = None,
     inline: bool = True,
     overrides: GroupOverrides = no_overrides,
     topic_filter: TopicFilter = all_topics_visible,
@@ -74,7 +76,7 @@ def make_group_coordinator(
     processor = MultiThreadedEventProcessor(
         name, 1 if inline else config.num_threads, inline=inline, clock=clock, exit_procedure=exit_procedure
     )
-    group_metrics = GroupMetrics(metrics)
+    group_metrics = GroupMetrics(metrics, registry)
     runtime_metrics = CoordinatorRuntimeMetrics(metrics, GROUP)
     settings = GroupSettings(config, overrides)
     assignors = make_assignors(config.consumer_assignors)

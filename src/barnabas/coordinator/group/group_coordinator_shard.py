@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -22,7 +23,7 @@ from barnabas.coordinator.group.consumer.describe import describe_consumer_group
 from barnabas.coordinator.group.consumer.regex_resolution import RegexResolution, TopicFilter, all_topics_visible
 from barnabas.coordinator.group.group import GroupType
 from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
-from barnabas.coordinator.group.group_metrics import GroupMetrics
+from barnabas.coordinator.group.group_metrics import REFRESH_INTERVAL_MS, GroupCounts, GroupMetrics
 from barnabas.coordinator.group.group_migration import GroupMigration
 from barnabas.coordinator.group.group_settings import GroupSettings
 from barnabas.coordinator.group.group_store import GroupStore
@@ -73,6 +74,7 @@ class GroupCoordinatorShard:
         self.partition = context.partition
         self._config = config
         self._timer = context.timer
+        self._metrics = metrics
         self.store = store = GroupStore(context.registry, context.clock.milliseconds)
         self._classic = ClassicGroupManager(store, context.timer, config, metrics)
         self._regexes = RegexResolution(
@@ -334,8 +336,11 @@ class GroupCoordinatorShard:
             else:
                 self._consumer.on_loaded(group)
         self._schedule_expiry()
+        self._metrics.publish(self.partition.partition, self.counts())
+        self._schedule_counting()
 
     def on_unloaded(self) -> None:
+        self._metrics.withdraw(self.partition.partition)
         for group in list(self.store.groups.values()):
             if isinstance(group, ClassicGroup):
                 self._classic.on_unloaded(group)
@@ -358,10 +363,18 @@ class GroupCoordinatorShard:
                 if isinstance(group, ConsumerGroup):
                     group.request_metadata_refresh()
 
-    def counts(self) -> dict[str, int]:
-        """Groups by type and state, for metrics."""
-        found: dict[str, int] = {}
-        for group in list(self.store.groups.values()):
-            key = f"{group.type.value}-{group.state_at(LATEST_EPOCH)}"
-            found[key] = found.get(key, 0) + 1
-        return found
+    # -- metrics
+
+    def _schedule_counting(self) -> None:
+        if self._metrics.are_read:
+            self._timer.schedule(group_timers.REFRESH_METRICS, REFRESH_INTERVAL_MS, self._count_again, retry=False)
+
+    def _count_again(self) -> CoordinatorResult[None]:
+        self._schedule_counting()
+        self._metrics.publish(self.partition.partition, self.counts())
+        return CoordinatorResult(())
+
+    def counts(self) -> GroupCounts:
+        """What there is at this moment."""
+        groups = Counter((group.type, group.state_at(LATEST_EPOCH)) for group in self.store.groups.values())
+        return GroupCounts(groups, self.offsets.num_offsets)

@@ -1,13 +1,32 @@
-"""What can be measured about groups: Kafka's ``group-coordinator-metrics``."""
+"""What can be measured about groups: Kafka's ``group-coordinator-metrics`` and ``GroupMetadataManager``."""
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
 
+from barnabas.coordinator.group.classic.classic_group_state import ClassicGroupState
+from barnabas.coordinator.group.group import GroupType
+from barnabas.metrics.names import MetricName
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.stats import Meter
+from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 
 GROUP: Final = "group-coordinator-metrics"
+CONSUMER_GROUP_STATES: Final = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
+REFRESH_INTERVAL_MS: Final = 10_000
+"""How often groups are counted. Kafka does that each minute, which is long if one looks at it."""
+
+
+class GroupCounts(NamedTuple):
+    """What is in one partition of the coordinator."""
+
+    groups: Mapping[tuple[GroupType, str], int]
+    """By type and state."""
+    offsets: int
+
+
+_MANAGER: Final = "GroupMetadataManager"
 
 
 class Recorder(Protocol):
@@ -19,11 +38,24 @@ class _Nothing:
 
 
 class GroupMetrics:
-    """Counts what happens to groups and offsets; without a registry, nothing."""
+    """Counts what happens to groups and offsets; without a registry, nothing.
 
-    def __init__(self, metrics: Metrics | None = None) -> None:
+    How many groups there are in which state is known to each partition alone, on its own thread. So each counts its
+    own from time to time and `publish` es that, and whoever reads a gauge gets the sum of what was published last.
+    """
+
+    def __init__(self, metrics: Metrics | None = None, registry: MetricsRegistry | None = None) -> None:
         self._metrics = metrics
         self._sensors: list[str] = []
+        self._gauges: list[MetricName] = []
+        self._published: dict[int, GroupCounts] = {}
+        """By partition. Each entry is replaced as a whole by the thread of that partition."""
+        self._yammer = None if registry is None else KafkaMetricsGroup(registry, "kafka.coordinator.group", _MANAGER)
+        self._yammer_names: list[str] = []
+        if metrics is not None:
+            self._add_gauges(metrics)
+        if self._yammer is not None:
+            self._add_yammer_gauges(self._yammer)
         self.offset_commits = self._meter("OffsetCommits", "offset-commit", "committed offsets")
         self.offset_expirations = self._meter("OffsetExpired", "offset-expiration", "expired offsets")
         self.offset_deletions = self._meter("OffsetDeletions", "offset-deletion", "offsets deleted by administrators")
@@ -54,7 +86,62 @@ class GroupMetrics:
         )
         return sensor
 
+    # -- gauges
+
+    @property
+    def are_read(self) -> bool:
+        """Whether it is worth counting."""
+        return self._metrics is not None or self._yammer is not None
+
+    def publish(self, partition: int, counts: GroupCounts) -> None:
+        self._published[partition] = counts
+
+    def withdraw(self, partition: int) -> None:
+        """Its groups are somebody else's now."""
+        self._published.pop(partition, None)
+
+    def _count(self, kind: GroupType | None, state: str | None = None) -> int:
+        return sum(
+            count
+            for counts in list(self._published.values())
+            for (one, its_state), count in counts.groups.items()
+            if (kind is None or one is kind) and (state is None or its_state == state)
+        )
+
+    def _add_gauges(self, metrics: Metrics) -> None:
+        for kind in (GroupType.CLASSIC, GroupType.CONSUMER):
+            tags = {"protocol": kind.value.lower()}
+            self._gauge(metrics, "group-count", tags, lambda kind=kind: self._count(kind))  # type: ignore[misc]
+        for state in CONSUMER_GROUP_STATES:
+            self._gauge(
+                metrics,
+                "consumer-group-count",
+                {"state": state.lower()},
+                lambda state=state: self._count(GroupType.CONSUMER, state),  # type: ignore[misc]
+            )
+
+    def _gauge(self, metrics: Metrics, name: str, tags: Mapping[str, str], value: Callable[[], int]) -> None:
+        (tag,) = tags
+        metric_name = metrics.metric_name(name, GROUP, description=f"The number of groups by {tag}", tags=tags)
+        metrics.add_metric(metric_name, lambda _config, _now: float(value()))
+        self._gauges.append(metric_name)
+
+    def _add_yammer_gauges(self, group: KafkaMetricsGroup) -> None:
+        """The names of old: these are of classic groups."""
+        group.new_gauge("NumOffsets", lambda: sum(counts.offsets for counts in list(self._published.values())))
+        group.new_gauge("NumGroups", lambda: self._count(GroupType.CLASSIC))
+        self._yammer_names = ["NumOffsets", "NumGroups"]
+        for state in ClassicGroupState:
+            name = f"NumGroups{state.value}"
+            group.new_gauge(name, lambda state=state: self._count(GroupType.CLASSIC, state.value))  # type: ignore[misc]
+            self._yammer_names.append(name)
+
     def close(self) -> None:
+        if self._yammer is not None:
+            for name in self._yammer_names:
+                self._yammer.remove_metric(name)
         if self._metrics is not None:
+            for gauge in self._gauges:
+                self._metrics.remove_metric(gauge)
             for name in self._sensors:
                 self._metrics.remove_sensor(name)

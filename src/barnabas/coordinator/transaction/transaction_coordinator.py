@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
@@ -11,12 +10,13 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from barnabas.common.clock import Clock
-from barnabas.common.errors import Errors, InvalidRegularExpressionError
+from barnabas.common.errors import Errors
 from barnabas.common.gathering import Gathering
 from barnabas.common.java_hash import partition_for
 from barnabas.common.scheduler import ScheduledTask, Scheduler
 from barnabas.common.topic_names import TRANSACTION_STATE_TOPIC
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.linear_regex import compile_regex
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.coordinator.runtime.coordinator_runtime import CoordinatorRuntime
 from barnabas.coordinator.transaction.pending_complete_txn import PendingCompleteTxn
@@ -246,14 +246,7 @@ class TransactionCoordinator:
         """
         if not self._is_active:
             return _done(TransactionListing(Errors.COORDINATOR_NOT_AVAILABLE))
-        pattern = None
-        if transactional_id_pattern:
-            try:
-                pattern = re.compile(transactional_id_pattern)
-            except re.error as error:
-                raise InvalidRegularExpressionError(
-                    f"{transactional_id_pattern!r} is not a regular expression: {error}"
-                ) from None
+        pattern = compile_regex(transactional_id_pattern) if transactional_id_pattern else None
         states = {name: TransactionState.for_name(name) for name in state_names}
         now_ms = self._now_ms()
 
@@ -262,7 +255,7 @@ class TransactionCoordinator:
                 (not producer_ids or metadata.producer_id in producer_ids)
                 and (not states or metadata.state in states.values())
                 and (duration_ms < 0 or now_ms - metadata.txn_start_timestamp > duration_ms)
-                and (pattern is None or pattern.fullmatch(metadata.transactional_id) is not None)
+                and (pattern is None or pattern.matches(metadata.transactional_id))
             )
 
         def collect(found: Sequence[list[TransactionMetadata] | Errors]) -> TransactionListing:

@@ -87,6 +87,21 @@ class SampledStat(ABC):
         sample.event_count += 1
         sample.last_event_ms = time_ms
 
+    def record_all(self, config: MetricConfig, values: Sequence[float], time_ms: int) -> None:
+        """`record` for several values of the same time."""
+        sample = self._current or self.current(time_ms)
+        if (
+            time_ms - sample.start_ms >= (self._window_ms or config.window_ms)
+            or sample.event_count + len(values) > config.event_window
+        ):
+            # Here a window may end, if it can do so in the midst of them.
+            for value in values:
+                self.record(config, value, time_ms)
+            return
+        self.update_all(sample, values)
+        sample.event_count += len(values)
+        sample.last_event_ms = time_ms
+
     def measure(self, config: MetricConfig, now_ms: int) -> float:
         self.purge_obsolete_samples(config, now_ms)
         return self.combine(self.samples)
@@ -94,6 +109,11 @@ class SampledStat(ABC):
     @abstractmethod
     def update(self, sample: Sample, value: float) -> None:
         """Adds a value to a sample."""
+
+    def update_all(self, sample: Sample, values: Sequence[float]) -> None:
+        """Adds several values to a sample."""
+        for value in values:
+            self.update(sample, value)
 
     @abstractmethod
     def combine(self, samples: Sequence[Sample]) -> float:

@@ -163,8 +163,16 @@ def test_two_phase_commit_takes_a_right_of_its_own() -> None:
     denied = Bench(rights=Rights(WRITE_ID), config=config).get(request, 6)
     assert denied.error_code == Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert Bench(rights=Rights(WRITE_ID, TWO_PHASE_COMMIT), config=config).get(request, 6).error_code == 0
-    kept = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000, keep_prepared_txn=True)
-    assert Bench().get(kept, 6).error_code == Errors.UNSUPPORTED_VERSION
+
+
+def test_a_producer_is_told_of_the_transaction_that_it_was_left() -> None:
+    b = Bench()
+    old = b.transactions.producer()
+    b.transactions.add(old, A)
+    request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000, keep_prepared_txn=True)
+    answer = b.get(request, 6)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, old.producer_id, old.epoch + 1)
+    assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == old
 
 
 # -- AddPartitionsToTxn

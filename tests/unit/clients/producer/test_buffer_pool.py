@@ -187,3 +187,22 @@ def test_many_threads_leak_nothing() -> None:
         thread.join(30)
     assert pool.available_memory() == 160
     assert pool.queued == 0
+
+
+def test_what_comes_back_together_wakes_all_it_is_enough_for_in_turn() -> None:
+    clock = MockClock()
+    pool = BufferPool(100, 10, clock=clock)
+    for _ in range(10):
+        pool.allocate(10, 0)
+    waiters = Waiters(pool, clock)
+    waiters.start("large", 25)
+    waiters.start("first", 10)
+    waiters.start("second", 10)
+    pool.deallocate_all([10, 10, 10, 10, 10])
+    for name in ("large", "first", "second"):
+        waiters.join(name)
+    assert waiters.got[0] == "large"
+    assert not waiters.errors
+    assert pool.available_memory() == 5
+    pool.deallocate_all([25, 10, 10, *[10] * 5])
+    assert pool.available_memory() == 100

@@ -288,3 +288,13 @@ def test_after_a_fatal_error_nothing_is_sent() -> None:
     pool = producer.accumulator.pool
     cluster.run_until(producer, lambda: not producer.accumulator.has_incomplete)
     assert pool.available_memory() == pool.total_memory
+
+
+def test_the_first_batch_goes_alone_until_the_broker_knows_the_producer() -> None:
+    """A broker without a memory of the producer would take the second one for the first."""
+    cluster, producer, _ = made()
+    cluster.fail_next(ApiKey.PRODUCE, Errors.NOT_LEADER_OR_FOLLOWER)
+    values = [b"%d" % number for number in range(5)]
+    settle(cluster, producer, send(producer, *values))
+    assert headers(cluster) == [(0, 0), (0, 0), (0, 1), (0, 2), (0, 3), (0, 4)]
+    assert stored(cluster) == values

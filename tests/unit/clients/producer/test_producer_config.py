@@ -89,7 +89,7 @@ def test_both_spellings() -> None:
         ({"max_in_flight_requests_per_connection": 0}, "at least 1"),
         ({"transactional_id": ""}, "may not be empty"),
         ({"security_protocol": "SSL"}, "PLAINTEXT only"),
-        ({"transaction_two_phase_commit_enable": True}, "KIP-939"),
+        ({"transaction_two_phase_commit_enable": True, "transaction_timeout_ms": 1}, "has no timeout"),
     ],
 )
 def test_wrong_values(settings: dict[str, Any], message: str) -> None:

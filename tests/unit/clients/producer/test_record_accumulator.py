@@ -9,14 +9,13 @@ import pytest
 
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo, TopicInfo
 from barnabas.clients.producer.errors import BufferExhaustedError, ProducerClosedError
+from barnabas.clients.producer.internals.append_state import PartitionQueue, TopicEntry
 from barnabas.clients.producer.internals.buffer_pool import BufferPool
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch
 from barnabas.clients.producer.internals.record_accumulator import (
     AccumulatorConfig,
-    PartitionQueue,
     RecordAccumulator,
     RecordAppendResult,
-    TopicEntry,
 )
 from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION
 from barnabas.common.clock import MockClock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -422,3 +423,25 @@ def test_metrics_have_kafkas_names() -> None:
     assert producer.metric("metadata-age") >= 0
     with pytest.raises(KeyError):
         producer.metric("no-such-metric")
+
+
+@pytest.mark.mechanism("P06", "P08")
+def test_memory_of_an_answer_comes_back_at_once_but_before_callbacks_that_may_need_it() -> None:
+    cluster = ScriptedCluster({"t": 4})
+    producer = cluster.producer(**PLAIN)
+    pool = producer.accumulator.pool
+    released: list[int] = []
+    give_back = pool.deallocate_all
+
+    def deallocate_all(sizes: Iterable[int]) -> None:
+        sizes = list(sizes)
+        released.append(len(sizes))
+        give_back(sizes)
+
+    pool.deallocate_all = deallocate_all  # type: ignore[method-assign]
+    free: list[int] = []
+    futures = [producer.send("t", b"v", partition=index) for index in range(3)]
+    futures.append(producer.send("t", b"v", partition=3, callback=lambda *_: free.append(pool.available_memory())))
+    settle(cluster, producer, *futures)
+    assert released == [3, 1]
+    assert free == [pool.total_memory - 16_384]

@@ -20,30 +20,14 @@ from barnabas.coordinator.transaction.transaction_metadata import (
     ProducerIdAndEpoch,
     TransactionMetadata,
 )
-from barnabas.coordinator.transaction.transaction_records import transaction_record
 from barnabas.coordinator.transaction.transaction_state import TransactionState
 from barnabas.coordinator.transaction.transaction_version import TransactionVersion
-from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.control import ControlRecordType
-from coordinator_fixtures import InMemoryWriter
-from transaction_fixtures import ID, TIMEOUT_MS, A, B, C, TransactionBench, partitions_of
+from transaction_fixtures import ID, TIMEOUT_MS, A, B, C, TransactionBench, given, partitions_of, written
 
 TV_0, TV_1, TV_2 = TransactionVersion
 VERSIONS = [TV_0, TV_1, TV_2]
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = list(TransactionState)[:6]
-
-
-def written(metadata: TransactionMetadata) -> InMemoryWriter:
-    """A log that has a record of an id in it."""
-    writer = InMemoryWriter()
-    bench = TransactionBench(writer=writer)
-    builder = RecordBatchBuilder()
-    key, value = bench.runtime.serde.serialize(transaction_record(metadata, TV_2))
-    builder.append(0, key, value)
-    writer.append(bench.partition, builder.close())
-    for log in writer.logs.values():
-        log.listeners.clear()
-    return writer
 
 
 def at_epoch(epoch: int, state: TransactionState = EMPTY, version: TransactionVersion = TV_2) -> TransactionBench:
@@ -81,7 +65,7 @@ def test_a_transaction_is_decided_told_and_completed(version: TransactionVersion
     assert b.metadata().state is ONGOING
     answer = b.end(producer, commit=commit)
     next_epoch = 1 if version is TV_2 else 0
-    assert answer == (Errors.NONE, (1000, next_epoch))
+    assert answer == given(1000, next_epoch)
     (marker,) = b.markers.written
     assert marker[:5] == (
         1000,
@@ -167,11 +151,11 @@ def test_nothing_can_be_aborted_with_version_2_only() -> None:
     b = TransactionBench(TV_2)
     producer = b.producer()
     answer = b.end(producer, commit=False)
-    assert answer == (Errors.NONE, (producer.producer_id, 1))
+    assert answer == given(producer.producer_id, 1)
     assert b.states() == [EMPTY, PREPARE_ABORT, COMPLETE_ABORT]
     assert not b.markers.written
     again = b.end(answer.producer, commit=False)
-    assert again == (Errors.NONE, (producer.producer_id, 2))
+    assert again == given(producer.producer_id, 2)
     b.add(again.producer, A)
     committed = b.end(again.producer)
     assert b.end(committed.producer, commit=False).error is Errors.NONE, "after a commit as well"
@@ -274,7 +258,7 @@ def test_a_new_producer_aborts_what_the_old_has_left_open(version: TransactionVe
     (marker,) = b.markers.written
     assert (marker.result, marker.producer_epoch) == (ControlRecordType.ABORT, 1), "no record of the old one gets in"
     replacement = b.init()
-    assert replacement == (Errors.NONE, (crashed.producer_id, 2))
+    assert replacement == given(crashed.producer_id, 2)
     assert b.add(crashed, A) is Errors.PRODUCER_FENCED
     assert b.end(crashed).error is Errors.PRODUCER_FENCED
     assert b.states() == [EMPTY, ONGOING, PREPARE_ABORT, COMPLETE_ABORT, EMPTY]
@@ -284,7 +268,7 @@ def test_a_producer_goes_on_after_an_error_with_the_next_epoch() -> None:
     b = TransactionBench()
     producer = b.producer()
     after = b.init(expected=producer)
-    assert after == (Errors.NONE, (producer.producer_id, 1))
+    assert after == given(producer.producer_id, 1)
     assert b.init(expected=producer) == after, "the answer was lost, and it asks again"
     assert b.init(expected=after.producer).producer.epoch == 2
     assert b.init(expected=producer).error is Errors.PRODUCER_FENCED
@@ -295,7 +279,7 @@ def test_a_producer_goes_on_after_an_error_with_the_next_epoch() -> None:
 
 def test_a_producer_that_was_forgotten_gets_a_new_identity() -> None:
     b = TransactionBench()
-    assert b.init(expected=ProducerIdAndEpoch(5, 12)) == (Errors.NONE, (1000, 0))
+    assert b.init(expected=ProducerIdAndEpoch(5, 12)) == given(1000, 0)
 
 
 @pytest.mark.parametrize("version", [TV_1, TV_2])
@@ -303,11 +287,11 @@ def test_a_new_id_follows_the_last_epoch(version: TransactionVersion) -> None:
     b = at_epoch(LAST_USABLE_EPOCH, version=version)
     expected = ProducerIdAndEpoch(7, LAST_USABLE_EPOCH)
     after = b.init(expected=expected)
-    assert after == (Errors.NONE, (1000, 0))
+    assert after == given(1000, 0)
     assert b.init(expected=expected) == after, "the answer was lost"
     assert b.metadata().previous_producer_id in {7, 1000}
-    assert at_epoch(LAST_USABLE_EPOCH, version=version).init() == (Errors.NONE, (1000, 0))
-    assert at_epoch(LAST_USABLE_EPOCH - 1, version=version).init() == (Errors.NONE, (7, LAST_USABLE_EPOCH))
+    assert at_epoch(LAST_USABLE_EPOCH, version=version).init() == given(1000, 0)
+    assert at_epoch(LAST_USABLE_EPOCH - 1, version=version).init() == given(7, LAST_USABLE_EPOCH)
 
 
 def test_a_transaction_with_the_last_epoch_ends_with_a_new_id() -> None:
@@ -315,7 +299,7 @@ def test_a_transaction_with_the_last_epoch_ends_with_a_new_id() -> None:
     producer = ProducerIdAndEpoch(7, LAST_USABLE_EPOCH)
     b.markers.holds = True
     answer = b.end(producer)
-    assert answer == (Errors.NONE, (1000, 0))
+    assert answer == given(1000, 0)
     waiting = b.metadata()
     assert (waiting.producer, waiting.next_producer_id) == ((7, MAX_EPOCH), 1000)
     b.markers.release()
@@ -394,8 +378,6 @@ def test_two_phase_commit_has_to_be_enabled() -> None:
     b = TransactionBench()
     refused = b.coordinator.init_producer_id(ID, 1, None, enable_two_phase_commit=True).result(0)
     assert refused.error is Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    kept = b.coordinator.init_producer_id(ID, 1000, None, keep_prepared_txn=True).result(0)
-    assert kept.error is Errors.UNSUPPORTED_VERSION
     assert not b.states()
 
 
@@ -450,7 +432,7 @@ def test_a_decision_of_which_nothing_is_known_in_time_is_told_all_the_same() -> 
     b.runtime.advance(10_000)
     assert partitions_of(b.markers.written) == [A]
     assert b.metadata().state is COMPLETE_COMMIT
-    assert b.end(producer) == (Errors.NONE, (producer.producer_id, 1))
+    assert b.end(producer) == given(producer.producer_id, 1)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ partitions have got, which is what readers see:
 * one that was told to be aborted, or of which the producer was fenced, has no commit markers;
 * markers of a transaction all say the same;
 * a transaction of which nothing was told may end either way, but it ends;
-* epochs never go back, and no two producers are given the same identity.
+* epochs never go back, and no two producers are given the same identity;
+* a transaction that was kept for another producer stays what it is, and ends as that one says.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precon
 from barnabas.common.errors import Errors, NotEnoughReplicasError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.transaction.pending_complete_txn import TxnMarker
-from barnabas.coordinator.transaction.transaction_metadata import ProducerIdAndEpoch
+from barnabas.coordinator.transaction.transaction_metadata import NO_PRODUCER, ProducerIdAndEpoch
 from barnabas.coordinator.transaction.transaction_state import TransactionState
 from barnabas.coordinator.transaction.transaction_version import TransactionVersion
 from barnabas.records.control import ControlRecordType
@@ -44,6 +45,8 @@ class Producer:
     """Another has its place, so that nothing it does may succeed."""
     retired: bool = False
     """It was told that it is fenced, or in a state that it cannot be in, and has given up."""
+    kept: ProducerIdAndEpoch | None = None
+    """The transaction that it was left by another, and that it can do nothing with but end it."""
     asked: bool | None = None
     """What it wants its transaction to end with, if it did not hear the answer: then it asks again, and no more."""
 
@@ -67,17 +70,35 @@ class TransactionMachine(RuleBasedStateMachine):
     def begin(self, name: str, version: TransactionVersion) -> Producer:
         result = self.bench.init(name)
         producer = Producer(name, result.producer, version)
-        if result.error is Errors.NONE:
-            assert (name, result.producer) not in self.given, "an identity was given out twice"
-            self.given.add((name, result.producer))
+        self._began(producer, result.error)
+        return producer
+
+    @rule(target=producers, name=st.sampled_from(IDS), version=st.sampled_from(list(TransactionVersion)))
+    def take_over(self, name: str, version: TransactionVersion) -> Producer:
+        """Keeps what the one before has left, if it has left anything."""
+        result = self.bench.init(name, keep=True)
+        producer = Producer(name, result.producer, version)
+        before = self.current.get(name)
+        if result.ongoing != NO_PRODUCER:
+            producer.kept = result.ongoing
+            assert before is not None
+            assert result.ongoing == (before.kept or before.identity), "a transaction stays what it is"
+            producer.added = set(before.added)
+        self._began(producer, result.error)
+        return producer
+
+    def _began(self, producer: Producer, error: Errors) -> None:
+        name = producer.transactional_id
+        if error is Errors.NONE:
+            assert (name, producer.identity) not in self.given, "an identity was given out twice"
+            self.given.add((name, producer.identity))
             before = self.current.get(name)
             if before is not None:
                 before.fenced = True
             self.current[name] = producer
         else:
-            assert result.error in {Errors.CONCURRENT_TRANSACTIONS, Errors.COORDINATOR_NOT_AVAILABLE}
+            assert error in {Errors.CONCURRENT_TRANSACTIONS, Errors.COORDINATOR_NOT_AVAILABLE}
             producer.fenced = True  # it never was one
-        return producer
 
     @rule(producer=producers, partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1))
     def add(self, producer: Producer, partitions: set[TopicPartition]) -> None:
@@ -93,7 +114,10 @@ class TransactionMachine(RuleBasedStateMachine):
                 Errors.COORDINATOR_NOT_AVAILABLE,
             }
         elif error is Errors.NONE:
+            assert producer.kept is None
             producer.added |= partitions
+        elif error is Errors.INVALID_TXN_STATE:
+            assert producer.kept is not None
         elif error is Errors.PRODUCER_FENCED:
             producer.retired = True
         else:
@@ -118,14 +142,16 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         if answer.error is Errors.NONE:
             bump = producer.version.supports_epoch_bump
-            marked = ProducerIdAndEpoch(identity.producer_id, identity.epoch + 1) if bump else identity
+            transaction = producer.kept or identity
+            assert bump or producer.kept is None
+            marked = ProducerIdAndEpoch(transaction.producer_id, transaction.epoch + 1) if bump else identity
             if bump and producer.added:
                 self.told[marked] = commit
             if bump:
                 producer.identity = answer.producer
                 self.given.add((producer.transactional_id, answer.producer))
             producer.added.clear()
-            producer.asked = None
+            producer.asked = producer.kept = None
         elif answer.error is Errors.PRODUCER_FENCED:
             producer.retired = True
         else:
@@ -135,7 +161,8 @@ class TransactionMachine(RuleBasedStateMachine):
                 Errors.COORDINATOR_NOT_AVAILABLE,
             }
             if answer.error is Errors.INVALID_TXN_STATE:
-                # There was nothing to commit, or it was aborted for taking too long.
+                # There was nothing to commit, or it was aborted for taking too long; or it was kept for a producer
+                # that speaks the old protocol, and cannot be told what it goes on with.
                 producer.retired = True
 
     # -- what happens to them

@@ -1,8 +1,23 @@
 from typing import Any
 
+from barnabas.clients.producer.internals._append_state_pure import (
+    BatchCore,
+    PartitionerCore,
+    PartitionQueue,
+    StickyPartitionInfo,
+    TopicEntry,
+)
 from barnabas.clients.producer.internals._future_pure import FutureRecordMetadata
 
-__all__ = ["FastSend", "FutureRecordMetadata"]
+__all__ = [
+    "BatchCore",
+    "FastSend",
+    "FutureRecordMetadata",
+    "PartitionQueue",
+    "PartitionerCore",
+    "StickyPartitionInfo",
+    "TopicEntry",
+]
 
 class FastSend:
     def __init__(
@@ -12,11 +27,22 @@ class FastSend:
         sender: Any,
         manager: Any,
         clock: Any,
+        long_way: Any,
         max_size: int,
         batch_size: int,
         ignore_keys: bool,
     ) -> None: ...
-    def __call__(
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        callback: Any = None,
+    ) -> FutureRecordMetadata: ...
+    def try_send(
         self,
         topic: str,
         value: Any,

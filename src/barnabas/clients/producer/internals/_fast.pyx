@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=False
 # cython: freethreading_compatible=True
-"""What happens for every record, compiled: its future, and the way into a batch that has room.
+"""What happens for every record, compiled: its future, and the way into a batch.
 
-`FutureRecordMetadata` is the twin of `_future_pure`, which does all the work that is not done for every record.
+`FutureRecordMetadata` is the twin of `_future_pure`, which does all the work that is not done for every record. The
+classes with the state that an append changes are the twins of those in `_append_state_pure`.
 `FastSend` has no twin: whatever it does, `KafkaProducer._send` and `RecordAccumulator.append` do as well, step by step
 and with explanations. It gives up, with nothing changed, as soon as something is not as usual.
 """
@@ -10,13 +11,30 @@ and with explanations. It gives up, with nothing changed, as soon as something i
 cimport cython
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.list cimport PyList_CheckExact
+from cpython.ref cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact
 from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from barnabas.records._accelerator cimport RecordAppender
+
+from collections import deque
 
 from barnabas.clients.producer.internals._future_pure import FutureRecordMetadata as _Pure
 from barnabas.common.clock import SystemClock
 from barnabas.common.murmur2 import partition_for_key
-from barnabas.records.accelerator import size_of_payload
+from barnabas.records._accelerator import size_of_payload
+
+cdef extern from "Python.h":
+    PyObject *dict_get "PyDict_GetItemWithError"(object mapping, object key) except? NULL
+    object sequence_item "PySequence_GetItem"(object sequence, Py_ssize_t index)
+    Py_ssize_t object_size "PyObject_Size"(object container) except -1
+
+cdef extern from "pythread.h":
+    ctypedef void *PyThread_type_lock
+    PyThread_type_lock PyThread_allocate_lock()
+    void PyThread_free_lock(PyThread_type_lock lock)
+    int PyThread_acquire_lock(PyThread_type_lock lock, int wait) nogil
+    void PyThread_release_lock(PyThread_type_lock lock) nogil
 
 cdef extern from "time.h" nogil:
     ctypedef long time_t
@@ -30,6 +48,10 @@ cdef extern from "time.h" nogil:
 cdef enum:
     # A batch header, and a record without key, value and headers at its longest: `estimate_size_in_bytes_upper_bound`.
     OVERHEAD = 61 + 21
+
+cdef enum:  # what `_append_to` says, besides whether to wake the I/O thread
+    GIVE_UP = 2
+    SWITCHED = 3
 
 _exception = _Pure.exception
 _value = _Pure.value
@@ -110,14 +132,138 @@ cdef class FutureRecordMetadata:
         return _repr(self)
 
 
+# ------------------------------------------------------------------------------------------- what an append changes
+
+@cython.final
+cdef class QueueLock:
+    """A `threading.Lock` that the compiled side takes and gives back without a call through Python.
+
+    A thread that waits for it cannot be interrupted by a signal; whoever holds it does so for microseconds.
+    """
+
+    cdef PyThread_type_lock _lock
+    cdef bint _taken
+
+    def __cinit__(self):
+        self._lock = PyThread_allocate_lock()
+        if self._lock == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        if self._lock != NULL:
+            PyThread_free_lock(self._lock)
+
+    cdef void take(self) noexcept:
+        if not PyThread_acquire_lock(self._lock, 0):
+            with nogil:
+                PyThread_acquire_lock(self._lock, 1)
+        self._taken = True
+
+    cdef void give(self) noexcept:
+        self._taken = False
+        PyThread_release_lock(self._lock)
+
+    def acquire(self):
+        self.take()
+        return True
+
+    def release(self):
+        if not self._taken:
+            raise RuntimeError("release unlocked lock")
+        self.give()
+
+    def locked(self):
+        return self._taken
+
+    def __enter__(self):
+        self.take()
+        return True
+
+    def __exit__(self, kind, error, traceback):
+        self.give()
+
+
+@cython.final
+cdef class StickyPartitionInfo:
+    """See `_append_state_pure`."""
+
+    cdef public int32_t partition
+    cdef public Py_ssize_t produced_bytes
+
+    def __init__(self, int32_t partition):
+        self.partition = partition
+
+
+cdef class PartitionerCore:
+    """See `_append_state_pure`."""
+
+    cdef public StickyPartitionInfo sticky
+
+
+cdef class BatchCore:
+    """See `_append_state_pure`."""
+
+    cdef readonly object builder
+    # The builder, if records are appended to it; None for a batch that came as a whole.
+    cdef RecordAppender _appender
+    cdef public object produce_future
+    cdef public Py_ssize_t max_record_size
+
+    def __init__(self, builder, produce_future):
+        self.builder = builder
+        self._appender = <RecordAppender>builder if isinstance(builder, RecordAppender) else None
+        self.produce_future = produce_future
+
+
+@cython.final
+cdef class PartitionQueue:
+    """See `_append_state_pure`."""
+
+    cdef readonly object topic_partition
+    cdef readonly QueueLock lock
+    cdef readonly object batches
+    cdef public bint muted
+
+    def __init__(self, topic_partition):
+        self.topic_partition = topic_partition
+        self.lock = QueueLock()
+        self.batches = deque()
+
+
+@cython.final
+cdef class TopicEntry:
+    """See `_append_state_pure`."""
+
+    cdef readonly str topic
+    cdef readonly PartitionerCore partitioner
+    cdef public dict queues
+    cdef public object snapshot
+    cdef public int32_t partition_count
+    cdef public bint touched
+
+    def __init__(self, topic, PartitionerCore partitioner not None, snapshot):
+        self.topic = topic
+        self.partitioner = partitioner
+        self.queues = {}
+        self.snapshot = snapshot
+
+
+# ---------------------------------------------------------------------------------------------------- the way in
+
 @cython.final
 cdef class FastSend:
-    """Appends a record to the last batch of its partition; None if that is not all there is to it."""
+    """Appends a record to the last batch of its partition, or to a new one if there is memory for it.
+
+    `try_send` returns None where that is not all there is to it: nothing is known about the topic, memory has to be
+    waited for, something is wrong. `send` takes the long way then.
+    """
 
     cdef object _accumulator
+    cdef object _pool
     cdef object _metadata
     cdef object _sender
     cdef object _manager
+    cdef object _long_way
     cdef object _milliseconds
     cdef bint _system_clock
     cdef Py_ssize_t _max_size
@@ -131,31 +277,52 @@ cdef class FastSend:
         sender,
         manager,
         clock,
+        long_way,
         Py_ssize_t max_size,
         Py_ssize_t batch_size,
         bint ignore_keys,
     ):
         self._accumulator = accumulator
+        self._pool = accumulator.pool
         self._metadata = metadata
         self._sender = sender
         self._manager = manager
+        self._long_way = long_way
         self._milliseconds = clock.milliseconds
         self._system_clock = type(clock) is SystemClock
         self._max_size = max_size
         self._batch_size = batch_size
         self._ignore_keys = ignore_keys
 
-    def __call__(self, topic, value, key, headers, partition, timestamp_ms, callback):
+    def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, callback=None):
+        """`KafkaProducer.send`."""
+        future = self._append(topic, value, key, headers, partition, timestamp_ms, callback)
+        if future is None:
+            return self._long_way(topic, value, key, headers, partition, timestamp_ms, callback)
+        return future
+
+    def try_send(self, topic, value, key, headers, partition, timestamp_ms, callback):
+        """The same, or None if the record has to take the long way."""
+        return self._append(topic, value, key, headers, partition, timestamp_ms, callback)
+
+    cdef object _append(self, topic, value, key, headers, partition, timestamp_ms, callback):
         cdef Py_ssize_t size = OVERHEAD + 1
-        cdef Py_ssize_t before, after, produced, count
         cdef int32_t key_size = -1, value_size = -1
         cdef int64_t timestamp
-        cdef bint wake = False, full
         cdef timespec now
+        cdef PyObject *found
+        cdef TopicEntry entry
+        cdef StickyPartitionInfo sticky = None
+        cdef PartitionQueue queue
         cdef FutureRecordMetadata future
+        cdef int tries
+        cdef int wake = 0
 
-        entry = self._accumulator.topics.get(topic)
-        if entry is None or entry.snapshot is not self._metadata.snapshot:
+        found = dict_get(self._accumulator.topics, topic)
+        if found == NULL:
+            return None
+        entry = <TopicEntry?><object>found
+        if entry.snapshot is not self._metadata.snapshot:
             return None
         if self._manager is not None and self._manager.failed:
             return None
@@ -193,61 +360,105 @@ cdef class FastSend:
         else:
             timestamp = self._milliseconds()
 
-        partitioner = None
-        sticky = None
         if partition is not None:
             if not 0 <= partition < entry.partition_count:
                 return None
         elif key is not None and not self._ignore_keys:
             partition = partition_for_key(key, entry.partition_count)
-        else:
-            partitioner = entry.partitioner
-            sticky = partitioner.sticky
-            if sticky is None:
-                return None
-            partition = sticky.partition
-        queue = entry.queues.get(partition)
-        if queue is None:
-            return None
 
-        lock = queue.lock
-        lock.acquire()
-        try:
-            if self._accumulator.closed:
+        # A second time if somebody, or this very record, has switched to another partition; more often is rare.
+        for tries in range(3):
+            if partition is None:
+                sticky = entry.partitioner.sticky
+                if sticky is None:
+                    return None
+                found = dict_get(entry.queues, sticky.partition)
+            else:
+                found = dict_get(entry.queues, partition)
+            if found == NULL:
                 return None
-            batches = queue.batches
-            count = len(batches)
-            if count == 0:
-                return None
-            batch = batches[count - 1]
-            builder = batch.builder
-            before = builder.estimated_size
-            if sticky is not None and (partitioner.sticky is not sticky or before >= <Py_ssize_t>builder.max_size):
-                return None
-            index = builder.try_append(timestamp, key, value, headers)
-            if index is None:
-                return None
+            queue = <PartitionQueue?><object>found
             future = FutureRecordMetadata.__new__(FutureRecordMetadata)
-            future._result = batch.produce_future
-            future._index = index
             future._timestamp_ms = timestamp
             future._key_size = key_size
             future._value_size = value_size
-            if callback is not None:
-                batch.add_thunk(index, callback, future)
-            if size > <Py_ssize_t>batch.max_record_size:
-                batch.max_record_size = size
-            after = builder.estimated_size
-            full = after >= <Py_ssize_t>builder.max_size
-            wake = full and count == 1
-            if sticky is not None:
-                produced = <Py_ssize_t>sticky.produced_bytes + after - before
-                sticky.produced_bytes = produced
-                if produced >= 2 * self._batch_size or (full and produced >= self._batch_size):
-                    partitioner.update_partition_info(sticky, 0, entry.snapshot, full)
-        finally:
-            lock.release()
-        entry.touched = True
-        if wake:
-            self._sender.wake_for_work()
-        return future
+            queue.lock.take()
+            try:
+                wake = self._append_to(entry, queue, sticky, key, value, headers, callback, size, future)
+            finally:
+                queue.lock.give()
+            if wake == GIVE_UP:
+                return None
+            if wake == SWITCHED:
+                continue
+            entry.touched = True
+            if wake:
+                self._sender.wake_for_work()
+            return future
+        return None
+
+    cdef int _append_to(
+        self,
+        TopicEntry entry,
+        PartitionQueue queue,
+        StickyPartitionInfo sticky,
+        object key,
+        object value,
+        object headers,
+        object callback,
+        Py_ssize_t size,
+        FutureRecordMetadata future,
+    ) except -1:
+        """With the lock of the queue held. Whether the I/O thread has to hear of it, or why it was not done."""
+        cdef Py_ssize_t count = object_size(queue.batches)
+        cdef Py_ssize_t before = 0, after
+        cdef RecordAppender appender
+        cdef BatchCore batch = None
+        cdef bint full, is_new = False
+
+        if self._accumulator.closed:
+            return GIVE_UP
+        if count:
+            batch = <BatchCore?>sequence_item(queue.batches, count - 1)
+            appender = batch._appender
+            if appender is None or not appender._open:
+                batch = None
+            else:
+                before = appender._estimate()
+        if sticky is not None and entry.partitioner.sticky is not sticky:
+            return SWITCHED
+        if batch is not None:
+            future._index = <int32_t>appender._next_delta
+            if before >= appender.max_size or not appender._write(
+                appender._next_delta, future._timestamp_ms, key, value, headers, True
+            ):
+                appender._open = False
+                batch = None
+        if batch is None:
+            if sticky is not None and sticky.produced_bytes >= self._batch_size:
+                # A switch that was put off because the last batch had room: it has none any more.
+                entry.partitioner.update_partition_info(sticky, 0, entry.snapshot, True)
+                if entry.partitioner.sticky is not sticky:
+                    return SWITCHED
+            if size > self._batch_size or not self._pool.try_allocate(self._batch_size):
+                return GIVE_UP
+            batch = <BatchCore?>self._accumulator.add_batch(queue, self._batch_size, self._batch_size)
+            is_new = True
+            count += 1
+            appender = batch._appender
+            before = 0
+            future._index = 0
+            appender._write(0, future._timestamp_ms, key, value, headers, False)
+        future._result = batch.produce_future
+        if callback is not None:
+            batch.add_thunk(future._index, callback, future)
+        if size > batch.max_record_size:
+            batch.max_record_size = size
+        after = appender._estimate()
+        full = after >= appender.max_size
+        if sticky is not None:
+            sticky.produced_bytes += after - before
+            if sticky.produced_bytes >= 2 * self._batch_size or (full and sticky.produced_bytes >= self._batch_size):
+                entry.partitioner.update_partition_info(sticky, 0, entry.snapshot, full)
+        # With a second batch in the queue, the first one is full: a third changes nothing for the I/O thread.
+        return count <= 2 if is_new else full and count == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from barnabas.clients.producer.errors import BufferExhaustedError, ProducerClosedError
@@ -161,6 +162,18 @@ class BufferPool:
                 self._free += 1
             else:
                 self._unallocated += size
+            if self._waiters:
+                self._waiters[0].notify()
+
+    def deallocate_all(self, sizes: Iterable[int]) -> None:
+        """`deallocate` for several; the first of those who wait wakes up once, and passes on what it does not need."""
+        poolable_size = self.poolable_size
+        with self._lock:
+            for size in sizes:
+                if size == poolable_size:
+                    self._free += 1
+                else:
+                    self._unallocated += size
             if self._waiters:
                 self._waiters[0].notify()
 

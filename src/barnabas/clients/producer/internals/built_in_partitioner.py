@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
+from barnabas.clients.producer.internals.append_state import PartitionerCore, StickyPartitionInfo
 from barnabas.common.murmur2 import partition_for_key
 
 if TYPE_CHECKING:
@@ -17,18 +18,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 __all__ = ["BuiltInPartitioner", "PartitionLoadStats", "StickyPartitionInfo", "partition_for_key"]
-
-
-class StickyPartitionInfo:
-    """The partition that records stick to for now, and how many bytes it has got since. The object is the identity: a
-    switch makes a new one, even if chance picks the same partition again."""
-
-    __slots__ = ("partition", "produced_bytes")
-
-    def __init__(self, partition: int) -> None:
-        self.partition = partition
-        self.produced_bytes = 0
-        """Guarded by the lock of the partition's queue: whoever appends there adds to it."""
 
 
 class PartitionLoadStats:
@@ -56,7 +45,7 @@ class PartitionLoadStats:
         return self.partition_ids[bisect_right(table, random % table[-1])]
 
 
-class BuiltInPartitioner:
+class BuiltInPartitioner(PartitionerCore):
     """The adaptive sticky partitioner (KIP-480, KIP-794), one for each topic.
 
     *Sticky*: one partition gets about ``batch.size`` bytes before it is another one's turn. Batches become full that
@@ -84,13 +73,13 @@ class BuiltInPartitioner:
         "_rack_load_stats",
         "_random",
         "_sticky_batch_size",
-        "sticky",
         "topic",
     )
 
     def __init__(self, topic: str, sticky_batch_size: int, *, rack: str | None = None, random: Random) -> None:
         if sticky_batch_size < 1:
             raise ValueError(f"sticky_batch_size must be >= 1 but got {sticky_batch_size}")
+        super().__init__()
         self.topic = topic
         self._sticky_batch_size = sticky_batch_size
         self._rack = rack
@@ -99,7 +88,6 @@ class BuiltInPartitioner:
         self._lock = threading.Lock()
         """Guards the first choice, which two threads may want to make. A switch is guarded by the lock of the queue
         that is switched away from. Taken with no other lock held, and nothing is locked inside it."""
-        self.sticky: StickyPartitionInfo | None = None
         self._load_stats: PartitionLoadStats | None = None
         self._rack_load_stats: PartitionLoadStats | None = None
 

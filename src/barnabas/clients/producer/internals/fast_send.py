@@ -9,17 +9,26 @@ from barnabas.clients.producer.internals.future_record_metadata import ACCELERAT
 from barnabas.common.clock import Clock
 
 if TYPE_CHECKING:
+    from barnabas.clients.producer.internals._fast import FastSend
     from barnabas.clients.producer.internals.producer_metadata import ProducerMetadata
     from barnabas.clients.producer.internals.record_accumulator import RecordAccumulator
     from barnabas.clients.producer.internals.sender import Sender
     from barnabas.clients.producer.internals.transaction_manager import TransactionManager
 
-FastSend: TypeAlias = Callable[..., FutureRecordMetadata | None]
-"""Takes what ``send`` takes; returns None, and has done nothing, if the record has to take the long way."""
+LongWay: TypeAlias = Callable[..., FutureRecordMetadata]
+"""`KafkaProducer.send` for what the fast way has no answer to; takes all its arguments, by position."""
 
 
-def _never(*_: Any) -> None:
-    return None
+class NoFastSend:
+    """Has all records take the long way."""
+
+    __slots__ = ("send",)
+
+    def __init__(self, long_way: LongWay) -> None:
+        self.send = long_way
+
+    def try_send(self, *_: Any) -> FutureRecordMetadata | None:
+        return None
 
 
 def make_fast_send(
@@ -28,19 +37,19 @@ def make_fast_send(
     sender: Sender,
     transaction_manager: TransactionManager | None,
     clock: Clock,
+    long_way: LongWay,
     *,
     max_size: int,
     batch_size: int,
     ignore_keys: bool,
     usable: bool,
-) -> FastSend:
+) -> FastSend | NoFastSend:
     """The compiled way in, if it was built and there is nothing in its way: no interceptors, serializers, partitioner
     or transactions. Else all records take the long way, which does the same and more."""
     if not usable or not ACCELERATED:
-        return _never
+        return NoFastSend(long_way)
     from barnabas.clients.producer.internals import _fast  # noqa: PLC0415 - it may not have been built
 
-    made: FastSend = _fast.FastSend(
-        accumulator, metadata, sender, transaction_manager, clock, max_size, batch_size, ignore_keys
+    return _fast.FastSend(
+        accumulator, metadata, sender, transaction_manager, clock, long_way, max_size, batch_size, ignore_keys
     )
-    return made

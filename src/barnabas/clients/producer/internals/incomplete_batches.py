@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ class IncompleteBatches:
             if batch not in self._batches:
                 raise RuntimeError(f"{batch!r} is not among the incomplete batches: it was completed twice")
             del self._batches[batch]
+
+    def remove_all(self, batches: Iterable[ProducerBatch]) -> None:
+        with self._lock:
+            for batch in batches:
+                if self._batches.pop(batch, batch) is not None:
+                    raise RuntimeError(f"{batch!r} is not among the incomplete batches: it was completed twice")
 
     def discard(self, batch: ProducerBatch) -> None:
         """Takes a batch out, if it is in."""

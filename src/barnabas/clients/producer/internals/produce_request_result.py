@@ -85,6 +85,10 @@ class ProduceRequestResult:
                 return
         listener()
 
+    @property
+    def has_listeners(self) -> bool:
+        return self._listeners is not None
+
     def wait(self, timeout_ms: float | None = None, clock: Clock = SYSTEM_CLOCK) -> bool:
         """Blocks until the result is done; false if that takes longer."""
         if self.is_done:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
+from barnabas.clients.producer.internals.append_state import BatchCore
 from barnabas.clients.producer.internals.compression_ratio_estimator import CompressionRatioEstimator
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
 from barnabas.clients.producer.internals.produce_request_result import (
@@ -89,7 +90,7 @@ class Thunk(NamedTuple):
     future: FutureRecordMetadata
 
 
-class ProducerBatch:
+class ProducerBatch(BatchCore):
     """Records on their way to one partition, in the bytes in which they will be sent.
 
     Not synchronised: while it is in a queue, the lock of that queue guards it; once drained it belongs to the I/O
@@ -110,7 +111,6 @@ class ProducerBatch:
         "attempts",
         "attempts_when_leader_last_changed",
         "base_sequence",
-        "builder",
         "created_ms",
         "current_leader_epoch",
         "drained_ms",
@@ -119,9 +119,7 @@ class ProducerBatch:
         "is_split_batch",
         "is_transactional",
         "last_attempt_ms",
-        "max_record_size",
         "ordinal",
-        "produce_future",
         "producer_epoch",
         "producer_id",
         "reserved_bytes",
@@ -139,18 +137,16 @@ class ProducerBatch:
         reserved_bytes: int = 0,
         is_split_batch: bool = False,
     ) -> None:
+        super().__init__(builder, ProduceRequestResult(topic_partition))
         self.topic_partition = topic_partition
-        self.builder = builder
         self.created_ms = created_ms
         self.last_attempt_ms = created_ms
         self.drained_ms = 0
         self.reserved_bytes = reserved_bytes
         """What it has of the buffer pool; nothing, if it came out of a split."""
         self.is_split_batch = is_split_batch
-        self.produce_future = ProduceRequestResult(topic_partition)
         self.attempts = 0
         self.retry = False
-        self.max_record_size = 0
         self.final_state: FinalState | None = None
         self.in_flight = False
         """Whether the network has its bytes; until it gives them back, their memory is in use."""
@@ -207,6 +203,11 @@ class ProducerBatch:
         if callback is not None:
             self.add_thunk(index, callback, future)
         return future
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether anything of the application's will run when it ends."""
+        return self._thunks is not None or self.produce_future.has_listeners
 
     def add_thunk(self, index: int, callback: Callback, future: FutureRecordMetadata) -> None:
         if self._thunks is None:

@@ -129,28 +129,37 @@ class SenderMetrics:
 
     def update_produce_request_metrics(self, batches: Mapping[int, Iterable[ProducerBatch]], now_ms: int) -> None:
         """Batches are about to be sent."""
-        # What adds up is recorded once for all batches of a topic; a sensor costs as much as filling in a header.
+        # A sensor costs as much as filling in a header: what adds up is recorded once for all batches of a topic, and
+        # the rest once for all batches of this turn.
         topics: dict[str, list[int]] = {}
+        sizes: list[int] = []
+        queue_times: list[int] = []
+        record_sizes: list[int] = []
         for node_batches in batches.values():
             records = 0
             for batch in node_batches:
                 topic = batch.topic_partition.topic
-                count = batch.record_count
+                count = batch.builder.record_count
                 size = batch.estimated_size_in_bytes
                 sums = topics.get(topic)
                 if sums is None:
                     sums = topics[topic] = [0, 0]
                 sums[0] += count
                 sums[1] += size
-                self.batch_size.record_unchecked(size, now_ms)
-                self.queue_time.record_unchecked(batch.queue_time_ms, now_ms)
-                self.record_size.record_unchecked(batch.max_record_size, now_ms)
-                if batch.is_compressed:
+                sizes.append(size)
+                queue_times.append(batch.queue_time_ms)
+                record_sizes.append(batch.max_record_size)
+                if self._compresses:
                     self.compression_rate.record_unchecked(batch.compression_ratio, now_ms)
                     self._topic_sensor(topic, "compression-rate").record_unchecked(batch.compression_ratio, now_ms)
                 records += count
             if records:
                 self.records_per_request.record_unchecked(records, now_ms)
+        if not sizes:
+            return
+        self.batch_size.record_all(sizes, now_ms)
+        self.queue_time.record_all(queue_times, now_ms)
+        self.record_size.record_all(record_sizes, now_ms)
         for topic, (count, size) in topics.items():
             self._topic_sensor(topic, "records-per-batch").record_unchecked(count, now_ms)
             self._topic_sensor(topic, "bytes").record_unchecked(size, now_ms)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
 from barnabas.clients.common.metadata_snapshot import EMPTY_SNAPSHOT, MetadataSnapshot
 from barnabas.clients.producer.errors import ProducerClosedError
+from barnabas.clients.producer.internals.append_state import PartitionQueue, StickyPartitionInfo, TopicEntry
 from barnabas.clients.producer.internals.buffer_pool import BufferPool
-from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner, StickyPartitionInfo
+from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner
 from barnabas.clients.producer.internals.compression_ratio_estimator import CompressionRatioEstimator
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
 from barnabas.clients.producer.internals.incomplete_batches import IncompleteBatches
@@ -26,7 +27,7 @@ from barnabas.metrics.registry import Metrics
 from barnabas.network.exponential_backoff import ExponentialBackoff
 from barnabas.network.inflight import FOREVER
 from barnabas.network.node import Node
-from barnabas.records.batch import NO_SEQUENCE, CompressionType
+from barnabas.records.batch import CompressionType
 from barnabas.records.builder import RecordBatchBuilder
 
 if TYPE_CHECKING:
@@ -52,39 +53,6 @@ class AccumulatorConfig:
     partition_availability_timeout_ms: int = 0
     rack: str | None = None
     """The rack to prefer; None: not rack aware."""
-
-
-class PartitionQueue:
-    """The batches of one partition. All but the last are full or closed; the last may take more records."""
-
-    __slots__ = ("batches", "lock", "muted", "topic_partition")
-
-    def __init__(self, topic_partition: TopicPartition) -> None:
-        self.topic_partition = topic_partition
-        self.lock = threading.Lock()
-        """Guards the queue, the batches in it, and the bytes counted for a sticky choice of this partition. Inside it,
-        the locks of the incomplete batches and of the transaction manager may be taken; a thread never holds the locks
-        of two queues."""
-        self.batches: deque[ProducerBatch] = deque()
-        self.muted = False
-        """Whether nothing may be drained because a batch is in flight. Belongs to the I/O thread."""
-
-
-class TopicEntry:
-    """A topic that has got records: its queues and its partitioner."""
-
-    __slots__ = ("partition_count", "partitioner", "queues", "snapshot", "topic", "touched")
-
-    def __init__(self, topic: str, partitioner: BuiltInPartitioner) -> None:
-        self.topic = topic
-        self.partitioner = partitioner
-        self.queues: dict[int, PartitionQueue] = {}
-        """Grows only, with the accumulator's lock held; a lookup needs none."""
-        self.snapshot: MetadataSnapshot = EMPTY_SNAPSHOT
-        """The metadata that `partition_count` comes from. Set together with it, after it."""
-        self.partition_count = 0
-        self.touched = False
-        """Whether there was a record since metadata last asked: such a topic is not forgotten."""
 
 
 class RecordAppendResult(NamedTuple):
@@ -194,7 +162,7 @@ class RecordAccumulator:
                     config = self.config
                     chance = Random(self._random.getrandbits(64))  # noqa: S311 - spreads load, keeps no secret
                     partitioner = BuiltInPartitioner(topic, config.batch_size, rack=config.rack, random=chance)
-                    entry = TopicEntry(topic, partitioner)
+                    entry = TopicEntry(topic, partitioner, EMPTY_SNAPSHOT)
                     # Replaced, not changed: the I/O thread goes through it meanwhile.
                     self.topics = {**self.topics, topic: entry}
         return entry
@@ -247,12 +215,10 @@ class RecordAccumulator:
                     if result is not None:
                         return result
                     if reserved:
-                        batch = self._new_batch(queue, size, reserved)
+                        batch = self.add_batch(queue, size, reserved)
                         reserved = 0
                         future = batch.try_append(timestamp_ms, key, value, headers, callback, size)
                         assert future is not None, "the first record always fits"
-                        queue.batches.append(batch)
-                        self.incomplete.add(batch)
                         full = batch.is_full
                         partitioner.update_partition_info(sticky, batch.estimated_size_in_bytes, snapshot, full)
                         # A third batch changes nothing for the I/O thread: with two, the first one was full.
@@ -263,6 +229,26 @@ class RecordAccumulator:
         finally:
             if reserved:
                 self.pool.deallocate(reserved)
+
+    def open_queue(self, topic: str, partition: int) -> PartitionQueue:
+        """The queue of a partition, made if there is none."""
+        return self._queue(self.entry(topic), partition)
+
+    def append_batch(self, batch: ProducerBatch) -> bool:
+        """Adds a batch that is made already, behind everything that was appended before. Returns whether the I/O
+        thread has something to do that it did not have before. Its memory is the caller's until this returns."""
+        entry = self.entry(batch.topic_partition.topic)
+        entry.touched = True
+        queue = self._queue(entry, batch.topic_partition.partition)
+        with queue.lock:
+            if self.closed:
+                raise ProducerClosedError("Producer closed while send in progress")
+            batches = queue.batches
+            if batches:
+                batches[-1].close_for_record_appends()
+            batches.append(batch)
+            self.incomplete.add(batch)
+            return len(batches) <= 2
 
     def _partition_changed(
         self,
@@ -310,20 +296,24 @@ class RecordAccumulator:
             partitioner.update_partition_info(sticky, last.builder.estimated_size - before, snapshot, full)
         return RecordAppendResult(future, queue.topic_partition.partition, full and len(batches) == 1, False)
 
-    def _new_batch(self, queue: PartitionQueue, size: int, reserved: int) -> ProducerBatch:
+    def add_batch(self, queue: PartitionQueue, size: int, reserved: int) -> ProducerBatch:
+        """Another batch at the end of a queue, whose lock is held; the first record is up to the caller."""
         config = self.config
         builder = RecordBatchBuilder(
             compression=config.compression,
             level=config.compression_level,
             max_size=max(config.batch_size, size),
         )
-        return ProducerBatch(
+        batch = ProducerBatch(
             queue.topic_partition,
             builder,
             self._clock.hi_res_milliseconds(),
             self.estimator,
             reserved_bytes=reserved,
         )
+        queue.batches.append(batch)
+        self.incomplete.add(batch)
+        return batch
 
     # -- ready
 
@@ -371,8 +361,8 @@ class RecordAccumulator:
                     waited_ms = batch.waited_time_ms(now)
                     if info is not None:
                         batch.maybe_update_leader_epoch(info.leader_epoch)
-                    backing_off = self._should_back_off(batch, waited_ms)
                     attempts = batch.attempts
+                    backing_off = attempts > 0 and self._should_back_off(batch, waited_ms)
                     full = len(batches) > 1 or batch.is_full
                     expiry_ms = min(expiry_ms, batch.created_ms + self.config.delivery_timeout_ms)
                 if leader is None:
@@ -440,6 +430,7 @@ class RecordAccumulator:
         start = state.drain_index % len(partitions)
         size = 0
         topics = self.topics
+        manager = self._transaction_manager
         for step in range(len(partitions)):
             index = (start + step) % len(partitions)
             state.drain_index = index
@@ -452,52 +443,21 @@ class RecordAccumulator:
                 if not queue.batches:
                     continue
                 first = queue.batches[0]
-                first.maybe_update_leader_epoch(snapshot.leader_epoch_for(queue.topic_partition))
-                if self._should_back_off(first, first.waited_time_ms(now)):
+                first.maybe_update_leader_epoch(snapshot.leader_epoch_for(partitions[index]))
+                if first.attempts and self._should_back_off(first, first.waited_time_ms(now)):
                     continue
                 if ready and size + first.estimated_size_in_bytes > max_size:
                     break  # the next request begins with it
-                if self._should_stop_drain_batches_for_partition(first):
+                if manager is None:
+                    first.close_for_record_appends()
+                elif not manager.prepare_to_send(first):
                     continue
                 batch = queue.batches.popleft()
-                batch.close_for_record_appends()
-                self._assign_sequence(batch)
             # Outside the lock: compression and checksum take their time, and nobody else has the batch any more.
             size += len(batch.close())
             ready.append(batch)
             batch.drained(now)
         return ready
-
-    def _should_stop_drain_batches_for_partition(self, first: ProducerBatch) -> bool:
-        """Whether sending this batch now could put it before, or instead of, one that has to come first."""
-        manager = self._transaction_manager
-        if manager is None:
-            return False
-        partition = first.topic_partition
-        if not manager.is_send_to_partition_allowed(partition) or not manager.producer_id_and_epoch.is_valid:
-            return True
-        if not first.has_sequence:
-            # A batch of the new epoch starts at 0 and must not overtake those that still have the old one.
-            if manager.has_in_flight_batches(partition) and manager.has_stale_producer_id_and_epoch(partition):
-                return True
-            # It is not known whether the batches before it were written: which sequence is next, then?
-            if manager.has_unresolved_sequence(partition) or manager.is_window_full(partition):
-                return True
-        # A batch that is sent again waits until it is the first of those in flight: so recovery goes one by one.
-        first_in_flight = manager.first_in_flight_sequence(partition)
-        return first_in_flight != NO_SEQUENCE and first.has_sequence and first.base_sequence != first_in_flight
-
-    def _assign_sequence(self, batch: ProducerBatch) -> None:
-        manager = self._transaction_manager
-        if manager is None or batch.has_sequence:
-            return
-        manager.maybe_update_producer_id_and_epoch(batch.topic_partition)
-        batch.set_producer_state(
-            manager.producer_id_and_epoch, manager.sequence_number(batch.topic_partition), manager.is_transactional
-        )
-        manager.increment_sequence_number(batch.topic_partition, batch.record_count)
-        manager.number_batch(batch)
-        manager.add_in_flight_batch(batch)
 
     # -- back again
 
@@ -581,6 +541,15 @@ class RecordAccumulator:
         """A batch is over: gives back its memory, and forgets it."""
         self.complete_batch(batch)
         self.release(batch)
+
+    def deallocate_all(self, batches: Sequence[ProducerBatch]) -> None:
+        """`deallocate` for several, with each lock taken once: who waits for memory is woken once, and finds it all."""
+        self.incomplete.remove_all(batches)
+        sizes = [batch.reserved_bytes for batch in batches if batch.reserved_bytes]
+        for batch in batches:
+            batch.reserved_bytes = 0
+        if sizes:
+            self.pool.deallocate_all(sizes)
 
     def complete_batch(self, batch: ProducerBatch) -> None:
         """A batch is over, but the network may still read its bytes: forgets it, and keeps its memory reserved."""

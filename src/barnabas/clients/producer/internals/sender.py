@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from barnabas.clients.common.metadata import LeaderIdAndEpoch
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
+from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.clients.producer.errors import TransactionAbortedError
 from barnabas.clients.producer.internals.produce_request_result import INVALID_OFFSET, RecordErrors
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch
@@ -146,6 +147,7 @@ class Sender:
         metrics: SenderMetrics,
         *,
         transaction_manager: TransactionManager | None = None,
+        telemetry: ClientTelemetryReporter | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
@@ -154,6 +156,7 @@ class Sender:
         self._config = config
         self._metrics = metrics
         self._transaction_manager = transaction_manager
+        self._telemetry = telemetry
         self._clock = clock
         self._in_flight_batches: dict[TopicPartition, list[ProducerBatch]] = {}
         """All that has been sent and is not answered, to see when its time is over."""
@@ -177,6 +180,7 @@ class Sender:
         while not self._force_close and (
             self._accumulator.has_undrained
             or self._client.in_flight_request_count() > 0
+            or (self._telemetry is not None and self._telemetry.has_last_push)
             or (manager is not None and manager.has_pending_requests and manager.has_ongoing_transaction)
         ):
             self._run_once_logged()
@@ -474,7 +478,33 @@ class Sender:
             self._complete_all(batches.values(), self._without_answer(response), now)
             return
         assert isinstance(body, ProduceResponse)
-        answered: set[TopicPartition] = set()
+        written: list[ProducerBatch] = []
+        try:
+            answered = self._complete_answered(response, body, batches, names, written, leaders, now)
+        finally:
+            self._accumulator.deallocate_all(written)
+        if answered < len(batches):
+            self._complete_unanswered(response.destination, batches, now)
+        if leaders:
+            nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in body.node_endpoints]
+            for partition in self._metadata.update_partition_leadership(leaders, nodes):
+                log.debug("The leader of %s has changed", partition)
+        self._metrics.record_latency(response.destination, response.latency_ms)
+
+    def _complete_answered(
+        self,
+        response: ClientResponse,
+        body: ProduceResponse,
+        batches: Mapping[TopicPartition, ProducerBatch],
+        names: Mapping[Uuid, str],
+        written: list[ProducerBatch],
+        leaders: dict[TopicPartition, LeaderIdAndEpoch],
+        now: int,
+    ) -> int:
+        """Goes through an answer; returns for how many of the batches it had one. Those in ``written`` are over, and
+        their memory is given back by the caller, all at once."""
+        answered = 0
+        usual = not self._config.guarantee_message_order
         for topic in body.responses:
             name = topic.name or names.get(topic.topic_id)
             if name is None:
@@ -486,19 +516,28 @@ class Sender:
                 if batch is None:
                     log.warning("An answer from node %s is about %s, not sent to", response.destination, partition)
                     continue
-                answered.add(partition)
+                answered += batch.in_flight
+                if row.error_code == 0 and usual and batch.in_flight and not batch.is_done:
+                    if written and batch.has_callbacks:
+                        # What they do may need the memory of the batches before this one.
+                        self._accumulator.deallocate_all(written)
+                        written.clear()
+                    batch.in_flight = False
+                    if self._write_down_success(batch, row.base_offset, row.log_append_time_ms):
+                        self._maybe_remove_from_in_flight_batches(batch)
+                        written.append(batch)
+                    continue
                 result = _partition_result(row)
                 if result.leader is not None:
                     leaders[partition] = result.leader
                 self._complete_batch(batch, result, now)
-        for partition in batches.keys() - answered:
-            message = f"the answer of node {response.destination} says nothing about {partition}"
-            self._complete_batch(batches[partition], PartitionResult(Errors.UNKNOWN_SERVER_ERROR, message=message), now)
-        if leaders:
-            nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in body.node_endpoints]
-            for partition in self._metadata.update_partition_leadership(leaders, nodes):
-                log.debug("The leader of %s has changed", partition)
-        self._metrics.record_latency(response.destination, response.latency_ms)
+        return answered
+
+    def _complete_unanswered(self, node: str, batches: Mapping[TopicPartition, ProducerBatch], now: int) -> None:
+        for partition, batch in batches.items():
+            if batch.in_flight:
+                message = f"the answer of node {node} says nothing about {partition}"
+                self._complete_batch(batch, PartitionResult(Errors.UNKNOWN_SERVER_ERROR, message=message), now)
 
     def _without_answer(self, response: ClientResponse) -> PartitionResult:
         if response.timed_out:
@@ -584,10 +623,13 @@ class Sender:
             self._accumulator.deallocate(batch)
 
     def _batch_succeeded(self, batch: ProducerBatch, result: PartitionResult) -> None:
-        if self._transaction_manager is not None:
-            self._transaction_manager.handle_completed_batch(batch, result.base_offset)
-        if batch.complete(result.base_offset, result.log_append_time):
+        if self._write_down_success(batch, result.base_offset, result.log_append_time):
             self._maybe_remove_and_deallocate_batch(batch)
+
+    def _write_down_success(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> bool:
+        if self._transaction_manager is not None:
+            self._transaction_manager.handle_completed_batch(batch, base_offset)
+        return batch.complete(base_offset, log_append_time)
 
     def _batch_failed(self, batch: ProducerBatch, result: PartitionResult) -> None:
         error = _exception(batch.topic_partition.topic, result)

@@ -30,6 +30,7 @@ from barnabas.clients.producer.internals.txn_partition_map import (
     TxnPartitionMap,
 )
 from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from barnabas.clients.producer.prepared_txn_state import PreparedTxnState
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import (
     BarnabasError,
@@ -50,7 +51,7 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.node import Node
 from barnabas.network.node_api_versions import ApiVersions
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.records.batch import NO_SEQUENCE, increment_sequence
+from barnabas.records.batch import increment_sequence
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class State(Enum):
     INITIALIZING = "initializing"
     READY = "ready"
     IN_TRANSACTION = "in a transaction"
+    PREPARED_TRANSACTION = "with a prepared transaction"
     COMMITTING_TRANSACTION = "committing the transaction"
     ABORTING_TRANSACTION = "aborting the transaction"
     ABORTABLE_ERROR = "after an error that aborting the transaction cures"
@@ -77,8 +79,9 @@ SOURCES: dict[State, frozenset[State]] = {
     _S.INITIALIZING: frozenset({_S.UNINITIALIZED, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION}),
     _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION}),
     _S.IN_TRANSACTION: frozenset({_S.READY}),
-    _S.COMMITTING_TRANSACTION: frozenset({_S.IN_TRANSACTION}),
-    _S.ABORTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR}),
+    _S.PREPARED_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.INITIALIZING}),
+    _S.COMMITTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION}),
+    _S.ABORTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.ABORTABLE_ERROR}),
     _S.ABORTABLE_ERROR: frozenset({_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION, _S.ABORTABLE_ERROR, _S.INITIALIZING}),
     _S.FATAL_ERROR: frozenset(State),
 }
@@ -111,6 +114,10 @@ class TransactionManager:
     transaction; after a *fatal* one the producer is of no more use. With version 2 of the transaction protocol
     (KIP-890) partitions are added to the transaction by the brokers when data arrives, and each end of a transaction
     raises the epoch, so that nothing late can slip into the next one.
+
+    **Prepared transactions** (KIP-939). If another system decides about a transaction, it is *prepared* first: from
+    then on it can only be ended, and the broker does not abort it on its own. A producer that starts after a crash can
+    ask for the transaction that was left instead of having it aborted, and finds itself in the same state.
     """
 
     def __init__(
@@ -120,11 +127,13 @@ class TransactionManager:
         retry_backoff_ms: int = 100,
         api_versions: ApiVersions | None = None,
         *,
+        enable_two_phase_commit: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.transactional_id = transactional_id
         self.is_transactional = transactional_id is not None
         self.transaction_timeout_ms = transaction_timeout_ms
+        self.enable_two_phase_commit = enable_two_phase_commit
         self.retry_backoff_ms = retry_backoff_ms
         self.clock = clock
         self._api_versions = ApiVersions() if api_versions is None else api_versions
@@ -136,6 +145,7 @@ class TransactionManager:
         self.failed = False
         """Whether it is in an error state: what `send` looks at for every record, without the lock."""
         self.producer_id_and_epoch: ProducerIdAndEpoch = NO_PRODUCER
+        self.prepared_txn_state = PreparedTxnState()
         self._partitions = TxnPartitionMap()
         self._unresolved: dict[TopicPartition, int] = {}
         """Partitions whose sequence is unresolved, and what would be next if all was written."""
@@ -157,14 +167,16 @@ class TransactionManager:
 
     # -- steps that the application asks for
 
-    def initialize_transactions(self) -> TransactionalRequestResult:
+    def initialize_transactions(self, *, keep_prepared_txn: bool = False) -> TransactionalRequestResult:
         with self.lock:
             self._maybe_fail_with_error()
 
             def begin() -> TransactionalRequestResult:
                 self._transition_to(State.INITIALIZING)
                 log.info("Asking for a producer id for the transactional id %s", self.transactional_id)
-                return self._enqueue_init_producer_id(NO_PRODUCER, is_epoch_bump=False)
+                return self._enqueue_init_producer_id(
+                    NO_PRODUCER, is_epoch_bump=False, keep_prepared_txn=keep_prepared_txn
+                )
 
             return self._cached(begin, State.INITIALIZING, "initTransactions")
 
@@ -174,6 +186,20 @@ class TransactionManager:
             self._raise_if_pending("beginTransaction")
             self._maybe_fail_with_error()
             self._transition_to(State.IN_TRANSACTION)
+
+    def prepare_transaction(self) -> PreparedTxnState:
+        """All of it has been written: it waits to be ended, and for nothing else."""
+        with self.lock:
+            self._ensure_transactional()
+            self._raise_if_pending("prepareTransaction")
+            self._maybe_fail_with_error()
+            if not self.enable_two_phase_commit:
+                raise InvalidTxnStateError(
+                    "Cannot prepare a transaction when 2PC is not enabled (transaction.two.phase.commit.enable)"
+                )
+            self._transition_to(State.PREPARED_TRANSACTION)
+            self.prepared_txn_state = PreparedTxnState(*self.producer_id_and_epoch)
+            return self.prepared_txn_state
 
     def begin_commit(self) -> TransactionalRequestResult:
         with self.lock:
@@ -397,7 +423,13 @@ class TransactionManager:
 
     @property
     def has_ongoing_transaction(self) -> bool:
+        """Whether there is something to be ended before the producer is closed. A prepared transaction is not: that is
+        somebody else's decision."""
         return self.state is State.IN_TRANSACTION or self.is_completing or self.has_abortable_error
+
+    @property
+    def is_prepared(self) -> bool:
+        return self.state is State.PREPARED_TRANSACTION
 
     @property
     def has_producer_id(self) -> bool:
@@ -432,10 +464,18 @@ class TransactionManager:
         log.info("ProducerId set to %d with epoch %d", identity.producer_id, identity.epoch)
         self.producer_id_and_epoch = identity
 
-    def initialized(self, identity: ProducerIdAndEpoch, *, is_epoch_bump: bool) -> None:
-        """A broker has told who this producer is."""
+    def initialized(
+        self, identity: ProducerIdAndEpoch, *, is_epoch_bump: bool, kept: PreparedTxnState | None = None
+    ) -> None:
+        """A broker has told who this producer is, and which transaction it was left."""
         self.set_producer_id_and_epoch(identity)
-        self._transition_to(State.READY)
+        if kept is not None and kept.has_transaction:
+            log.info("A transaction was left, which is to be completed: %s", kept)
+            self._transition_to(State.PREPARED_TRANSACTION)
+            self.prepared_txn_state = kept
+            self.transaction_started = True
+        else:
+            self._transition_to(State.READY)
         if is_epoch_bump:
             self.reset_sequence_numbers()
         elif self.is_transactional:
@@ -476,22 +516,40 @@ class TransactionManager:
         self._to_rewrite.clear()
         self._epoch_bump_required = False
 
-    def maybe_update_producer_id_and_epoch(self, partition: TopicPartition) -> None:
-        """A partition goes over to a new identity as soon as nothing with the old one is in flight."""
+    def prepare_to_send(self, batch: ProducerBatch) -> bool:
+        """Gives a batch its sequence, if it has none. False: it has to wait, because it could come before, or instead
+        of, one that has to come first. With the lock of its queue held; closed for appends when it has a sequence."""
+        partition = batch.topic_partition
         with self.lock:
-            if self.has_fatal_error:
-                return
+            identity = self.producer_id_and_epoch
+            if self.state is State.FATAL_ERROR or not identity.is_valid:
+                return False
+            if self.is_transactional and partition not in self.partitions_in_transaction:
+                return False
             entry = self._partitions.get_or_create(partition)
-            if entry.producer_id_and_epoch != self.producer_id_and_epoch and not entry.in_flight:
-                entry.start_sequences_at_beginning(self.producer_id_and_epoch)
-
-    def sequence_number(self, partition: TopicPartition) -> int:
-        with self.lock:
-            return self._partitions.get_or_create(partition).next_sequence
-
-    def increment_sequence_number(self, partition: TopicPartition, increment: int) -> None:
-        with self.lock:
-            self._partitions.get_or_create(partition).increment_sequence(increment)
+            in_flight = entry.in_flight
+            if batch.has_sequence:
+                # One that is sent again waits until it is the first of those in flight: so recovery goes one by one.
+                return not in_flight or batch.base_sequence == in_flight[0].base_sequence
+            # It is not known whether the batches before it were written: which sequence is next, then?
+            if partition in self._unresolved:
+                return False
+            if in_flight:
+                # A batch of the new epoch starts at 0 and must not overtake those that still have the old one.
+                if entry.producer_id_and_epoch != identity or entry.is_window_full:
+                    return False
+                # A broker that knows nothing of a producer takes any sequence for its first. If the first batch is
+                # refused, because the leader of a new partition is not ready, and the second is taken, the first can
+                # never be written again. So the others follow when the first has been.
+                if entry.last_acked_sequence == NO_LAST_ACKED_SEQUENCE_NUMBER:
+                    return False
+            elif entry.producer_id_and_epoch != identity:
+                # A partition goes over to a new identity as soon as nothing with the old one is in flight.
+                entry.start_sequences_at_beginning(identity)
+            batch.close_for_record_appends()
+            batch.set_producer_state(identity, entry.next_sequence, self.is_transactional)
+            entry.take_in(batch)
+            return True
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
         if not batch.has_sequence:
@@ -508,23 +566,6 @@ class TransactionManager:
     def has_in_flight_batches(self, partition: TopicPartition) -> bool:
         with self.lock:
             return bool(self._partitions.get_or_create(partition).in_flight)
-
-    def number_batch(self, batch: ProducerBatch) -> None:
-        with self.lock:
-            self._partitions.get_or_create(batch.topic_partition).number_batch(batch)
-
-    def is_window_full(self, partition: TopicPartition) -> bool:
-        with self.lock:
-            return self._partitions.get_or_create(partition).is_window_full
-
-    def first_in_flight_sequence(self, partition: TopicPartition) -> int:
-        with self.lock:
-            in_flight = self._partitions.get_or_create(partition).in_flight
-            return in_flight[0].base_sequence if in_flight else NO_SEQUENCE
-
-    def has_stale_producer_id_and_epoch(self, partition: TopicPartition) -> bool:
-        with self.lock:
-            return self._partitions.get_or_create(partition).producer_id_and_epoch != self.producer_id_and_epoch
 
     def has_unresolved_sequence(self, partition: TopicPartition) -> bool:
         with self.lock:
@@ -577,12 +618,6 @@ class TransactionManager:
             )
         else:
             self.transition_to_fatal_error(TransactionError(message + "It isn't safe to continue."))
-
-    def is_send_to_partition_allowed(self, partition: TopicPartition) -> bool:
-        with self.lock:
-            if self.has_fatal_error:
-                return False
-            return not self.is_transactional or partition in self.partitions_in_transaction
 
     # -- what became of batches
 
@@ -664,9 +699,11 @@ class TransactionManager:
             self._enqueue(handler)
 
     def _enqueue_init_producer_id(
-        self, identity: ProducerIdAndEpoch, *, is_epoch_bump: bool
+        self, identity: ProducerIdAndEpoch, *, is_epoch_bump: bool, keep_prepared_txn: bool = False
     ) -> TransactionalRequestResult:
-        handler = InitProducerIdHandler(self, identity, is_epoch_bump=is_epoch_bump)
+        handler = InitProducerIdHandler(
+            self, identity, is_epoch_bump=is_epoch_bump, keep_prepared_txn=keep_prepared_txn
+        )
         self._enqueue(handler)
         return handler.result
 
@@ -725,6 +762,7 @@ class TransactionManager:
         self._transition_to(State.INITIALIZING if self._epoch_bump_required else State.READY)
         self._epoch_bump_required = False
         self.transaction_started = False
+        self.prepared_txn_state = PreparedTxnState()
         self._new_partitions.clear()
         self._pending_partitions.clear()
         self.partitions_in_transaction.clear()

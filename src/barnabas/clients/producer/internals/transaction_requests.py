@@ -11,6 +11,7 @@ from barnabas.clients.producer.errors import CommitFailedError, TransactionError
 from barnabas.clients.producer.internals.producer_batch import ProducerIdAndEpoch
 from barnabas.clients.producer.internals.transactional_request_result import TransactionalRequestResult
 from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from barnabas.clients.producer.prepared_txn_state import PreparedTxnState
 from barnabas.common.errors import (
     ApiError,
     Errors,
@@ -49,6 +50,8 @@ ADD_PARTITIONS_RETRY_BACKOFF_MS: Final = 20
 """While the markers of the last transaction are still being written: that is a matter of moments."""
 LAST_BEFORE_BATCHES: Final = 3
 """Of AddPartitionsToTxn: later versions are for brokers."""
+INIT_PRODUCER_ID_WITH_TWO_PHASE_COMMIT: Final = 6
+"""The one that has KIP-939, unstable as yet."""
 LAST_END_TXN_BEFORE_V2: Final = 4
 LAST_TXN_OFFSET_COMMIT_BEFORE_V2: Final = 4
 LAST_TXN_OFFSET_COMMIT_BY_NAME: Final = 5
@@ -197,10 +200,18 @@ class TxnRequestHandler:
 class InitProducerIdHandler(TxnRequestHandler):
     """Asks who this producer is; with its present identity, for the next epoch."""
 
-    def __init__(self, manager: TransactionManager, identity: ProducerIdAndEpoch, *, is_epoch_bump: bool) -> None:
+    def __init__(
+        self,
+        manager: TransactionManager,
+        identity: ProducerIdAndEpoch,
+        *,
+        is_epoch_bump: bool,
+        keep_prepared_txn: bool = False,
+    ) -> None:
         super().__init__(manager, "InitProducerId")
         self._identity = identity
         self._is_epoch_bump = is_epoch_bump
+        self._keep_prepared_txn = keep_prepared_txn
         self.priority = Priority.EPOCH_BUMP if is_epoch_bump else Priority.INIT_PRODUCER_ID
         # Without transactions, any broker can give out an id.
         self.coordinator_type = CoordinatorType.TRANSACTION if manager.is_transactional else None
@@ -208,6 +219,13 @@ class InitProducerIdHandler(TxnRequestHandler):
     @property
     def api_key(self) -> ApiKey:
         return ApiKey.INIT_PRODUCER_ID
+
+    @property
+    def allowed_versions(self) -> VersionRange:
+        """With two-phase commit only the one that has it, as an older broker would abort what it ought to keep."""
+        if self._keep_prepared_txn or self.manager.enable_two_phase_commit:
+            return VersionRange(INIT_PRODUCER_ID_WITH_TWO_PHASE_COMMIT, INIT_PRODUCER_ID_WITH_TWO_PHASE_COMMIT)
+        return self.api_key.stable_versions
 
     def build(self, version: int) -> Request:
         manager = self.manager
@@ -219,6 +237,9 @@ class InitProducerIdHandler(TxnRequestHandler):
         )
         if version >= 3:
             request.producer_id, request.producer_epoch = identity
+        if version >= INIT_PRODUCER_ID_WITH_TWO_PHASE_COMMIT:
+            request.enable2_pc = manager.enable_two_phase_commit
+            request.keep_prepared_txn = self._keep_prepared_txn
         return request
 
     def handle_response(self, response: Response) -> None:
@@ -226,7 +247,9 @@ class InitProducerIdHandler(TxnRequestHandler):
         error = Errors.for_code(response.error_code)
         if error is Errors.NONE:
             self.manager.initialized(
-                ProducerIdAndEpoch(response.producer_id, response.producer_epoch), is_epoch_bump=self._is_epoch_bump
+                ProducerIdAndEpoch(response.producer_id, response.producer_epoch),
+                is_epoch_bump=self._is_epoch_bump,
+                kept=PreparedTxnState(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch),
             )
             self.result.done()
         elif self.coordinator_type is None and error in {Errors.NOT_COORDINATOR, Errors.COORDINATOR_NOT_AVAILABLE}:

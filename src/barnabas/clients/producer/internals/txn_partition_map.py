@@ -46,9 +46,6 @@ class TxnPartitionEntry:
         self.in_flight: list[ProducerBatch] = []
         self.next_ordinal = 0
 
-    def increment_sequence(self, increment: int) -> None:
-        self.next_sequence = increment_sequence(self.next_sequence, increment)
-
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
         # Nearly always the last one; a batch that came out of a split goes where the whole one was. Sequences start
         # over at 0 after 2^31, so that what counts is the distance, not the number.
@@ -57,10 +54,12 @@ class TxnPartitionEntry:
             position -= 1
         self.in_flight.insert(position, batch)
 
-    def number_batch(self, batch: ProducerBatch) -> None:
-        """A batch has got its sequence for the first time."""
+    def take_in(self, batch: ProducerBatch) -> None:
+        """A batch has got its sequence, which was the next one, for the first time."""
+        self.next_sequence = increment_sequence(batch.base_sequence, batch.builder.record_count)
         batch.ordinal = self.next_ordinal
         self.next_ordinal += 1
+        self.add_in_flight_batch(batch)
 
     @property
     def is_window_full(self) -> bool:

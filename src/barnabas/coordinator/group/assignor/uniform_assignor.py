@@ -12,7 +12,8 @@ class UniformAssignor:
     """Gives all members the same number of partitions, give or take one, and moves as few as possible.
 
     If all are subscribed to the same topics that is simple arithmetic, in `_assign_homogeneous`: each member has a
-    quota, gives up what is beyond it, and gets of what is free until it is filled. Otherwise partitions have to be
+    quota, gives up what is beyond it, and gets of what is free until it is filled. Where it does not divide evenly,
+    some get one more: those that have it already, as far as there are any. Otherwise partitions have to be
     moved about: see `UniformHeterogeneousAssignment`.
     """
 
@@ -36,11 +37,8 @@ def _assign_homogeneous(spec: GroupSpec) -> dict[str, Assignment]:
     kept: dict[str, dict[Uuid, set[int]]] = {}
     unfilled: list[tuple[str, int]] = []
     taken: set[tuple[Uuid, int]] = set()
-    for member_id, member in spec.members.items():
-        room = quota
-        if extra > 0:
-            room += 1
-            extra -= 1
+    for index, (member_id, member) in enumerate(spec.members.items()):
+        room = quota + (extra > 0)
         mine: dict[Uuid, set[int]] = {}
         for topic_id, partitions in member.assignment.items():
             if topic_id not in topic_ids:
@@ -55,6 +53,11 @@ def _assign_homogeneous(spec: GroupSpec) -> dict[str, Assignment]:
                 taken.update((topic_id, partition) for partition in keep)
                 room -= len(keep)
         kept[member_id] = mine
+        if extra > 0:
+            if room > 0 and len(spec.members) - index > extra:
+                room -= 1  # it has less than that, and one that comes later may have one to keep
+            else:
+                extra -= 1
         if room > 0:
             unfilled.append((member_id, room))
     free = (

@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from uuid import uuid4
 
 from barnabas.common.errors import (
     CoordinatorNotAvailableError,
@@ -123,6 +122,8 @@ class ClassicGroup:
         return member_id in self.pending_join_members
 
     def generate_member_id(self, client_id: str, instance_id: str | None) -> str:
+        from uuid import uuid4  # noqa: PLC0415 - not needed to start, and slow to import
+
         return f"{client_id if instance_id is None else instance_id}-{uuid4()}"
 
     def add(self, member: ClassicGroupMember, future: Future[JoinGroupResponse] | None = None) -> None:

@@ -39,12 +39,12 @@ from barnabas.coordinator.group.consumer.current_assignment_builder import Curre
 from barnabas.coordinator.group.consumer.regex_resolution import RegexResolution
 from barnabas.coordinator.group.consumer.target_assignment_builder import build_target_assignment
 from barnabas.coordinator.group.consumer.topic_hashes import group_hash
-from barnabas.coordinator.group.consumer.topic_regex import compile_topic_regex
 from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
 from barnabas.coordinator.group.group_metrics import GroupMetrics
 from barnabas.coordinator.group.group_settings import GroupSettings
 from barnabas.coordinator.group.group_store import GroupStore
 from barnabas.coordinator.group.member_context import MemberContext
+from barnabas.coordinator.linear_regex import compile_regex
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.coordinator.runtime.coordinator_timer import CoordinatorTimer
@@ -217,9 +217,10 @@ class ConsumerGroupManager:
                 raise InvalidRequestError("RebalanceTimeoutMs must be provided in first request.")
             if request.topic_partitions is None or request.topic_partitions:
                 raise InvalidRequestError("TopicPartitions must be empty when (re-)joining.")
-            if not request.subscribed_topic_names and not request.subscribed_topic_regex:
+            if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+                # Both may be empty: a member whose pattern matches nothing yet is in the group all the same.
                 raise InvalidRequestError(
-                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-empty when (re-)joining."
+                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
                 )
         elif epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
             _not_blank(request.member_id, "MemberId")
@@ -233,7 +234,7 @@ class ConsumerGroupManager:
                 f"Supported assignors: {', '.join(self._assignors)}."
             )
         if request.subscribed_topic_regex:
-            compile_topic_regex(request.subscribed_topic_regex)
+            compile_regex(request.subscribed_topic_regex)
 
     def throw_if_full(self, group: ConsumerGroup, member_id: str) -> None:
         if group.num_members >= self._config.consumer_max_size and not group.has_member(member_id):

@@ -12,9 +12,9 @@ from barnabas.coordinator.group.consumer.assignment import ResolvedRegularExpres
 from barnabas.coordinator.group.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.group.consumer.consumer_group_member import ConsumerGroupMember
 from barnabas.coordinator.group.consumer.topic_hashes import group_hash
-from barnabas.coordinator.group.consumer.topic_regex import compile_topic_regex
 from barnabas.coordinator.group.group_store import GroupStore
 from barnabas.coordinator.group.member_context import MemberContext
+from barnabas.coordinator.linear_regex import compile_regex
 from barnabas.coordinator.runtime.coordinator_executor import CoordinatorExecutor
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
@@ -145,7 +145,7 @@ class RegexResolution:
         """On another thread: looks at nothing but its arguments."""
         matched = {}
         for regex in regexes:
-            pattern = compile_topic_regex(regex)
+            pattern = compile_regex(regex)
             matched[regex] = {name for name in names if pattern.matches(name)}
         visible = set(self._topic_filter(context, sorted(set().union(*matched.values()))))
         return {

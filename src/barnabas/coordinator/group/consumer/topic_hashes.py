@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from hashlib import blake2b
 from typing import Final
 
 from barnabas.metadata.cluster import ClusterImage
@@ -16,6 +15,8 @@ _INT = struct.Struct(">i")
 
 
 def _hash(parts: Iterable[bytes]) -> int:
+    from hashlib import blake2b  # noqa: PLC0415 - not needed to start, and slow to import
+
     digest = blake2b(digest_size=8)
     for part in parts:
         digest.update(_INT.pack(len(part)))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.common.errors import InvalidRegularExpressionError
-from barnabas.coordinator.group.consumer.topic_regex import TopicRegex, compile_topic_regex
+from barnabas.coordinator.linear_regex import LinearRegex, compile_regex
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ from barnabas.coordinator.group.consumer.topic_regex import TopicRegex, compile_
     ],
 )
 def test_patterns(pattern: str, matching: list[str], others: list[str]) -> None:
-    regex = TopicRegex(pattern)
+    regex = LinearRegex(pattern)
     assert [name for name in matching + others if regex.matches(name)] == matching
 
 
@@ -67,19 +67,19 @@ def test_patterns(pattern: str, matching: list[str], others: list[str]) -> None:
 )
 def test_what_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidRegularExpressionError):
-        TopicRegex(pattern)
+        LinearRegex(pattern)
 
 
 def test_no_pattern_takes_long() -> None:
     """Python's own would take ages for this."""
     start = time.perf_counter()
-    assert not TopicRegex("(a+)+$").matches("a" * 249 + "!")
-    assert not TopicRegex("(a|a)*b").matches("a" * 249)
+    assert not LinearRegex("(a+)+$").matches("a" * 249 + "!")
+    assert not LinearRegex("(a|a)*b").matches("a" * 249)
     assert time.perf_counter() - start < 2
 
 
 def test_compiled_once() -> None:
-    assert compile_topic_regex("x.*") is compile_topic_regex("x.*")
+    assert compile_regex("x.*") is compile_regex("x.*")
 
 
 ATOMS = st.sampled_from(["a", "b", "-", ".", "\\d", "[ab]", "[^a]", "\\w", "1"])
@@ -102,6 +102,6 @@ def patterns() -> st.SearchStrategy[str]:
 @settings(max_examples=300, deadline=None)
 @given(patterns(), st.lists(st.text(alphabet="ab-1.", max_size=6), max_size=5))
 def test_the_same_as_python_where_that_is_fast_enough(pattern: str, names: list[str]) -> None:
-    ours, theirs = TopicRegex(pattern), re.compile(pattern)
+    ours, theirs = LinearRegex(pattern), re.compile(pattern)
     for name in names:
         assert ours.matches(name) == bool(theirs.fullmatch(name))

@@ -1,14 +1,14 @@
-"""Regular expressions over topic names (KIP-848), matched in linear time.
+"""Regular expressions over names of topics (KIP-848) and of transactional ids (KIP-1152), matched in linear time.
 
 Clients send them, so they are hostile until proven otherwise. Kafka uses RE2/J, which never backtracks; Python's ``re``
 does, and with ``(a+)+$`` and a long name it would hold a thread for longer than the universe has been there. So only
 the parser of ``re`` is used here. What it finds becomes a nondeterministic automaton, which is run on all of its
 states at once: a name of *n* characters takes *n* steps, whatever the pattern is.
 
-The syntax is that of RE2 as far as ``re`` has the same, which is what topic names need: literals, ``.``, classes,
+The syntax is that of RE2 as far as ``re`` has the same, which is what names need: literals, ``.``, classes,
 ``\\d \\w \\s``, ``* + ? {n,m}`` (also lazy ones, which make no difference here), groups, ``|``, ``^ $ \\A \\z \\b``,
 ``\\Q...\\E``, and the flags ``(?i)`` and ``(?s)``. What RE2 has not (back references, look-around, atomic groups) is
-refused, and so are its classes by Unicode property (``\\pL``), which ``re`` has not: topic names are ASCII. A
+refused, and so are its classes by Unicode property (``\\pL``), which ``re`` has not: names of topics are ASCII. A
 pattern has to match the whole name.
 """
 
@@ -28,16 +28,18 @@ sre: Final[Any] = importlib.import_module("re._constants")
 sre_parser: Final[Any] = importlib.import_module("re._parser")
 
 MAX_PATTERN_LENGTH: Final = 4096
+MAX_REPETITIONS: Final = 1000
+"""The limit of RE2."""
 MAX_STATES: Final = 10_000
-"""More than that is no pattern for topics but an attack on the broker's memory: ``((a{100}){100}){100}``."""
+"""More than that is no pattern for names but an attack on the broker's memory: ``((a{100}){100}){100}``."""
 
 Test = Callable[[str], bool]
 
 
-class TopicRegex:
+class LinearRegex:
     """A pattern that has been understood.
 
-    >>> TopicRegex("orders-(eu|us)-.*").matches("orders-eu-1")
+    >>> LinearRegex("orders-(eu|us)-.*").matches("orders-eu-1")
     True
     """
 
@@ -131,6 +133,10 @@ class TopicRegex:
             return self._sequence(items, begin, (flags | add) & ~remove)
         if kind is sre.MAX_REPEAT or kind is sre.MIN_REPEAT:
             lowest, highest, items = argument
+            if max(lowest, 0 if highest is sre.MAXREPEAT else int(highest)) > MAX_REPETITIONS:
+                raise InvalidRegularExpressionError(
+                    f"The pattern {self.pattern!r} repeats something more than {MAX_REPETITIONS} times."
+                )
             return self._repeat(lowest, highest, items, start, flags)
         if kind is sre.AT:
             condition = _POSITIONS.get(argument)
@@ -139,7 +145,7 @@ class TopicRegex:
                 self._link(start, end, condition)
                 return end
         raise InvalidRegularExpressionError(
-            f"The pattern {self.pattern!r} uses {str(kind).lower()}, which regular expressions of topics cannot have."
+            f"The pattern {self.pattern!r} uses {str(kind).lower()}, which RE2 has not."
         )
 
     def _repeat(self, lowest: int, highest: Any, items: Any, start: int, flags: int) -> int:
@@ -245,6 +251,6 @@ def _translate(pattern: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def compile_topic_regex(pattern: str) -> TopicRegex:
+def compile_regex(pattern: str) -> LinearRegex:
     """`InvalidRegularExpressionError` if it is none."""
-    return TopicRegex(pattern)
+    return LinearRegex(pattern)

@@ -1,0 +1,133 @@
+"""Producers beside each other: ours, kafka-python, aiokafka and confluent-kafka (librdkafka), on one broker of ours.
+
+Each run is a process of its own (see `producer_clients`) that sends a fixed number of records without keys to a new
+topic, acks=all and otherwise with the client's own defaults. Clients take turns; the medians of the rounds are
+compared. Afterwards the broker is asked how many records it has: a client that lost some would be quick.
+
+What the defaults mean: kafka-python, aiokafka and ours fill batches of 16 KiB, about 150 records of 100 bytes or 15 of
+1 KiB; librdkafka's take up to a million bytes. A broker has work to do for each batch, so that it is often the batches,
+not the clients, that are compared; confluent-kafka is therefore there a second time, with batches as large as ours.
+Ours and kafka-python 3 are idempotent, the other two are not.
+
+Beside the rate stands what a record costs the producer's process in processor time. Broker and producer share the
+machine, and on one with few cores each slows down the other, so the two tell different things.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from barnabas.common.errors import Errors
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from benchmarks.broker_process import BrokerProcess, source_environment
+from benchmarks.measure import Row
+from benchmarks.producer_clients import WARM_UP
+from benchmarks.wire_client import WireClient
+
+ROUNDS = 5
+PARTITIONS = 6
+SIZES = {"100-byte values": (100, 200_000), "1 KiB values": (1024, 100_000)}
+TIMEOUT_S = 120.0
+OURS = "barnabas"
+TABLE = "barnabas send_table"
+PEERS = {"kafka-python": ("kafka", 3.0), "aiokafka": ("aiokafka", 1.5), "confluent-kafka": ("confluent_kafka", 0.5)}
+"""The module of each, and how many times its rate ours is to reach."""
+SAME_BATCHES = "confluent-kafka, batch.size=16384"
+TABLE_TARGET = 3.0
+"""`send_table` against single sends of confluent-kafka."""
+LATEST = -1
+
+
+@dataclass(slots=True)
+class Runs:
+    """What was measured for one client and one size."""
+
+    rates: list[float] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        return statistics.median(self.rates)
+
+
+def contenders() -> list[str]:
+    names = [OURS]
+    if importlib.util.find_spec("pyarrow") is not None:
+        names.append(TABLE)
+    names += [name for name, (module, _) in PEERS.items() if importlib.util.find_spec(module) is not None]
+    return [*names, SAME_BATCHES] if "confluent-kafka" in names else names
+
+
+def run() -> list[Row]:
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as name, BrokerProcess(Path(name) / "data", "--quiet") as broker:
+        for case, (size, count) in SIZES.items():
+            measured = {client: Runs() for client in contenders()}
+            for number in range(ROUNDS + 1):
+                for client, runs in measured.items():
+                    rate, cpu_us = produce(broker.bootstrap_servers, client, size, count)
+                    if number:  # the first round reads modules from the disk and warms up the broker
+                        runs.rates.append(rate)
+                        runs.cpu_us.append(cpu_us)
+            rows += compared(case, measured)
+    return rows
+
+
+def compared(case: str, measured: dict[str, Runs]) -> list[Row]:
+    ours = measured[OURS].rate
+    rows = [
+        Row(case, OURS, ours, "records/s", ours / measured[peer].rate, peer, target)
+        for peer, (_, target) in PEERS.items()
+        if peer in measured
+    ]
+    if TABLE in measured and "confluent-kafka" in measured:
+        table = measured[TABLE].rate
+        against = measured["confluent-kafka"].rate
+        rows.append(Row(case, TABLE, table, "records/s", table / against, "confluent-kafka", TABLE_TARGET))
+    if SAME_BATCHES in measured:
+        rows.append(Row(case, OURS, ours, "records/s", ours / measured[SAME_BATCHES].rate, SAME_BATCHES))
+    rows += [
+        Row(case, client, runs.rate, "records/s") for client, runs in measured.items() if client not in {OURS, TABLE}
+    ]
+    return rows + [
+        Row(f"{case}: processor time of the producer", client, statistics.median(runs.cpu_us) * 1000, "ns/record")
+        for client, runs in measured.items()
+    ]
+
+
+def produce(servers: str, client: str, size: int, count: int) -> tuple[float, float]:
+    """One run; records/s, and microseconds of processor time for a record."""
+    topic = "records"
+    with WireClient(servers) as wire:
+        wire.create_topic(topic, PARTITIONS)
+        command = [sys.executable, "-m", "benchmarks.producer_clients", client, servers, topic, str(size), str(count)]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_S, env=source_environment())
+        if done.returncode:
+            raise RuntimeError(f"{client} failed:\n{done.stderr.decode(errors='replace')}")
+        report = json.loads(done.stdout)
+        written = record_count(wire, topic)
+        assert written == count + WARM_UP, f"{client} has sent {count + WARM_UP} records, and there are {written}"
+        deleted = wire.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5, DeleteTopicsResponse)
+        assert [Errors.for_code(row.error_code) for row in deleted.responses] == [Errors.NONE]
+    return count / report["seconds"], report["cpu_seconds"] / count * 1e6
+
+
+def record_count(wire: WireClient, topic: str) -> int:
+    asked = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(PARTITIONS)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
+    response = wire.ask(request, 6, ListOffsetsResponse)
+    assert all(row.error_code == 0 for row in response.topics[0].partitions)
+    return sum(row.offset for row in response.topics[0].partitions)

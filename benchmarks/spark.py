@@ -1,0 +1,181 @@
+"""Spark reads a topic and writes to one: ours beside the stock Kafka connector, in one session, against one broker.
+
+The topic has two partitions of 100-byte records in batches as a producer makes them by default. Both sources read all
+of it with their defaults, in turns, into Spark's ``noop`` sink, which has a query make every row and drops it. Most of
+what is left of the difference is how rows get made: the stock connector has a Java object for each record and polls 500
+of them at a time, ours has columns, but in Python processes beside the JVM.
+
+Then both sinks write rows of the same size that Spark makes on the spot, in two tasks, to a topic with two partitions:
+a fifth as many, because they are kept. Ours does so as the stock connector does, and once more exactly once.
+
+``--records`` makes the topic smaller, for a look while working on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from barnabas.clients.common.blocking_client import BlockingClient
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.records.columns import encode_batches
+from benchmarks.broker_process import BrokerProcess
+from benchmarks.measure import Row, compare, print_rows, rates
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RECORDS = 5_000_000
+VALUE_BYTES = 100
+PARTITIONS = 2
+BATCH_BYTES = 16_384
+ROUNDS = 3
+TARGET = 1.5
+SINK_TARGET = 1.0
+SINK_SHARE = 5
+TOPIC = "rows"
+SINK_TOPIC = "written"
+SLICE = 100_000
+
+JARS = Path(__file__).resolve().parents[1] / "target" / "spark-jars"
+
+
+def run(records: int = RECORDS) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="barnabas-spark-") as directory:  # noqa: SIM117 - the broker ends first
+        with BrokerProcess(Path(directory) / "data") as broker:
+            fill(broker.bootstrap_servers, records)
+            spark = session(Path(directory))
+            try:
+                return [
+                    *source_rows(spark, broker.bootstrap_servers, records),
+                    *sink_rows(spark, broker.bootstrap_servers, records // SINK_SHARE),
+                ]
+            finally:
+                spark.stop()
+
+
+def session(directory: Path) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return (
+        SparkSession.builder.master("local[2]")
+        .appName("barnabas benchmarks")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.local.dir", str(directory / "local"))
+        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+        .config("spark.jars", ",".join(map(str, sorted(JARS.glob("*.jar")))))
+        .getOrCreate()
+    )
+
+
+def source_rows(spark: SparkSession, bootstrap_servers: str, records: int) -> list[Row]:
+    def reads(source: str, **options: str) -> Callable[[], int]:
+        loader = spark.read.format(source).option("kafka.bootstrap.servers", bootstrap_servers)
+        rows = loader.option("subscribe", TOPIC).options(**options).load()
+        # The noop sink does not tell how much it was given; that it is everything is looked at once.
+        found = rows.selectExpr("count(*)", "sum(length(value))").collect()[0]
+        assert tuple(found) == (records, records * VALUE_BYTES), found
+
+        def read() -> int:
+            rows.write.format("noop").mode("overwrite").save()
+            return records
+
+        return read
+
+    contenders = {"barnabas": reads("barnabas"), "barnabas, columns=value": reads("barnabas", columns="value")}
+    targets = {}
+    if any(JARS.glob("spark-sql-kafka*.jar")):
+        contenders["stock connector"] = reads("kafka")
+        contenders["stock connector, max.poll.records=10000"] = reads("kafka", **{"kafka.max.poll.records": "10000"})
+        targets["stock connector"] = TARGET
+    case = f"read {records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions, noop sink"
+    return compare(case, "rows/s", rates(contenders, rounds=ROUNDS), "barnabas", targets)
+
+
+def sink_rows(spark: SparkSession, bootstrap_servers: str, records: int) -> list[Row]:
+    with BlockingClient(bootstrap_servers) as client:
+        _create(client, SINK_TOPIC)
+
+    def writes(sink: str, **options: str) -> Callable[[], int]:
+        def write() -> int:
+            rows = spark.range(0, records, 1, PARTITIONS).selectExpr(f"lpad(id, {VALUE_BYTES}, 'x') AS value")
+            writer = rows.write.format(sink).mode("append").option("kafka.bootstrap.servers", bootstrap_servers)
+            writer.option("topic", SINK_TOPIC).options(**options).save()
+            return records
+
+        return write
+
+    contenders = {"barnabas": writes("barnabas"), "barnabas, exactly once": writes("barnabas", exactlyOnce="true")}
+    targets = {}
+    if any(JARS.glob("spark-sql-kafka*.jar")):
+        contenders["stock connector"] = writes("kafka")
+        targets["stock connector"] = SINK_TARGET
+    case = f"write {records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions"
+    return compare(case, "rows/s", rates(contenders, rounds=ROUNDS), "barnabas", targets)
+
+
+def fill(bootstrap_servers: str, records: int) -> None:
+    """Makes the topic and appends the records, as a producer would that has not to wait for them."""
+    with BlockingClient(bootstrap_servers) as client:
+        _create(client, TOPIC)
+        node = next(iter(client.nodes().values()))
+        described: Any = client.send(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]))
+        topic_id = described.topics[0].topic_id
+        for partition in range(PARTITIONS):
+            for batch in _batches(records // PARTITIONS):
+                data = PartitionProduceData(index=partition, records=memoryview(batch))
+                topic = TopicProduceData(name=TOPIC, topic_id=topic_id, partition_data=[data])
+                answer: Any = client.send(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic]), node)
+                assert answer.responses[0].partition_responses[0].error_code == 0, answer
+
+
+def _create(client: BlockingClient, topic: str) -> None:
+    # The records' times are in the past, or will be.
+    keep = CreatableTopicConfig(name="retention.ms", value="-1")
+    asked = CreatableTopic(name=topic, num_partitions=PARTITIONS, replication_factor=1, configs=[keep])
+    made: Any = client.send(CreateTopicsRequest(topics=[asked], timeout_ms=30_000))
+    assert made.topics[0].error_code == 0, made
+
+
+def _batches(records: int) -> Iterator[bytearray]:
+    """Values that differ, and compress as badly as those of others."""
+    octets = np.random.default_rng(1).integers(97, 123, SLICE * VALUE_BYTES, dtype=np.uint8)
+    offsets = np.arange(SLICE + 1, dtype=np.int32) * VALUE_BYTES
+    values = pa.Array.from_buffers(pa.binary(), SLICE, [None, pa.py_buffer(offsets), pa.py_buffer(octets.tobytes())], 0)
+    batches = encode_batches({"value": values}, max_batch_bytes=BATCH_BYTES, timestamps=1_790_000_000_000)
+    full, rest = divmod(records, SLICE)
+    for _ in range(full):
+        yield from batches
+    if rest:
+        yield from encode_batches(
+            {"value": values.slice(0, rest)}, max_batch_bytes=BATCH_BYTES, timestamps=1_790_000_000_000
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser.add_argument("--records", type=int, default=RECORDS)
+    if shutil.which("java") is None:
+        sys.exit("Spark needs Java 17 or later")
+    print_rows(run(parser.parse_args().records))
+
+
+if __name__ == "__main__":
+    main()

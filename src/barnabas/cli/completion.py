@@ -1,0 +1,222 @@
+"""``barnabas completion``: what a shell needs to complete command lines.
+
+    eval "$(barnabas completion bash)"                                # in ~/.bashrc
+    eval "$(barnabas completion zsh)"                                 # in ~/.zshrc, after compinit
+    barnabas completion fish > ~/.config/fish/completions/barnabas.fish
+
+The scripts hold the whole tree of commands and options, as it is in the parser that reads them, and start no process
+when a key is pressed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from barnabas.cli.arguments import add_command
+from barnabas.cli.console import say
+
+if TYPE_CHECKING:
+    from barnabas.cli.arguments import Commands
+
+DESCRIPTION: Final = """Prints a script that makes a shell complete the commands and options of barnabas.
+
+  eval "$(barnabas completion bash)"                                in ~/.bashrc
+  eval "$(barnabas completion zsh)"                                 in ~/.zshrc, after compinit
+  barnabas completion fish > ~/.config/fish/completions/barnabas.fish"""
+
+
+def add_completion(commands: Commands) -> None:
+    parser = add_command(commands, "completion", completion_command, "make the shell complete commands", DESCRIPTION)
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
+
+
+def completion_command(shell: str) -> None:
+    """Prints the script of a shell."""
+    from barnabas.cli.main import make_parser  # noqa: PLC0415 - it imports this module
+
+    nodes = list(walk(make_parser()))
+    say({"bash": bash, "zsh": zsh, "fish": fish}[shell](nodes), sys.stdout)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option, in all its spellings."""
+
+    names: tuple[str, ...]
+    help: str
+    choices: tuple[str, ...]
+    takes_value: bool
+    is_file: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommandNode:
+    """A command, or a group of them, at its place in the tree."""
+
+    path: tuple[str, ...]
+    children: dict[str, str]
+    """The commands below it, with what they do."""
+    options: tuple[Option, ...]
+    words: tuple[str, ...]
+    """What a positional argument may be."""
+
+
+def walk(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[CommandNode]:
+    """The tree of commands, from the top."""
+    children: dict[str, str] = {}
+    below: dict[str, argparse.ArgumentParser] = {}
+    options: list[Option] = []
+    words: list[str] = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            below = dict(action.choices)
+            children = {one.dest: one.help or "" for one in action._choices_actions}
+        elif action.option_strings:
+            options.append(
+                Option(
+                    tuple(action.option_strings),
+                    "" if action.help is None else action.help,
+                    tuple(map(str, action.choices or ())),
+                    action.nargs != 0,
+                    action.metavar in {"FILE", "DIR"},
+                )
+            )
+        else:
+            words += map(str, action.choices or ())
+    yield CommandNode(path, children, tuple(options), tuple(words))
+    for name, child in below.items():
+        yield from walk(child, (*path, name))
+
+
+def bash(nodes: list[CommandNode]) -> str:
+    """A function with one case for each place in the tree."""
+    paths = [" ".join(node.path) for node in nodes if node.path]
+    lines = [
+        "# bash completion for barnabas",
+        "_barnabas() {",
+        "    local word previous path candidate index",
+        "    word=${COMP_WORDS[COMP_CWORD]}",
+        "    previous=${COMP_WORDS[COMP_CWORD-1]}",
+        "    path=",
+        "    for ((index = 1; index < COMP_CWORD; index++)); do",
+        "        candidate=${path:+$path }${COMP_WORDS[index]}",
+        '        case "$candidate" in',
+        f"            {'|'.join(_quoted(path) for path in paths)}) path=$candidate ;;",
+        "        esac",
+        "    done",
+        '    case "$path $previous" in',
+    ]
+    for node in nodes:
+        for option in node.options:
+            if not option.takes_value:
+                continue
+            patterns = "|".join(_quoted(f"{' '.join(node.path)} {name}") for name in option.names)
+            if option.choices:
+                reply = f'COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$word"))'
+            elif option.is_file:
+                reply = 'COMPREPLY=($(compgen -f -- "$word"))'
+            else:
+                reply = "COMPREPLY=()"
+            lines.append(f"        {patterns}) {reply}; return ;;")
+    lines += ["    esac", '    case "$path" in']
+    for node in nodes:
+        names = [name for option in node.options for name in option.names]
+        words = " ".join([*node.children, *node.words, *names])
+        lines.append(f'        {_quoted(" ".join(node.path))}) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;')
+    lines += ["    esac", "}", "complete -F _barnabas barnabas", ""]
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def zsh(nodes: list[CommandNode]) -> str:
+    """The same with a description beside each word."""
+    lines = [
+        "#compdef barnabas",
+        "_barnabas() {",
+        "    local path candidate index",
+        "    local -a choices",
+        "    path=",
+        "    for ((index = 2; index < CURRENT; index++)); do",
+        '        candidate="${path:+$path }${words[index]}"',
+        '        case "$candidate" in',
+        f"            ({'|'.join(_quoted(' '.join(node.path)) for node in nodes if node.path)}) path=$candidate ;;",
+        "        esac",
+        "    done",
+        '    case "$path ${words[CURRENT-1]}" in',
+    ]
+    for node in nodes:
+        for option in node.options:
+            if not option.takes_value:
+                continue
+            patterns = "|".join(_quoted(f"{' '.join(node.path)} {name}") for name in option.names)
+            if option.choices:
+                reply = f"compadd -- {' '.join(map(_quoted, option.choices))}"
+            elif option.is_file:
+                reply = "_files"
+            else:
+                reply = "_message value"
+            lines.append(f"        ({patterns}) {reply}; return ;;")
+    lines += ["    esac", '    case "$path" in']
+    for node in nodes:
+        entries = [_described(name, text) for name, text in node.children.items()]
+        entries += [_described(word, "") for word in node.words]
+        entries += [_described(name, option.help) for option in node.options for name in option.names]
+        lines.append(f"        ({_quoted(' '.join(node.path))}) choices=({' '.join(entries)}) ;;")
+    lines += [
+        "    esac",
+        "    _describe 'barnabas' choices",
+        "}",
+        "compdef _barnabas barnabas",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _described(name: str, text: str) -> str:
+    plain = name.replace(":", "\\:")
+    return _quoted(f"{plain}:{_one_line(text)}" if text else plain)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("%%", "%").split())
+
+
+def fish(nodes: list[CommandNode]) -> str:
+    """One rule for each word, with the condition under which it is offered."""
+    lines = [
+        "# fish completion for barnabas",
+        "function __barnabas_path",
+        "    set -l path",
+        "    for word in (commandline -opc)[2..]",
+        '        switch (string join " " $path $word)',
+        f"            case {' '.join(_quoted(' '.join(node.path)) for node in nodes if node.path)}",
+        "                set path $path $word",
+        "        end",
+        "    end",
+        '    test (string join " " $path) = "$argv"',
+        "end",
+        "complete -c barnabas -f",
+    ]
+    for node in nodes:
+        condition = f"-n {_quoted('__barnabas_path ' + ' '.join(node.path))}".rstrip()
+        for name, text in node.children.items():
+            lines.append(f"complete -c barnabas {condition} -a {name} -d {_quoted(_one_line(text))}")
+        lines += [f"complete -c barnabas {condition} -a {word}" for word in node.words]
+        for option in node.options:
+            names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names)
+            value = ""
+            if option.choices:
+                value = f" -x -a {_quoted(' '.join(option.choices))}"
+            elif option.is_file:
+                value = " -r -F"
+            elif option.takes_value:
+                value = " -x"
+            lines.append(f"complete -c barnabas {condition} {names}{value} -d {_quoted(_one_line(option.help))}")
+    return "\n".join([*lines, ""])

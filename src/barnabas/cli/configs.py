@@ -1,0 +1,209 @@
+"""``barnabas configs``: settings of topics, brokers, groups and subscriptions to client metrics.
+
+barnabas configs get --topic orders
+barnabas configs set --topic orders retention.ms=86400000
+barnabas configs set --broker 1 log.cleaner.threads=2
+barnabas configs unset --group billing consumer.session.timeout.ms
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from barnabas.cli.admin import add_common, administered, tell
+from barnabas.cli.arguments import ArgumentParser, add_command
+from barnabas.cli.console import CommandError, UsageError
+
+if TYPE_CHECKING:
+    from barnabas.cli.arguments import Commands
+    from barnabas.clients.admin import AlterConfigOp, ConfigEntry, ConfigResource
+
+DESCRIPTION: Final = "Settings of topics, brokers and groups, which can be changed while they are in use."
+GET: Final = """Shows settings: those that were set, or with --all also those that are at their defaults.
+
+  barnabas configs get --topic orders --all
+  barnabas configs get --broker 1 num.io.threads"""
+SET: Final = """Sets settings, and leaves alone those that are not named.
+KEY+=VALUE adds to a list, KEY-=VALUE takes away from one.
+
+  barnabas configs set --topic orders retention.ms=86400000
+  barnabas configs set --topic orders cleanup.policy+=compact"""
+
+
+def add_configs(commands: Commands) -> None:
+    parser = commands.add_parser("configs", help="show and change settings", description=DESCRIPTION)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=ArgumentParser, required=True)
+
+    getting = add_command(actions, "get", get_command, "show settings", GET)
+    _add_resource(getting)
+    add_common(getting)
+    getting.add_argument("names", nargs="*", metavar="KEY", help="just these settings")
+    getting.add_argument("-a", "--all", dest="everything", action="store_true", help="also those at their defaults")
+
+    setting = add_command(actions, "set", set_command, "change settings", SET)
+    _add_resource(setting)
+    add_common(setting, json=False)
+    setting.add_argument("changes", nargs="+", metavar="KEY=VALUE", help="such as retention.ms=86400000")
+    setting.add_argument("--dry-run", action="store_true", help="only check whether it could be done")
+
+    unsetting = add_command(
+        actions, "unset", unset_command, "back to the defaults", "Takes settings away, so that the defaults count."
+    )
+    _add_resource(unsetting)
+    add_common(unsetting, json=False)
+    unsetting.add_argument("names", nargs="+", metavar="KEY", help="the settings")
+    unsetting.add_argument("--dry-run", action="store_true", help="only check whether it could be done")
+
+
+def _add_resource(parser: ArgumentParser) -> None:
+    """Whose settings."""
+    group = parser.add_argument_group("whose settings")
+    choice = group.add_mutually_exclusive_group(required=True)
+    choice.add_argument("-t", "--topic", metavar="NAME", help="of a topic")
+    choice.add_argument("--broker", type=int, metavar="ID", help="of a broker")
+    choice.add_argument("--all-brokers", action="store_true", help="of all brokers that have no value of their own")
+    choice.add_argument("-g", "--group", metavar="ID", help="of a group")
+    choice.add_argument("--client-metrics", metavar="NAME", help="of a subscription to client metrics")
+
+
+def _resource(
+    topic: str | None, broker: int | None, all_brokers: bool, group: str | None, client_metrics: str | None
+) -> ConfigResource:
+    from barnabas.clients.admin import ConfigResource  # noqa: PLC0415 - not for --help
+
+    if topic is not None:
+        return ConfigResource.topic(topic)
+    if group is not None:
+        return ConfigResource.group(group)
+    if client_metrics is not None:
+        return ConfigResource.client_metrics(client_metrics)
+    return ConfigResource.broker(None if all_brokers else broker)
+
+
+def get_command(
+    bootstrap: str,
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    group: str | None,
+    client_metrics: str | None,
+    names: list[str],
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Shows settings."""
+    from barnabas.cli.output import print_json, print_rich, table  # noqa: PLC0415
+    from barnabas.clients.admin import ConfigSource  # noqa: PLC0415
+
+    resource = _resource(topic, broker, all_brokers, group, client_metrics)
+    with administered(bootstrap) as admin:
+        entries = admin.describe_configs([resource], names=names or None)[resource]
+    missing = [name for name in names if name not in entries]
+    if missing:
+        raise CommandError(f"{resource} has no setting {' and no '.join(missing)}")
+    shown = [
+        entry
+        for _, entry in sorted(entries.items())
+        if names or everything or entry.source not in {ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG}
+    ]
+    if as_json:
+        print_json(
+            {
+                entry.name: {
+                    "value": entry.value,
+                    "source": entry.source.name,
+                    "read_only": entry.is_read_only,
+                    "sensitive": entry.is_sensitive,
+                }
+                for entry in shown
+            }
+        )
+    elif not shown:
+        tell(f"{resource} has no settings of its own; --all shows what counts instead.")
+    else:
+        rows = [(entry.name, _value(entry), _source(entry)) for entry in shown]
+        print_rich(table(("setting", "value", "from"), rows))
+
+
+def _value(entry: ConfigEntry) -> str:
+    if entry.is_sensitive:
+        return "(hidden)"
+    return "-" if entry.value is None else entry.value
+
+
+def _source(entry: ConfigEntry) -> str:
+    """
+    >>> from barnabas.clients.admin import ConfigEntry, ConfigSource
+    >>> _source(ConfigEntry("a", "1", ConfigSource.DYNAMIC_TOPIC_CONFIG))
+    'topic'
+    """
+    return {
+        "DYNAMIC_TOPIC_CONFIG": "topic",
+        "DYNAMIC_BROKER_CONFIG": "broker",
+        "DYNAMIC_DEFAULT_BROKER_CONFIG": "all brokers",
+        "STATIC_BROKER_CONFIG": "server.properties",
+        "DEFAULT_CONFIG": "default",
+        "DYNAMIC_BROKER_LOGGER_CONFIG": "logger",
+        "DYNAMIC_CLIENT_METRICS_CONFIG": "subscription",
+        "DYNAMIC_GROUP_CONFIG": "group",
+    }.get(entry.source.name, "unknown")
+
+
+def set_command(
+    bootstrap: str,
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    group: str | None,
+    client_metrics: str | None,
+    changes: list[str],
+    dry_run: bool,
+) -> None:
+    """Changes settings."""
+    resource = _resource(topic, broker, all_brokers, group, client_metrics)
+    wanted = [_parse_change(text) for text in changes]
+    _alter(bootstrap, resource, wanted, dry_run)
+
+
+def _parse_change(text: str) -> AlterConfigOp:
+    from barnabas.clients.admin import AlterConfigOp, OpType  # noqa: PLC0415
+
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip("+- "):
+        raise UsageError(f"a setting is written as key=value, not as {text!r}")
+    kinds = {"+": OpType.APPEND, "-": OpType.SUBTRACT}
+    kind = kinds.get(key[-1], OpType.SET)
+    return AlterConfigOp(key[:-1] if key[-1] in kinds else key, value, kind)
+
+
+def unset_command(
+    bootstrap: str,
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    group: str | None,
+    client_metrics: str | None,
+    names: list[str],
+    dry_run: bool,
+) -> None:
+    """Takes settings away."""
+    from barnabas.clients.admin import AlterConfigOp, OpType  # noqa: PLC0415
+
+    resource = _resource(topic, broker, all_brokers, group, client_metrics)
+    _alter(bootstrap, resource, [AlterConfigOp(name, None, OpType.DELETE) for name in names], dry_run)
+
+
+def _alter(bootstrap: str, resource: ConfigResource, changes: list[AlterConfigOp], dry_run: bool) -> None:
+    from barnabas.clients.admin import OpType  # noqa: PLC0415
+
+    with administered(bootstrap) as admin:
+        admin.incremental_alter_configs({resource: changes}, validate_only=dry_run)
+    could = "could be " if dry_run else ""
+    for change in changes:
+        outcome = {
+            OpType.SET: f"{could}set to {change.value}",
+            OpType.DELETE: f"{could}taken away",
+            OpType.APPEND: f"{could}extended by {change.value}",
+            OpType.SUBTRACT: f"{could}shortened by {change.value}",
+        }[change.op_type]
+        tell(f"{resource}: {change.name} {outcome}")

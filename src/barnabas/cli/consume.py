@@ -1,0 +1,243 @@
+"""``barnabas consume``: shows what is in a topic, and what comes in.
+
+barnabas consume orders                                   what is written from now on
+barnabas consume orders --from-beginning --exit           all that is there
+barnabas consume orders --offset -10 -n 10                the last ten of a partition
+barnabas consume orders --time 2026-03-01T12:00:00        since then
+barnabas consume orders --group billing                   as a member of a group, which commits what it has shown
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.cli.admin import administered, explain, explain_topic, key_values
+from barnabas.cli.arguments import add_command
+from barnabas.cli.cluster import add_cluster
+from barnabas.cli.console import CommandError, UsageError, say
+from barnabas.cli.record_format import FORMATS, formatter, template
+from barnabas.cli.times import parse_time_ms
+
+if TYPE_CHECKING:
+    from barnabas.cli.arguments import Commands
+    from barnabas.cli.record_format import Formatter
+    from barnabas.clients.consumer import KafkaConsumer, TopicPartition
+
+DESCRIPTION: Final = r"""Shows the records of a topic: from now on, or from somewhere before. Ctrl-C ends it.
+
+  barnabas consume orders --from-beginning --exit
+  barnabas consume orders -f '%t %p %o  %k: %s\n'
+  barnabas consume orders --group billing --max-messages 100 --json"""
+POLL_MS: Final = 200
+"""How long Ctrl-C may go unnoticed."""
+
+
+def add_consume(commands: Commands) -> None:
+    parser = add_command(commands, "consume", consume_command, "show records", DESCRIPTION)
+    add_cluster(parser)
+    parser.add_argument("topic", metavar="TOPIC", help="the topic")
+    parser.add_argument(
+        "-p",
+        "--partition",
+        dest="partitions",
+        action="append",
+        type=int,
+        metavar="N",
+        help="only this; may be repeated",
+    )
+    begin = parser.add_argument_group("where to begin; if left out, at the end").add_mutually_exclusive_group()
+    begin.add_argument("-B", "--from-beginning", action="store_true", help="at the first record that is there")
+    begin.add_argument("-o", "--offset", type=int, metavar="N", help="at an offset; counted from the end if negative")
+    begin.add_argument(
+        "-s", "--time", metavar="TIME", help="at the first record not older, such as 2026-03-01T12:00:00"
+    )
+    end = parser.add_argument_group("when to end; if left out, with Ctrl-C")
+    end.add_argument("-n", "--max-messages", type=int, metavar="N", help="after so many records")
+    end.add_argument("-e", "--exit", dest="exit_at_end", action="store_true", help="at what is the end now")
+    end.add_argument("--timeout", type=float, metavar="SECONDS", help="after so long without a record")
+    shape = parser.add_argument_group("how records look").add_mutually_exclusive_group()
+    shape.add_argument("--format", dest="format_name", choices=FORMATS, default="value", help="value if left out")
+    shape.add_argument("-f", "--format-string", metavar="TEXT", help=r"such as '%%t-%%p %%o %%k %%s\n', as kcat has it")
+    shape.add_argument("--json", dest="as_json", action="store_true", help="a JSON document for each record, in a line")
+    reading = parser.add_argument_group("how to read")
+    reading.add_argument("-g", "--group", metavar="ID", help="as a member of this group; without it, in no group")
+    reading.add_argument(
+        "--isolation-level",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_committed",
+        help="whether to leave out what is not committed, as is done if left out",
+    )
+    reading.add_argument(
+        "--consumer-property", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated"
+    )
+
+
+def consume_command(
+    bootstrap: str,
+    topic: str,
+    partitions: list[int] | None,
+    from_beginning: bool,
+    offset: int | None,
+    time: str | None,
+    max_messages: int | None,
+    exit_at_end: bool,
+    timeout: float | None,
+    format_name: str,
+    format_string: str | None,
+    as_json: bool,
+    group: str | None,
+    isolation_level: str,
+    consumer_property: list[str],
+) -> None:
+    """Shows records."""
+    if group is not None and (partitions or offset is not None or time is not None):
+        raise UsageError("a group decides itself about partitions and offsets; see barnabas groups reset-offsets")
+    if max_messages is not None and max_messages < 1:
+        raise UsageError("--max-messages: a number from 1 on")
+    shape = template(format_string) if format_string is not None else formatter("json" if as_json else format_name)
+    since_ms = None if time is None else parse_time_ms(time)
+    wanted = _partitions(bootstrap, topic, partitions)
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "client.id": "barnabas-cli",
+        "isolation.level": isolation_level,
+        "auto.offset.reset": "earliest" if from_beginning else "latest",
+        **({} if group is None else {"group.id": group}),
+        **key_values(consumer_property),
+    }
+    reader = _Reader(shape, max_messages, timeout)
+    with _consumer(settings) as consumer:
+        reader.read(consumer, topic, wanted, group is not None, from_beginning, offset, since_ms, exit_at_end)
+    if sys.stderr.isatty() and sys.stdout.isatty():
+        say(f"{reader.count:,} record{'s' * (reader.count != 1)}\n", sys.stderr)
+
+
+def _partitions(bootstrap: str, topic: str, numbers: list[int] | None) -> list[TopicPartition]:
+    """What to read. That there is no such topic, or nobody to ask, is said at once here; a consumer waits for both."""
+    from barnabas.clients.consumer import TopicPartition  # noqa: PLC0415 - not for --help
+
+    with administered(bootstrap) as admin:
+        found = admin.describe_topics([topic], partial=True)
+    if topic not in found:
+        raise CommandError(explain_topic(topic, found.errors[topic]))
+    there = [partition.partition for partition in found[topic].partitions]
+    missing = [number for number in numbers or () if number not in there]
+    if missing:
+        raise CommandError(f"{topic} has no partition {missing[0]}; it has {len(there)}")
+    return [TopicPartition(topic, number) for number in numbers or there]
+
+
+def _consumer(settings: dict[str, Any]) -> KafkaConsumer:
+    from barnabas.clients.consumer import KafkaConsumer  # noqa: PLC0415
+    from barnabas.common.config_def import ConfigError  # noqa: PLC0415
+
+    try:
+        return KafkaConsumer(settings)
+    except ConfigError as error:
+        raise UsageError(f"--consumer-property: {error}") from None
+
+
+class _Reader:
+    """Writes records until it is enough.
+
+    Ctrl-C sets a flag, and is looked at between two polls: so what was written is complete, and a member of a group
+    commits and leaves. A reader of the output that has gone away (``barnabas consume orders | head``) ends it too.
+    """
+
+    def __init__(self, shape: Formatter, max_messages: int | None, timeout: float | None) -> None:
+        self._shape = shape
+        self._max = max_messages
+        self._timeout = timeout
+        self._stopped = False
+        self.count = 0
+
+    def read(
+        self,
+        consumer: KafkaConsumer,
+        topic: str,
+        partitions: list[TopicPartition],
+        in_group: bool,
+        from_beginning: bool,
+        offset: int | None,
+        since_ms: int | None,
+        exit_at_end: bool,
+    ) -> None:
+        from barnabas.common.clock import SYSTEM_CLOCK  # noqa: PLC0415
+        from barnabas.common.errors import ApiError  # noqa: PLC0415
+
+        before = [(number, signal.signal(number, self._stop)) for number in (signal.SIGINT, signal.SIGTERM)]
+        try:
+            if in_group:
+                consumer.subscribe([topic])
+            else:
+                _position(consumer, partitions, from_beginning, offset, since_ms)
+            ends = consumer.end_offsets(partitions) if exit_at_end else None
+            last_ns = SYSTEM_CLOCK.nanoseconds()
+            while not self._stopped:
+                if ends is not None and not in_group and _reached(consumer, ends):
+                    return
+                remaining = None if self._max is None else self._max - self.count
+                records = consumer.poll(POLL_MS, remaining)
+                if records:
+                    last_ns = SYSTEM_CLOCK.nanoseconds()
+                    if not self._write(records):
+                        return
+                elif self._timeout is not None and SYSTEM_CLOCK.nanoseconds() - last_ns > self._timeout * 1e9:
+                    return
+                if self._max is not None and self.count >= self._max:
+                    return
+                if ends is not None and in_group and consumer.assignment() and _reached(consumer, ends):
+                    return
+        except ApiError as error:
+            raise CommandError(f"{topic} cannot be read: {explain(error)}") from None
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
+
+    def _stop(self, *_: object) -> None:
+        self._stopped = True
+
+    def _write(self, records: Any) -> bool:
+        """Whether anybody is still listening."""
+        output = sys.stdout.buffer
+        try:
+            for record in records:
+                output.write(self._shape(record))
+                self.count += 1
+            output.flush()
+        except BrokenPipeError:
+            say("", sys.stdout)  # so that the interpreter does not try again when it ends
+            return False
+        return True
+
+
+def _position(
+    consumer: KafkaConsumer,
+    partitions: list[TopicPartition],
+    from_beginning: bool,
+    offset: int | None,
+    since_ms: int | None,
+) -> None:
+    consumer.assign(partitions)
+    if from_beginning:
+        consumer.seek_to_beginning(*partitions)
+    elif since_ms is not None:
+        found = consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
+        ends = consumer.end_offsets(partitions)
+        for partition in partitions:
+            hit = found.get(partition)
+            consumer.seek(partition, ends[partition] if hit is None else hit.offset)
+    elif offset is not None:
+        starts, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+        for partition in partitions:
+            wanted = offset if offset >= 0 else ends[partition] + offset
+            consumer.seek(partition, min(max(wanted, starts[partition]), ends[partition]))
+    else:
+        consumer.seek_to_end(*partitions)
+
+
+def _reached(consumer: KafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
+    """Whether everything before these offsets has been read, of the partitions that this consumer has."""
+    return all(consumer.position(partition) >= ends[partition] for partition in consumer.assignment())

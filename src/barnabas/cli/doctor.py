@@ -1,0 +1,68 @@
+"""``barnabas doctor``: why a client does not get through, step by step.
+
+    barnabas doctor -b kafka.example.com:9092
+
+A client that cannot connect says "disconnected", and there are a dozen reasons for that. This goes the way that a
+client goes, one step at a time, and says at which one it ends, and what to do about it. The steps are in
+`barnabas.cli.doctor_checks`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from barnabas.cli.admin import add_common
+from barnabas.cli.arguments import add_command
+from barnabas.cli.console import CommandError, UsageError, is_colored, say
+
+if TYPE_CHECKING:
+    from barnabas.cli.arguments import Commands
+    from barnabas.cli.doctor_checks import Finding
+
+DESCRIPTION: Final = """Checks a bootstrap address the way a client uses it, and says what is wrong: DNS, TCP,
+TLS or plaintext, whether it is Kafka, the addresses that brokers advertise, controller,
+internal topics, authorization.
+
+Exit code 0: all is well; 1: something is wrong, and the last lines say what to do."""
+_MARKS: Final = {"ok": ("ok", "32"), "warning": ("!!", "33"), "error": ("no", "31"), "skipped": ("--", "2")}
+
+
+def add_doctor(commands: Commands) -> None:
+    parser = add_command(commands, "doctor", doctor_command, "find out why a client does not get through", DESCRIPTION)
+    add_common(parser)
+    parser.add_argument(
+        "--timeout", type=float, default=5.0, metavar="SECONDS", help="how long each step may take; 5 if left out"
+    )
+
+
+def doctor_command(bootstrap: str, timeout: float, as_json: bool) -> None:
+    """Checks an address."""
+    from barnabas.cli.doctor_checks import examine  # noqa: PLC0415 - not for --help
+
+    if timeout <= 0:
+        raise UsageError("--timeout: a step needs some time")
+    servers = [part.strip() for part in bootstrap.split(",") if part.strip()]
+    if not servers:
+        raise UsageError("--bootstrap-server: there is no address")
+    findings: list[Finding] = []
+    for finding in examine(servers, timeout):
+        findings.append(finding)
+        if not as_json:
+            say(_line(finding), sys.stdout)
+    if as_json:
+        from barnabas.cli.output import print_json  # noqa: PLC0415
+
+        print_json([finding.as_dict() for finding in findings])
+    wrong = [finding for finding in findings if finding.status == "error"]
+    if wrong:
+        raise CommandError(f"{len(wrong)} of {len(findings)} checks failed; the first: {wrong[0].step}")
+
+
+def _line(finding: Finding) -> str:
+    """One line, and what to do about it in a second one."""
+    mark, color = _MARKS[finding.status]
+    if is_colored(sys.stdout):
+        mark = f"\x1b[{color}m{mark}\x1b[0m"
+    text = f"{mark}  {finding.step:<26} {finding.what}\n"
+    return text + (f"    {'':<26} -> {finding.remedy}\n" if finding.remedy else "")

@@ -1,0 +1,316 @@
+"""The steps of ``barnabas doctor``, in the order in which a client takes them.
+
+============  =====================================================  ================================================
+step          what a client does there                               what is often wrong
+============  =====================================================  ================================================
+address       reads host:port                                        a missing port, a URL
+dns           asks for the addresses of the name                     a name of a private network, a container's name
+tcp           connects                                               nothing listens, a firewall
+protocol      asks for the versions of the APIs                      TLS expected, a web server, the controller's port
+metadata      asks which brokers there are                           a cluster that is not ready
+advertised    connects to each broker, at the address *it* tells     ``advertised.listeners`` has an address that only
+                                                                     works on the broker's own machine
+controller    needs one for whatever changes the cluster             no quorum
+topics        reads and writes groups and transactions               too few brokers for the internal topics
+access        is allowed to                                          missing ACLs
+============  =====================================================  ================================================
+
+The last but three is the classical one: the bootstrap address works, and everything after that fails.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from barnabas.cli.doctor_probe import HandshakeError, ProbeError, ask_api_versions
+from barnabas.clients.common.bootstrap import parse_address
+from barnabas.common.clock import SYSTEM_CLOCK
+from barnabas.common.config_def import ConfigError
+from barnabas.common.errors import ApiError, AuthorizationError, Errors
+from barnabas.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+
+if TYPE_CHECKING:
+    from barnabas.clients.admin import KafkaAdminClient
+    from barnabas.protocol.messages.api_versions import ApiVersionsResponse
+
+Status = Literal["ok", "warning", "error", "skipped"]
+_LOOPBACK: Final = ("127.", "::1", "localhost")
+_METADATA_API: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a step has found out."""
+
+    step: str
+    status: Status
+    what: str
+    remedy: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def examine(servers: Sequence[str], timeout_s: float) -> Iterator[Finding]:
+    """All steps, as far as one gets."""
+    usable: list[str] = []
+    for server in servers:
+        findings = list(_examine_server(server, timeout_s))
+        yield from findings
+        if not any(finding.status == "error" for finding in findings):
+            usable.append(server)
+    if usable:
+        yield from _examine_cluster(usable, timeout_s)
+
+
+def _examine_server(server: str, timeout_s: float) -> Iterator[Finding]:
+    try:
+        host, port = parse_address(server)
+    except ConfigError as error:
+        yield Finding("address", "error", str(error), "write it as host:port, such as 127.0.0.1:9092")
+        return
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        yield Finding(
+            f"dns {host}",
+            "error",
+            f"the name is not known here: {getattr(error, 'strerror', None) or error}",
+            "check the spelling, the search domain and /etc/hosts; the name of a container is only known to others",
+        )
+        return
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    yield Finding(f"dns {host}", "ok", ", ".join(addresses))
+    finding = check_tcp(host, port, timeout_s)
+    yield finding
+    if finding.status == "error":
+        return
+    yield check_protocol(host, port, timeout_s)
+
+
+def check_tcp(host: str, port: int, timeout_s: float, step: str | None = None) -> Finding:
+    """Whether somebody listens there."""
+    name = step or f"tcp {host}:{port}"
+    begin = SYSTEM_CLOCK.nanoseconds()
+    try:
+        with socket.create_connection((host, port), timeout_s):
+            took_ms = (SYSTEM_CLOCK.nanoseconds() - begin) / 1e6
+    except ConnectionRefusedError:
+        return Finding(
+            name,
+            "error",
+            f"{host}:{port} refuses connections: nothing listens there",
+            "is the broker running, and is this its port? One bound to 127.0.0.1 is only reachable from its machine",
+        )
+    except TimeoutError:
+        return Finding(
+            name,
+            "error",
+            f"{host}:{port} does not answer within {timeout_s:g} s",
+            "a firewall or security group drops the packets, or the host is down",
+        )
+    except (OSError, UnicodeError) as error:
+        return Finding(
+            name, "error", f"{host}:{port} cannot be reached: {error}", "check the network between here and there"
+        )
+    return Finding(name, "ok", f"connected in {took_ms:.1f} ms")
+
+
+def check_protocol(host: str, port: int, timeout_s: float) -> Finding:
+    """Whether it speaks Kafka, in plain text."""
+    step = f"protocol {host}:{port}"
+    try:
+        answer = ask_api_versions(host, port, timeout_s)
+    except HandshakeError as error:
+        if _speaks_tls(host, port, timeout_s):
+            return Finding(
+                step,
+                "error",
+                "the listener speaks TLS",
+                "set security.protocol=SSL or SASL_SSL in the client; this command speaks plain text only",
+            )
+        return Finding(step, "error", str(error), error.remedy)
+    except ProbeError as error:
+        return Finding(step, "error", str(error), "look into the log of the broker")
+    if answer.error_code:
+        error_name = Errors.for_code(answer.error_code)
+        return Finding(step, "error", f"refused: {error_name.message} ({error_name.name})", "see the broker's log")
+    if not any(row.api_key == _METADATA_API for row in answer.api_keys):
+        return Finding(
+            step,
+            "error",
+            "this is the listener of a controller, not of a broker",
+            "use the port of a broker (listeners without those in controller.listener.names)",
+        )
+    return Finding(step, "ok", _described(answer))
+
+
+def _described(answer: ApiVersionsResponse) -> str:
+    version = next((row.max_version_level for row in answer.finalized_features if row.name == "metadata.version"), None)
+    level = "" if version is None else f", metadata.version {version}"
+    return f"Kafka in plain text, {len(answer.api_keys)} APIs{level}"
+
+
+def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
+    context = ssl.create_default_context()
+    # Whether it is TLS is the question here, not whether the certificate is any good.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host, port), timeout_s) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return True
+    except ssl.SSLError as error:
+        # A listener that wants a certificate of the client's shakes hands as far as that.
+        return "CERTIFICATE_REQUIRED" in str(error) or "ALERT" in str(error)
+    except (OSError, ValueError):
+        return False
+
+
+# -- the cluster behind the address
+
+
+def _examine_cluster(servers: list[str], timeout_s: float) -> Iterator[Finding]:
+    from barnabas.clients.admin import KafkaAdminClient  # noqa: PLC0415 - only if it gets this far
+
+    limit_ms = int(timeout_s * 1_000)
+    with KafkaAdminClient(
+        bootstrap_servers=servers,
+        client_id="barnabas-doctor",
+        default_api_timeout_ms=limit_ms,
+        request_timeout_ms=limit_ms,
+        fail_fast=True,
+    ) as admin:
+        yield from _examine_brokers(admin, servers, timeout_s)
+
+
+def _examine_brokers(admin: KafkaAdminClient, servers: list[str], timeout_s: float) -> Iterator[Finding]:
+    nodes = _advertised(admin, timeout_s)
+    if nodes is None:
+        yield Finding(
+            "metadata",
+            "error",
+            "the broker did not tell which brokers there are",
+            "it may still be starting, or be without a controller; look into its log",
+        )
+        return
+    yield Finding("metadata", "ok", f"{len(nodes)} broker{'s' * (len(nodes) != 1)}: {', '.join(map(str, nodes))}")
+    reachable = 0
+    for node in nodes:
+        finding = check_tcp(node.host, node.port, timeout_s, f"advertised, broker {node.id}")
+        if finding.status == "ok":
+            reachable += 1
+            yield Finding(finding.step, "ok", f"{node.host}:{node.port}, {finding.what}")
+        else:
+            yield Finding(finding.step, "error", finding.what, _advertised_remedy(node.host, servers))
+    if not reachable:
+        return
+    yield from _examine_state(admin, len(nodes))
+
+
+def _advertised(admin: KafkaAdminClient, timeout_s: float) -> list[Any] | None:
+    """The brokers as they advertise themselves; None if nobody tells in time.
+
+    What the metadata of the client holds is used, and not an operation: an operation asks one of the brokers, at the
+    address that may well be the wrong one.
+    """
+    metadata = admin.core.runnable.metadata
+    deadline = SYSTEM_CLOCK.hi_res_milliseconds() + timeout_s * 1_000
+    with metadata.lock:
+        while metadata.snapshot.is_bootstrap:
+            remaining = deadline - SYSTEM_CLOCK.hi_res_milliseconds()
+            if remaining <= 0:
+                return None
+            SYSTEM_CLOCK.wait(metadata.updated, remaining)
+        return [metadata.snapshot.nodes[node_id] for node_id in sorted(metadata.snapshot.nodes)]
+
+
+def _advertised_remedy(host: str, servers: list[str]) -> str:
+    """The classical mistake, in words."""
+    if host.startswith(_LOOPBACK) and not all(parse_address(one)[0].startswith(_LOOPBACK) for one in servers):
+        return (
+            f"{host} means this machine to every client: set advertised.listeners of that broker to an address that "
+            "clients can reach"
+        )
+    return (
+        "clients connect to the advertised address, not to the bootstrap one: set advertised.listeners of that broker "
+        "to an address that can be reached from here"
+    )
+
+
+def _examine_state(admin: KafkaAdminClient, brokers: int) -> Iterator[Finding]:
+    try:
+        quorum = admin.describe_metadata_quorum()
+    except AuthorizationError as error:
+        yield Finding("controller", "skipped", f"may not be asked: {error}")
+    except ApiError as error:
+        yield Finding(
+            "controller",
+            "error",
+            f"{error} ({Errors.for_exception(error).name})",
+            "without a majority of the controllers nothing can be created or changed: start the missing ones",
+        )
+    else:
+        count = len(quorum.voters)
+        yield Finding("controller", "ok", f"node {quorum.leader_id} leads {count} voter{'s' * (count != 1)}")
+    try:
+        topics = admin.list_topics(list_internal=True)
+        yield from _examine_topics(admin, list(topics), brokers)
+    except ApiError as error:
+        yield Finding("topics", "error", f"{error} ({Errors.for_exception(error).name})", "look into the broker's log")
+    yield _examine_access(admin)
+
+
+def _examine_topics(admin: KafkaAdminClient, names: list[str], brokers: int) -> Iterator[Finding]:
+    for name, purpose in ((GROUP_METADATA_TOPIC, "groups"), (TRANSACTION_STATE_TOPIC, "transactions")):
+        step = f"topic {name}"
+        if name not in names:
+            yield Finding(step, "ok", f"not there yet; it is made when {purpose} are first used")
+            continue
+        description = admin.describe_topics([name])[name]
+        without = [part.partition for part in description.partitions if part.leader is None]
+        replicas = max(len(part.replicas) for part in description.partitions)
+        if without:
+            yield Finding(
+                step,
+                "error",
+                f"{len(without)} of {len(description.partitions)} partitions have no leader: no {purpose}",
+                "start the brokers that have them",
+            )
+        elif replicas > brokers:
+            yield Finding(
+                step,
+                "warning",
+                f"wants {replicas} replicas, and there are {brokers} brokers",
+                "start the missing brokers, or set its replication factor to what there is",
+            )
+        else:
+            yield Finding(step, "ok", f"{len(description.partitions)} partitions, all with a leader")
+    others = {name: one for name, one in admin.describe_topics(names, partial=True).items() if not one.is_internal}
+    leaderless = sum(part.leader is None for one in others.values() for part in one.partitions)
+    if leaderless:
+        yield Finding("topics", "error", f"{leaderless} partitions have no leader", "start the brokers that have them")
+    else:
+        yield Finding("topics", "ok", f"{len(others)}, all partitions with a leader")
+
+
+def _examine_access(admin: KafkaAdminClient) -> Finding:
+    from barnabas.common.errors import SecurityDisabledError  # noqa: PLC0415
+
+    try:
+        acls = admin.describe_acls()
+    except SecurityDisabledError:
+        return Finding("access", "ok", "no authorizer: everybody may do everything")
+    except AuthorizationError as error:
+        return Finding(
+            "access", "warning", f"this user may not see the ACLs: {error}", "use a user with Describe on the cluster"
+        )
+    except ApiError as error:
+        return Finding("access", "skipped", f"{error} ({Errors.for_exception(error).name})")
+    return Finding("access", "ok", f"an authorizer with {len(acls)} ACLs")

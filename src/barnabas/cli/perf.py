@@ -1,0 +1,95 @@
+"""``barnabas perf``: how fast is it?"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from barnabas.cli.arguments import ArgumentParser, add_command
+from barnabas.cli.cluster import add_cluster
+from barnabas.cli.perf_consume import add_perf_consume
+
+if TYPE_CHECKING:
+    from barnabas.cli.arguments import Commands
+
+DESCRIPTION: Final = "Measures a cluster, with the options and the output of Kafka's own performance tools."
+PRODUCE: Final = """Sends records as fast as it can, or at a given rate, and tells how fast that was and how long an
+answer took: a line every five seconds, and one at the end, as kafka-producer-perf-test has them.
+
+  barnabas perf produce --topic test --num-records 1000000 --record-size 100
+  barnabas perf produce --topic test --num-records 1000000 --record-size 100 --table
+  barnabas perf produce --topic test --num-records 50000 --payload-file lines.txt --throughput 1000 \\
+      --producer-props acks=1 linger.ms=20"""
+TABLE_ROWS: Final = 10_000
+
+
+def add_perf(commands: Commands) -> None:
+    parser = commands.add_parser("perf", help="measure how fast a cluster is", description=DESCRIPTION)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=ArgumentParser, required=True)
+    producing = add_command(actions, "produce", produce_command, "how fast records are written", PRODUCE)
+    add_cluster(producing)
+    producing.add_argument("--topic", required=True, help="where to send them")
+    producing.add_argument("--num-records", type=count, required=True, metavar="N", help="how many")
+    payload = producing.add_mutually_exclusive_group(required=True)
+    payload.add_argument("--record-size", type=count, metavar="BYTES", help="the size of their random values")
+    payload.add_argument("--payload-file", metavar="FILE", help="values: one of these lines each time, at random")
+    producing.add_argument(
+        "--payload-delimiter", default="\\n", metavar="TEXT", help="what is between values in that file; \\n by default"
+    )
+    producing.add_argument(
+        "--throughput", type=float, default=-1, metavar="N", help="about so many records a second; -1: no limit"
+    )
+    producing.add_argument(
+        "--producer-props", nargs="+", default=[], metavar="NAME=VALUE", help="settings of the producer"
+    )
+    producing.add_argument(
+        "--table",
+        type=count,
+        nargs="?",
+        const=TABLE_ROWS,
+        metavar="ROWS",
+        help=f"send Arrow tables of so many rows, {TABLE_ROWS:,} if not said; a row takes as long as its table",
+    )
+    producing.add_argument("--json", dest="as_json", action="store_true", help="a JSON document for each line")
+    add_perf_consume(actions)
+
+
+def count(text: str) -> int:
+    """For ``type=``: a number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def produce_command(
+    bootstrap: str,
+    topic: str,
+    num_records: int,
+    record_size: int | None,
+    payload_file: str | None,
+    payload_delimiter: str,
+    throughput: float,
+    producer_props: list[str],
+    table: int | None,
+    as_json: bool,
+) -> None:
+    """Measures writing."""
+    from barnabas.cli.perf_produce import PerfProduce  # noqa: PLC0415 - not for --help
+    from barnabas.cli.perf_stats import json_line, text_line  # noqa: PLC0415
+    from barnabas.cli.producer_settings import parse_settings  # noqa: PLC0415
+    from barnabas.common.clock import SYSTEM_CLOCK  # noqa: PLC0415
+
+    settings = {"client.id": "perf-producer-client", **parse_settings(producer_props, "--producer-props")}
+    settings.setdefault("bootstrap.servers", bootstrap)
+    PerfProduce(
+        topic,
+        num_records,
+        settings,
+        record_size=record_size,
+        payload_file=payload_file,
+        payload_delimiter=payload_delimiter.replace("\\n", "\n"),
+        throughput=throughput if throughput > 0 else None,
+        table_rows=table,
+        line=json_line if as_json else text_line,
+        clock=SYSTEM_CLOCK,
+    ).run()

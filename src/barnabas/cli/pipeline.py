@@ -1,0 +1,344 @@
+"""``barnabas pipeline``: tables of what brokers write about themselves and their clients, made by Spark.
+
+barnabas pipeline list
+barnabas pipeline run requests --once --out tables
+barnabas pipeline run quotas --once --out tables
+barnabas pipeline run quota-advice --out tables --capacity producer_byte_rate=50MB
+barnabas pipeline run quota-dry-run --out tables --advised
+barnabas pipeline show requests latency_1m --out tables
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.cli.arguments import ArgumentParser, add_command
+from barnabas.cli.cluster import add_cluster
+from barnabas.cli.console import CommandError, UsageError, say
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from barnabas.cli.arguments import Commands
+    from barnabas.quota.config import QuotaWindows
+    from barnabas.spark.pipelines.quota_proposal import ProposedLimit
+
+DESCRIPTION: Final = """Pipelines make tables of the topics __client_telemetry, __request_log and __quota_usage, on
+Spark. They need the extra: pip install 'barnabas[spark]', and Java 17 or later."""
+RUN: Final = """Runs a pipeline: until Ctrl-C, or with --once until it has read what there is. It goes on where it has
+stopped, and counts every record once.
+
+  barnabas pipeline run telemetry --out tables
+  barnabas pipeline run quotas --once --out tables
+  barnabas pipeline run quota-advice --out tables --capacity producer_byte_rate=50MB --by user
+  barnabas pipeline run quota-dry-run --out tables --limit producer_byte_rate=2MB,client-id=reports"""
+SHOW: Final = "Shows rows of a table."
+DEFAULT_OUT: Final = "barnabas-tables"
+_WIDTH: Final = 36
+
+
+def add_pipeline(commands: Commands) -> None:
+    parser = commands.add_parser("pipeline", help="make tables of telemetry, on Spark", description=DESCRIPTION)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=ArgumentParser, required=True)
+    add_command(actions, "list", list_command, "show the pipelines", "Shows the pipelines and their tables.")
+
+    running = add_command(actions, "run", run_command, "run a pipeline", RUN)
+    add_cluster(running)
+    running.add_argument("name", help="the pipeline; see barnabas pipeline list")
+    running.add_argument("--once", action="store_true", help="end when all that there is has been read")
+    _add_place(running)
+    running.add_argument(
+        "--checkpoint", metavar="DIR", help="where to note how far it has read, if not beside the tables"
+    )
+    running.add_argument(
+        "--from",
+        dest="starting_offsets",
+        default="earliest",
+        metavar="OFFSETS",
+        help="where to start the first time: earliest (the default), latest, or JSON as Spark's Kafka source has it",
+    )
+    running.add_argument("--every", default="10s", metavar="TIME", help="how often there is a batch; 10s if left out")
+    running.add_argument("--lateness", default="10m", metavar="TIME", help="how late a record may be; 10m if left out")
+    running.add_argument(
+        "--option",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a further option of the source",
+    )
+    _add_quota_options(running)
+
+    showing = add_command(actions, "show", show_command, "show rows of a table", SHOW)
+    showing.add_argument("name", help="the pipeline")
+    showing.add_argument("table", help="the table")
+    _add_place(showing)
+    showing.add_argument("-n", "--count", type=int, default=20, metavar="N", help="so many rows; 20 if left out")
+
+
+def _add_place(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", default=DEFAULT_OUT, metavar="DIR", help=f"where the tables are; {DEFAULT_OUT} if left out"
+    )
+    parser.add_argument("--master", default="local[*]", metavar="URL", help="Spark's master; local[*] if left out")
+
+
+def _add_quota_options(parser: ArgumentParser) -> None:
+    quotas = parser.add_argument_group("quota-advice and quota-dry-run")
+    quotas.add_argument(
+        "--capacity", action="append", default=[], metavar="QUOTA=AMOUNT", help="what a broker can take, per second"
+    )
+    quotas.add_argument(
+        "--by", choices=("user", "client-id", "user,client-id"), default="client-id", help="what a tenant is"
+    )
+    quotas.add_argument(
+        "--headroom", type=float, default=1.25, metavar="X", help="of the well-behaved: 1.25 times the peak"
+    )
+    quotas.add_argument(
+        "--simultaneous", action="store_true", help="as if all tenants had their peaks at the same time"
+    )
+    quotas.add_argument(
+        "--limit",
+        dest="limits",
+        action="append",
+        default=[],
+        metavar="QUOTA=AMOUNT,ENTITY",
+        help="a limit to try, such as producer_byte_rate=2MB,client-id=reports or ...,user (the default user)",
+    )
+    quotas.add_argument("--advised", action="store_true", help="try the limits that quota-advice has come to")
+    quotas.add_argument(
+        "--clients", choices=("backlog", "shift"), default="backlog", help="what clients do that are held back"
+    )
+    quotas.add_argument("--only", metavar="PATTERN", help="only clients whose id matches")
+    quotas.add_argument("--windows", default="11x1", metavar="NxS", help="quota.window.num x quota.window.size.seconds")
+
+
+def list_command() -> None:
+    """Shows what there is."""
+    from barnabas.cli.quota_output import print_rich, table  # noqa: PLC0415
+    from barnabas.spark.pipelines.runner import JOBS, STREAMS, TABLES  # noqa: PLC0415 - not for --help
+
+    rows = [
+        (name, stream.summary, ", ".join(stream.topics), ", ".join(one.name for one in stream.all_tables))
+        for name, stream in STREAMS.items()
+    ]
+    rows += [(name, text, "quotas/traffic", ", ".join(one.name for one in TABLES[name])) for name, text in JOBS.items()]
+    print_rich(table(("pipeline", "makes", "of", "tables"), rows))
+
+
+def run_command(
+    name: str,
+    bootstrap: str,
+    once: bool,
+    out: str,
+    master: str,
+    checkpoint: str | None,
+    starting_offsets: str,
+    every: str,
+    lateness: str,
+    options: list[str],
+    **quota_options: Any,
+) -> None:
+    """Runs a pipeline."""
+    from barnabas.cli.telemetry import parse_duration  # noqa: PLC0415
+    from barnabas.spark.pipelines.config import PipelineConfig  # noqa: PLC0415
+    from barnabas.spark.pipelines.progress import progress_display  # noqa: PLC0415
+    from barnabas.spark.pipelines.runner import ADVICE, JOBS, STREAMS, run_stream  # noqa: PLC0415
+
+    if name not in STREAMS and name not in JOBS:
+        raise UsageError(f"there is no pipeline {name}; there are {', '.join((*STREAMS, *JOBS))}")
+    settings = dict(_pair(option, "--option") for option in options)
+    config = PipelineConfig(
+        out=out,
+        bootstrap_servers=bootstrap,
+        checkpoint=checkpoint,
+        starting_offsets=starting_offsets,
+        once=once,
+        trigger_ms=parse_duration(every),
+        lateness_ms=parse_duration(lateness),
+        source_options=settings,
+    )
+    if name in STREAMS:
+        with _session(f"barnabas {name}", master) as spark, progress_display() as display:
+            run_stream(spark, name, config, display)
+    elif name == ADVICE:
+        _advise(out, master, **quota_options)
+    else:
+        _dry_run(out, master, **quota_options)
+
+
+def show_command(name: str, table: str, out: str, master: str, count: int) -> None:
+    """Shows rows of a table."""
+    from barnabas.spark.pipelines.runner import TABLES, read_table  # noqa: PLC0415
+
+    if name not in TABLES:
+        raise UsageError(f"there is no pipeline {name}; there are {', '.join(TABLES)}")
+    with _session("barnabas show", master) as spark:
+        _print(read_table(spark, out, name, table).limit(count))
+
+
+def _advise(
+    out: str,
+    master: str,
+    *,
+    capacity: list[str],
+    by: str,
+    headroom: float,
+    simultaneous: bool,
+    only: str | None,
+    windows: str,
+    limits: list[str],
+    advised: bool,
+    clients: str,  # noqa: ARG001 - of the dry run
+) -> None:
+    from barnabas.cli.quota_output import parse_amount  # noqa: PLC0415
+    from barnabas.spark.pipelines.quota_advice import AdviceOptions  # noqa: PLC0415
+    from barnabas.spark.pipelines.quota_proposal import Tenancy  # noqa: PLC0415
+    from barnabas.spark.pipelines.runner import run_advice  # noqa: PLC0415
+
+    if limits or advised:
+        raise UsageError("--limit and --advised are for quota-dry-run")
+    amounts = {key: parse_amount(text) for key, text in (_pair(one, "--capacity") for one in capacity)}
+    try:
+        options = AdviceOptions(
+            amounts, Tenancy(by), headroom, simultaneous, parse_windows(windows), client_pattern=only
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    with _session("barnabas quota-advice", master) as spark:
+        found = run_advice(spark, out, options)
+        _print(found.select("quota", "user", "client_id", "verdict", "limit", "peak", "mean", "share", "fair_share"))
+
+
+def _dry_run(
+    out: str,
+    master: str,
+    *,
+    capacity: list[str],
+    by: str,
+    headroom: float,  # noqa: ARG001 - of the advice
+    simultaneous: bool,
+    only: str | None,
+    windows: str,
+    limits: list[str],
+    advised: bool,
+    clients: str,
+) -> None:
+    from barnabas.spark.pipelines.quota_advice import LIMITS, proposals  # noqa: PLC0415
+    from barnabas.spark.pipelines.quota_dry_run import DryRunOptions  # noqa: PLC0415
+    from barnabas.spark.pipelines.quota_proposal import Tenancy  # noqa: PLC0415
+    from barnabas.spark.pipelines.quota_replay import ClientBehaviour  # noqa: PLC0415
+    from barnabas.spark.pipelines.runner import ADVICE, read_table, run_dry_run  # noqa: PLC0415
+
+    if capacity or simultaneous:
+        raise UsageError("--capacity and --simultaneous are for quota-advice")
+    tried = [parse_limit(text) for text in limits]
+    with _session("barnabas quota-dry-run", master) as spark:
+        if advised:
+            tried += proposals(read_table(spark, out, ADVICE, LIMITS.name), Tenancy(by))
+        try:
+            options = DryRunOptions(tuple(tried), ClientBehaviour(clients), parse_windows(windows), client_pattern=only)
+        except ValueError as error:
+            raise UsageError(f"{error}: --limit, or --advised after quota-advice") from None
+        found = run_dry_run(spark, out, options)
+        _print(
+            found.select(
+                "quota", "client_id", "principal", "limit", "peak", "requests", "throttled", "throttle_ms",
+                "max_throttle_ms", "max_behind_ms", "recorded_throttle_ms",
+            )
+        )  # fmt: skip
+
+
+def parse_windows(text: str) -> QuotaWindows:
+    """
+    >>> parse_windows("11x1")
+    QuotaWindows(samples=11, window_seconds=1)
+    """
+    from barnabas.quota.config import QuotaWindows  # noqa: PLC0415
+
+    samples, by, seconds = text.partition("x")
+    if not (by and samples.isdecimal() and seconds.isdecimal() and int(samples) and int(seconds)):
+        raise UsageError(f"--windows: {text!r} is not a number of windows and their seconds, such as 11x1")
+    return QuotaWindows(int(samples), int(seconds))
+
+
+def parse_limit(text: str) -> ProposedLimit:
+    """A limit and whom it is for; a name that is left out is the default.
+
+    >>> parse_limit("producer_byte_rate=2MB,client-id=reports").limit
+    2000000.0
+    """
+    from barnabas.cli.quota_output import parse_amount  # noqa: PLC0415
+    from barnabas.quota.quota_entity import DEFAULT, EntityName, QuotaEntity  # noqa: PLC0415
+    from barnabas.spark.pipelines.quota_proposal import ProposedLimit  # noqa: PLC0415
+
+    first, *parts = text.split(",")
+    quota, amount = _pair(first, "--limit")
+    names: dict[str, EntityName] = {}
+    for part in parts:
+        kind, has_name, name = part.partition("=")
+        if kind not in {"user", "client-id"} or kind in names:
+            raise UsageError(f"--limit: {part!r} in {text!r} is neither user=... nor client-id=...")
+        names[kind] = name if has_name else DEFAULT
+    if not names:
+        raise UsageError(f"--limit: {text!r} does not say whom it is for, such as client-id=reports")
+    try:
+        return ProposedLimit(quota, QuotaEntity(names.get("user"), names.get("client-id")), parse_amount(amount))
+    except ValueError as error:
+        raise UsageError(f"--limit: {error}") from None
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UsageError(f"{option}: {text!r} is not KEY=VALUE")
+    return key, value
+
+
+@contextmanager
+def _session(application: str, master: str) -> Iterator[SparkSession]:
+    """A Spark session; what goes wrong in it ends the command with one line."""
+    from barnabas.spark.java_runtime import JavaMissingError  # noqa: PLC0415
+    from barnabas.spark.pipelines.runner import PipelineError, cause_of  # noqa: PLC0415
+    from barnabas.spark.session import make_session  # noqa: PLC0415
+
+    try:
+        spark = make_session(application, master)
+    except JavaMissingError as error:
+        raise CommandError(str(error)) from None
+    except ImportError as error:
+        raise CommandError(f"{error.name} is missing: pip install 'barnabas[spark]'") from None
+    try:
+        yield spark
+    except (PipelineError, CommandError) as error:
+        raise CommandError(str(error)) from None
+    except Exception as error:
+        if os.environ.get("BARNABAS_DEBUG"):
+            raise
+        raise CommandError(cause_of(error)) from None
+    finally:
+        spark.stop()
+
+
+def _print(frame: DataFrame) -> None:
+    from barnabas.cli.quota_output import print_rich, table  # noqa: PLC0415
+
+    columns = [name for name in frame.columns if name != "sketch"]
+    rows = [[_text(value) for value in row] for row in frame.select(*columns).collect()]
+    if not rows:
+        say("There is nothing in it.\n", sys.stdout)
+        return
+    print_rich(table(columns, rows))
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1_000 or value == int(value) else f"{value:,.3g}"
+    text = str(value)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"

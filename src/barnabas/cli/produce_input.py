@@ -1,0 +1,107 @@
+"""Lines of text, and the records that they stand for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+FIELDS: Final = ("value", "key", "headers", "partition", "timestamp")
+
+Header = tuple[str, bytes | None]
+
+
+class BadLineError(ValueError):
+    """A line that is no record; the message says why not."""
+
+
+class LineRecord(NamedTuple):
+    """A record as a line has it."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[Header] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+LineReader = Callable[[bytes], LineRecord]
+
+
+def line_reader(*, as_json: bool, key_separator: str | None) -> LineReader:
+    """What reads a line, which comes without its end."""
+    if as_json:
+        return read_json
+    if key_separator is not None:
+        separator = key_separator.encode()
+        return lambda line: read_keyed(line, separator)
+    return LineRecord
+
+
+def read_keyed(line: bytes, separator: bytes) -> LineRecord:
+    """
+    >>> read_keyed(b"a:b:c", b":")[:2]
+    (b'b:c', b'a')
+    """
+    key, found, value = line.partition(separator)
+    if not found:
+        raise BadLineError(f"no key separator {separator.decode()!r} in it")
+    return LineRecord(value, key)
+
+
+def read_json(line: bytes) -> LineRecord:
+    """A JSON object with ``value`` and, if it likes, ``key``, ``headers``, ``partition`` and ``timestamp``.
+
+    Text is sent as UTF-8, null is Kafka's null, anything else is sent as JSON.
+
+    >>> read_json(b'{"key": "a", "value": {"n": 1}, "headers": {"h": "x"}}')
+    LineRecord(value=b'{"n":1}', key=b'a', headers=[('h', b'x')], partition=None, timestamp_ms=None)
+    """
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise BadLineError(f"no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise BadLineError(f"not a JSON object but {type(found).__name__}")
+    unknown = [name for name in found if name not in FIELDS]
+    if unknown:
+        raise BadLineError(f"unknown field {unknown[0]}; a record has {', '.join(FIELDS)}")
+    if "value" not in found:
+        raise BadLineError("no field value")
+    return LineRecord(
+        _octets(found["value"]),
+        _octets(found.get("key")),
+        _headers(found.get("headers")),
+        _number(found.get("partition"), "partition"),
+        _number(found.get("timestamp"), "timestamp"),
+    )
+
+
+def _octets(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _headers(found: Any) -> Sequence[Header]:
+    """A mapping, or a list of pairs, where names may come twice."""
+    if found is None:
+        return ()
+    pairs: Any = found.items() if isinstance(found, Mapping) else found
+    if not isinstance(found, Mapping | list) or any(
+        not isinstance(pair, list | tuple) or len(pair) != 2 for pair in pairs
+    ):
+        raise BadLineError("headers are an object, or a list of pairs")
+    if any(not isinstance(name, str) for name, _ in pairs):
+        raise BadLineError("the names of headers are strings")
+    return [(name, _octets(value)) for name, value in pairs]
+
+
+def _number(found: Any, name: str) -> int | None:
+    if found is None:
+        return None
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        raise BadLineError(f"the {name} is not a number from 0 on: {found!r}")
+    return found

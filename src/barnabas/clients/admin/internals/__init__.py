@@ -1,0 +1,1 @@
+"""How the admin client works inside; nothing here is for applications."""

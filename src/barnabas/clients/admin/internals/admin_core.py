@@ -1,0 +1,103 @@
+"""What the blocking admin client and the one for asyncio share: settings, network, thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from random import Random
+from typing import Any, Final, TypeVar
+
+from barnabas.clients.admin.admin_config import AdminClientConfig
+from barnabas.clients.admin.internals.admin_client_runnable import AdminClientRunnable
+from barnabas.clients.admin.internals.operation import Operation
+from barnabas.clients.admin.internals.steps import Promise
+from barnabas.clients.common.bootstrap import bootstrap_nodes
+from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
+from barnabas.clients.common.default_metadata_updater import DefaultMetadataUpdater
+from barnabas.clients.common.metadata import Metadata
+from barnabas.common.clock import Clock
+from barnabas.network.client import NetworkClient
+from barnabas.network.client_config import NetworkClientConfig
+from barnabas.network.exponential_backoff import ExponentialBackoff
+from barnabas.network.host_resolver import HostResolver
+from barnabas.network.selectable import Selectable
+from barnabas.network.selector import Selector
+
+T = TypeVar("T")
+
+THREAD_PREFIX: Final = "kafka-admin-client-thread"
+_IN_FLIGHT: Final = 2**31 - 1
+"""Requests to a broker do not wait for each other, but for its order of answering."""
+
+
+class AdminCore:
+    """An admin client without its operations."""
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None,
+        settings: Mapping[str, object],
+        *,
+        clock: Clock,
+        resolver: HostResolver,
+        selector: Selectable | None,
+        random: Random | None,
+        start_thread: bool,
+        fail_fast: bool,
+    ) -> None:
+        self.config = AdminClientConfig.of(config, **settings)
+        cfg, values = self.config, self.config.values
+        random = Random() if random is None else random  # noqa: S311 - spreads load, keeps no secret
+        resolve = resolver if not values.get_int("bootstrap.resolve.timeout.ms") and not fail_fast else None
+        metadata = Metadata(cfg.retry_backoff_ms, cfg.retry_backoff_max_ms, cfg.metadata_max_age_ms, random=random)
+        metadata.bootstrap(bootstrap_nodes(cfg.bootstrap_servers, resolve))
+        updater = DefaultMetadataUpdater(
+            metadata,
+            can_rebootstrap=values.get_str("metadata.recovery.strategy").upper() == "REBOOTSTRAP",
+            rebootstrap_trigger_ms=values.get_int("metadata.recovery.rebootstrap.trigger.ms"),
+            check_cluster=values.get_bool("metadata.cluster.check.enable"),
+        )
+        if selector is None:
+            selector = Selector(clock=clock, connections_max_idle_ms=values.get_int("connections.max.idle.ms"))
+        client = NetworkClient(
+            selector,
+            updater,
+            NetworkClientConfig(
+                client_id=cfg.client_id,
+                max_in_flight_requests_per_connection=_IN_FLIGHT,
+                request_timeout_ms=cfg.request_timeout_ms,
+                reconnect_backoff_ms=values.get_int("reconnect.backoff.ms"),
+                reconnect_backoff_max_ms=values.get_int("reconnect.backoff.max.ms"),
+                socket_connection_setup_timeout_ms=values.get_int("socket.connection.setup.timeout.ms"),
+                socket_connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
+                send_buffer_bytes=values.get_int("send.buffer.bytes"),
+                receive_buffer_bytes=values.get_int("receive.buffer.bytes"),
+            ),
+            clock=clock,
+            random=random,
+            resolver=resolver,
+        )
+        updater.reason_of = client.last_error
+        self.runnable = AdminClientRunnable(client, metadata, clock, cfg.request_timeout_ms, fail_fast=fail_fast)
+        self._backoff = ExponentialBackoff(
+            cfg.retry_backoff_ms, RETRY_BACKOFF_EXP_BASE, cfg.retry_backoff_max_ms, RETRY_BACKOFF_JITTER, random
+        )
+        self._thread = threading.Thread(
+            target=self.runnable.run, name=f"{THREAD_PREFIX} | {cfg.client_id}", daemon=True
+        )
+        if start_thread:
+            self._thread.start()
+
+    def submit(self, run: Callable[[Operation], Coroutine[Promise[Any], None, T]], timeout_ms: int | None) -> Future[T]:
+        """Starts an operation; its time begins now."""
+        limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        operation = Operation(self.runnable, limit_ms, self.config.retries, self._backoff)
+        return self.runnable.submit(lambda: run(operation))
+
+    def close(self, timeout_ms: int | None) -> None:
+        """Ends the thread, after what is under way or that time, whichever comes first."""
+        limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        self.runnable.initiate_close(limit_ms)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()

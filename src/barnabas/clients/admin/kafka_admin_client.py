@@ -1,0 +1,200 @@
+"""The admin client: everything about a cluster that is not producing or consuming."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from functools import wraps
+from random import Random
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from barnabas.clients.admin import (
+    acls,
+    cluster,
+    configs,
+    group_offsets,
+    groups,
+    log_dirs,
+    offsets,
+    partitions,
+    quotas,
+    scram,
+    topics,
+    transactions,
+)
+from barnabas.clients.admin.admin_config import AdminClientConfig
+from barnabas.clients.admin.internals.admin_core import AdminCore
+from barnabas.clients.admin.internals.operation import Operation
+from barnabas.clients.admin.internals.steps import Promise
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.network.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.selectable import Selectable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def blocking(
+    operation: Callable[Concatenate[Operation, P], Coroutine[Promise[Any], None, R]],
+) -> Callable[Concatenate[KafkaAdminClient, P], R]:
+    """A method that runs an operation and waits for its result."""
+
+    @wraps(operation)
+    def method(admin: KafkaAdminClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return admin.submit(lambda context: operation(context, *args, **kwargs)).result()
+
+    return method
+
+
+class KafkaAdminClient:
+    """Looks after a cluster: topics, settings, groups, quotas, transactions. Any number of threads may use it at once.
+
+        with KafkaAdminClient(bootstrap_servers="localhost:9092") as admin:
+            admin.create_topics([NewTopic("orders", num_partitions=3)])
+            for topic in admin.describe_topics(["orders"]).values():
+                print(topic.partitions[0].leader)
+
+    A call returns when it is done, with frozen dataclasses; many calls from many threads go out at the same time, over
+    one connection to each broker. What cannot be asked of just any broker goes to the right one: the controller, the
+    leader of a partition, the coordinator of a group. What may pass, such as a coordinator that is still loading, is
+    tried again until ``default.api.timeout.ms`` are over; `with_timeout` sets another limit.
+
+    **Errors** are exceptions, one class for each of Kafka's codes. An operation on several things does them all and
+    raises the first error, with the rest in notes; with ``partial=True`` it returns what worked and the errors
+    (`Results`).
+
+    **Settings** are Kafka's, as keywords (``client_id="ops"``) or in a mapping (``{"client.id": "ops"}``).
+
+    Brokers from Kafka 3.0 on are understood. Where one does not have what is asked for, that is an
+    `UnsupportedVersionError`.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        resolver: HostResolver = resolve_all_ips,
+        selector: Selectable | None = None,
+        random: Random | None = None,
+        start_thread: bool = True,
+        fail_fast: bool = False,
+        **settings: object,
+    ) -> None:
+        """``fail_fast`` is for commands that a person waits for: when no bootstrap server can be reached, that is an
+        error at once, rather than something to be tried until the time is over.
+
+        ``selector``, ``clock``, ``random`` and ``start_thread`` are for tests: with them the client does nothing by
+        itself, and ``admin.core.runnable.run_once()`` is one turn of its thread.
+        """
+        self.core = AdminCore(
+            config,
+            settings,
+            clock=clock,
+            resolver=resolver,
+            selector=selector,
+            random=random,
+            start_thread=start_thread,
+            fail_fast=fail_fast,
+        )
+        self._timeout_ms: int | None = None
+
+    @property
+    def config(self) -> AdminClientConfig:
+        return self.core.config
+
+    def with_timeout(self, timeout_ms: int) -> KafkaAdminClient:
+        """The same client, whose operations have so much time each: ``admin.with_timeout(5_000).list_topics()``."""
+        view = object.__new__(type(self))
+        view.core = self.core
+        view._timeout_ms = timeout_ms
+        return view
+
+    def submit(self, run: Callable[[Operation], Coroutine[Promise[Any], None, R]]) -> Future[R]:
+        """Starts an operation without waiting for it: ``admin.submit(lambda op: topics.list_topics(op))``."""
+        return self.core.submit(run, self._timeout_ms)
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Ends it. What is under way has so long to end, or ``default.api.timeout.ms``; then it fails."""
+        self.core.close(timeout_ms)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Somebody who is leaving because of an error does not want to wait for the rest.
+        self.close(0 if kind is not None else None)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.config.bootstrap_servers)})"
+
+    # topics
+    create_topics = blocking(topics.create_topics)
+    delete_topics = blocking(topics.delete_topics)
+    delete_topics_by_id = blocking(topics.delete_topics_by_id)
+    create_partitions = blocking(topics.create_partitions)
+    list_topics = blocking(topics.list_topics)
+    describe_topics = blocking(topics.describe_topics)
+    describe_topics_by_id = blocking(topics.describe_topics_by_id)
+
+    # offsets
+    list_offsets = blocking(offsets.list_offsets)
+    delete_records = blocking(offsets.delete_records)
+
+    # configs
+    describe_configs = blocking(configs.describe_configs)
+    incremental_alter_configs = blocking(configs.incremental_alter_configs)
+    list_config_resources = blocking(configs.list_config_resources)
+    list_client_metrics_resources = blocking(configs.list_client_metrics_resources)
+
+    # groups
+    list_groups = blocking(groups.list_groups)
+    describe_groups = blocking(groups.describe_groups)
+    delete_groups = blocking(groups.delete_groups)
+    remove_members = blocking(groups.remove_members)
+
+    # group offsets
+    list_group_offsets = blocking(group_offsets.list_group_offsets)
+    alter_group_offsets = blocking(group_offsets.alter_group_offsets)
+    delete_group_offsets = blocking(group_offsets.delete_group_offsets)
+    describe_group_lag = blocking(group_offsets.describe_group_lag)
+
+    # quotas
+    describe_client_quotas = blocking(quotas.describe_client_quotas)
+    alter_client_quotas = blocking(quotas.alter_client_quotas)
+
+    # acls
+    describe_acls = blocking(acls.describe_acls)
+    create_acls = blocking(acls.create_acls)
+    delete_acls = blocking(acls.delete_acls)
+
+    # scram
+    describe_user_scram_credentials = blocking(scram.describe_user_scram_credentials)
+    alter_user_scram_credentials = blocking(scram.alter_user_scram_credentials)
+
+    # transactions
+    list_transactions = blocking(transactions.list_transactions)
+    describe_transactions = blocking(transactions.describe_transactions)
+    describe_producers = blocking(transactions.describe_producers)
+    abort_transaction = blocking(transactions.abort_transaction)
+    fence_producers = blocking(transactions.fence_producers)
+
+    # partitions
+    elect_leaders = blocking(partitions.elect_leaders)
+    alter_partition_reassignments = blocking(partitions.alter_partition_reassignments)
+    list_partition_reassignments = blocking(partitions.list_partition_reassignments)
+
+    # log dirs
+    describe_log_dirs = blocking(log_dirs.describe_log_dirs)
+    alter_replica_log_dirs = blocking(log_dirs.alter_replica_log_dirs)
+
+    # cluster
+    describe_cluster = blocking(cluster.describe_cluster)
+    describe_metadata_quorum = blocking(cluster.describe_metadata_quorum)
+    describe_features = blocking(cluster.describe_features)
+    update_features = blocking(cluster.update_features)
+    unregister_broker = blocking(cluster.unregister_broker)

@@ -1,0 +1,174 @@
+"""Offsets of partitions: where they begin and end, what is at a time, and deleting what is before one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from barnabas.clients.admin.internals.admin_api_driver import (
+    LEADER_MOVED,
+    Handler,
+    Outcome,
+    PartitionLeaders,
+    run_keyed,
+)
+from barnabas.clients.admin.internals.operation import Operation
+from barnabas.clients.admin.results import Results
+from barnabas.common.errors import Errors
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.protocol.messages import delete_records as delete_api
+from barnabas.protocol.messages import list_offsets as list_api
+from barnabas.protocol.versions import VersionRange
+
+_CONSUMER: Final = -1
+_NEWEST: Final = 11
+_SINCE: Final = {-3: 7, -4: 8, -5: 9, -6: 11}
+"""The version of ListOffsets that each of the special timestamps came with."""
+_FIRST_ISOLATION: Final = 2
+_MOVED: Final = (*LEADER_MOVED, Errors.OFFSET_NOT_AVAILABLE)
+
+
+class IsolationLevel(IntEnum):
+    """Whether the end is that of the log, or of what is decided: before the first open transaction."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpec:
+    """Which offset of a partition."""
+
+    timestamp: int
+    """Milliseconds since 1970; negative ones have a meaning of their own."""
+
+    @classmethod
+    def earliest(cls) -> OffsetSpec:
+        """Of the first record."""
+        return cls(-2)
+
+    @classmethod
+    def latest(cls) -> OffsetSpec:
+        """After the last record."""
+        return cls(-1)
+
+    @classmethod
+    def max_timestamp(cls) -> OffsetSpec:
+        """Of the record with the newest timestamp, which need not be the last."""
+        return cls(-3)
+
+    @classmethod
+    def earliest_local(cls) -> OffsetSpec:
+        """Of the first record that is on the broker's own disk."""
+        return cls(-4)
+
+    @classmethod
+    def latest_tiered(cls) -> OffsetSpec:
+        """Of the last record that is in remote storage."""
+        return cls(-5)
+
+    @classmethod
+    def earliest_pending_upload(cls) -> OffsetSpec:
+        """Of the first record that is not in remote storage yet."""
+        return cls(-6)
+
+    @classmethod
+    def for_timestamp(cls, timestamp_ms: int) -> OffsetSpec:
+        """Of the first record that is not older than this."""
+        return cls(timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndTimestamp:
+    """An offset that was asked for."""
+
+    offset: int
+    """-1 if there is none such: no record is that new."""
+    timestamp: int
+    """Of the record at the offset; -1 if the offset was not found through a record."""
+    leader_epoch: int | None
+
+
+async def list_offsets(
+    operation: Operation,
+    partitions: Mapping[TopicPartition, OffsetSpec],
+    *,
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    patient: bool = True,
+    partial: bool = False,
+) -> Results[TopicPartition, OffsetAndTimestamp]:
+    """An offset of each partition, as its leader knows it.
+
+    Topics that are not there, and leaders that are missing, are waited for, as they may be about to come; not so with
+    ``patient=False``.
+    """
+
+    def build(_broker: int, keys: Sequence[TopicPartition]) -> list_api.ListOffsetsRequest:
+        topics: dict[str, list[list_api.ListOffsetsPartition]] = {}
+        for key in keys:
+            topics.setdefault(key.topic, []).append(
+                list_api.ListOffsetsPartition(partition_index=key.partition, timestamp=partitions[key].timestamp)
+            )
+        return list_api.ListOffsetsRequest(
+            replica_id=_CONSUMER,
+            isolation_level=isolation_level,
+            topics=[list_api.ListOffsetsTopic(name=name, partitions=rows) for name, rows in topics.items()],
+            timeout_ms=operation.remaining_ms,
+        )
+
+    def read(
+        _broker: int, _keys: Sequence[TopicPartition], response: list_api.ListOffsetsResponse
+    ) -> Outcome[TopicPartition, OffsetAndTimestamp]:
+        outcome: Outcome[TopicPartition, OffsetAndTimestamp] = Outcome()
+        for topic in response.topics:
+            for row in topic.partitions:
+                key = TopicPartition(topic.name, row.partition_index)
+                if outcome.settle(key, row.error_code, moved=_MOVED):
+                    epoch = None if row.leader_epoch < 0 else row.leader_epoch
+                    outcome.completed[key] = OffsetAndTimestamp(row.offset, row.timestamp, epoch)
+        return outcome
+
+    # Each special offset is asked for in a request of its own, so that one the broker does not know spoils no other.
+    merged: Results[TopicPartition, OffsetAndTimestamp] = Results({})
+    by_version: dict[int, list[TopicPartition]] = {}
+    for key, spec in partitions.items():
+        least = max(_SINCE.get(spec.timestamp, 1), _FIRST_ISOLATION if isolation_level else 1)
+        by_version.setdefault(least, []).append(key)
+    for least, keys in by_version.items():
+        handler = Handler(build, read, PartitionLeaders(patient=patient), allowed_versions=VersionRange(least, _NEWEST))
+        found = await run_keyed(operation, keys, handler)
+        merged = Results({**merged, **found}, {**merged.errors, **found.errors})
+    return merged.checked(partial)
+
+
+async def delete_records(
+    operation: Operation, before: Mapping[TopicPartition, int], *, patient: bool = True, partial: bool = False
+) -> Results[TopicPartition, int]:
+    """Deletes records before offsets (-1: all that there are); returns where each partition begins then."""
+
+    def build(_broker: int, keys: Sequence[TopicPartition]) -> delete_api.DeleteRecordsRequest:
+        topics: dict[str, list[delete_api.DeleteRecordsPartition]] = {}
+        for key in keys:
+            topics.setdefault(key.topic, []).append(
+                delete_api.DeleteRecordsPartition(partition_index=key.partition, offset=before[key])
+            )
+        return delete_api.DeleteRecordsRequest(
+            topics=[delete_api.DeleteRecordsTopic(name=name, partitions=rows) for name, rows in topics.items()],
+            timeout_ms=operation.remaining_ms,
+        )
+
+    def read(
+        _broker: int, _keys: Sequence[TopicPartition], response: delete_api.DeleteRecordsResponse
+    ) -> Outcome[TopicPartition, int]:
+        outcome: Outcome[TopicPartition, int] = Outcome()
+        for topic in response.topics:
+            for row in topic.partitions:
+                key = TopicPartition(topic.name, row.partition_index)
+                if outcome.settle(key, row.error_code, moved=LEADER_MOVED):
+                    outcome.completed[key] = row.low_watermark
+        return outcome
+
+    keys: Iterable[TopicPartition] = before
+    return (await run_keyed(operation, keys, Handler(build, read, PartitionLeaders(patient=patient)))).checked(partial)

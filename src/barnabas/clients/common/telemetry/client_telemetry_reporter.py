@@ -1,0 +1,331 @@
+"""Tells the cluster about a client, if it wants to know (KIP-714): the decisions, without the network."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from barnabas.clients.common.telemetry.client_telemetry_state import ClientTelemetryState
+from barnabas.clients.common.telemetry.metrics_collector import MetricsCollector
+from barnabas.common.clock import Clock
+from barnabas.common.errors import ApiError, BarnabasError, Errors, KafkaTimeoutError, UnsupportedVersionError
+from barnabas.common.identifiers import ZERO_UUID, Uuid, uuid_to_string
+from barnabas.metrics.registry import Metrics
+from barnabas.network.inflight import FOREVER
+from barnabas.protocol.message import Request, Response
+from barnabas.protocol.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from barnabas.records.batch import CompressionType
+from barnabas.records.compression import compress
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PUSH_INTERVAL_MS: Final = 5 * 60 * 1000
+"""After an answer that did not come, or that says nothing about when to try again."""
+INITIAL_PUSH_JITTER: Final = (0.5, 1.5)
+"""The first push comes after so much of the interval: clients that were started together do not push together."""
+
+State = ClientTelemetryState
+
+_AT_ONCE: Final = frozenset({Errors.UNKNOWN_SUBSCRIPTION_ID, Errors.UNSUPPORTED_COMPRESSION_TYPE})
+"""Things have changed: ask again."""
+_NEXT_INTERVAL: Final = frozenset({Errors.TELEMETRY_TOO_LARGE, Errors.THROTTLING_QUOTA_EXCEEDED})
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTelemetrySubscription:
+    """What the broker wants of this client."""
+
+    client_instance_id: Uuid
+    subscription_id: int
+    push_interval_ms: int
+    accepted_compression_types: Sequence[CompressionType]
+    delta_temporality: bool
+    requested_metrics: Sequence[str]
+
+    @property
+    def wants_nothing(self) -> bool:
+        return not self.requested_metrics
+
+    def selects(self, name: str) -> bool:
+        if len(self.requested_metrics) == 1 and self.requested_metrics[0] == "*":
+            return True
+        return name.startswith(tuple(self.requested_metrics))
+
+
+class ClientTelemetryReporter:
+    """When to ask what is wanted, when to push, what to push, and what the answers mean.
+
+    It does no I/O. Whoever does asks `time_to_next_update`, sends what `create_request` returns, and brings back
+    `handle_response`, or `handle_failed_request` if none came: `TelemetrySender` is made for that. A producer, a
+    consumer and an admin client use it alike; they differ in their metrics and in the labels that they put on them.
+
+    ==============================  ================================================================================
+    the broker says                 the client
+    ==============================  ================================================================================
+    a subscription                  pushes after 0.5 to 1.5 intervals, then once an interval
+    a subscription to nothing       asks again after the interval
+    UNKNOWN_SUBSCRIPTION_ID         asks again at once
+    UNSUPPORTED_COMPRESSION_TYPE    the same, and does not use that type again
+    TELEMETRY_TOO_LARGE             asks again after the interval
+    THROTTLING_QUOTA_EXCEEDED       the same
+    nothing, the connection breaks  asks again after five minutes
+    it does not know the request    keeps silent from then on, and says nothing about it
+    any other error                 keeps silent from then on
+    ==============================  ================================================================================
+
+    The client's id, which the broker gives out with the first subscription, stays the same for its lifetime.
+
+    When the client is closed, what it has counted since the last push goes out with a *terminating* push, which need
+    not wait for the interval.
+    """
+
+    def __init__(self, kind: str, metrics: Metrics, labels: Mapping[str, str], clock: Clock, random: Random) -> None:
+        """``kind`` is what the client calls itself in the log, such as ``producer``; labels that are empty do not
+        count."""
+        self.kind = kind
+        self._collector = MetricsCollector(metrics, clock)
+        self._clock = clock
+        self._random = random
+        self._lock = threading.Lock()
+        """Guards the fields below. The I/O thread changes them, and whoever closes the client. In it, only the locks of
+        the registry and its sensors are taken."""
+        self._changed = threading.Condition(self._lock)
+        """There is a subscription."""
+        self._labels = {key: text for key, text in labels.items() if text}
+        self._state = State.SUBSCRIPTION_NEEDED
+        self._subscription: ClientTelemetrySubscription | None = None
+        self._refused_types: set[CompressionType] = set()
+        self._pushed_type = CompressionType.NONE
+        self._enabled = True
+        self._last_request_ms: int | None = None
+        self._interval_ms = 0
+
+    @property
+    def state(self) -> ClientTelemetryState:
+        return self._state
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._enabled
+
+    @property
+    def subscription(self) -> ClientTelemetrySubscription | None:
+        return self._subscription
+
+    @property
+    def has_last_push(self) -> bool:
+        """Whether the client has been closed and its last push has not gone out."""
+        return self._enabled and self._state is State.TERMINATING_PUSH_NEEDED
+
+    def update_labels(self, labels: Mapping[str, str]) -> None:
+        """More about the client, such as the member id that its group has given it."""
+        with self._lock:
+            self._labels = {**self._labels, **labels}
+
+    # -- what to do
+
+    def time_to_next_update(self, request_timeout_ms: int) -> int:
+        """For how long there is nothing to send; 0 means that `create_request` has something."""
+        with self._lock:
+            state = self._state
+            if not self._enabled or state in {State.TERMINATING_PUSH_IN_PROGRESS, State.TERMINATED}:
+                return FOREVER
+            if state in {State.SUBSCRIPTION_IN_PROGRESS, State.PUSH_IN_PROGRESS}:
+                return request_timeout_ms
+            if state is State.TERMINATING_PUSH_NEEDED or self._last_request_ms is None:
+                return 0
+            return max(self._last_request_ms + self._interval_ms - self._clock.hi_res_milliseconds(), 0)
+
+    def create_request(self) -> Request | None:
+        """What to send now, if anything."""
+        with self._lock:
+            subscription = self._subscription
+            if self._state is State.SUBSCRIPTION_NEEDED:
+                self._become(State.SUBSCRIPTION_IN_PROGRESS)
+                known = ZERO_UUID if subscription is None else subscription.client_instance_id
+                return GetTelemetrySubscriptionsRequest(client_instance_id=known)
+            if subscription is None or self._state not in {State.PUSH_NEEDED, State.TERMINATING_PUSH_NEEDED}:
+                return None
+            terminating = self._state is State.TERMINATING_PUSH_NEEDED
+            self._become(State.TERMINATING_PUSH_IN_PROGRESS if terminating else State.PUSH_IN_PROGRESS)
+            labels = self._labels
+        payload = self._collector.collect(subscription.selects, labels, delta=subscription.delta_temporality)
+        compression = self._preferred_compression(subscription)
+        self._pushed_type = compression
+        return PushTelemetryRequest(
+            client_instance_id=subscription.client_instance_id,
+            subscription_id=subscription.subscription_id,
+            terminating=terminating,
+            compression_type=compression,
+            metrics=payload if compression is CompressionType.NONE else bytes(compress(compression, payload)),
+        )
+
+    def _preferred_compression(self, subscription: ClientTelemetrySubscription) -> CompressionType:
+        for accepted in subscription.accepted_compression_types:
+            if accepted not in self._refused_types:
+                return accepted
+        return CompressionType.NONE
+
+    # -- what came of it
+
+    def handle_response(self, response: Response) -> None:
+        if isinstance(response, GetTelemetrySubscriptionsResponse):
+            self._handle_subscription(response)
+        elif isinstance(response, PushTelemetryResponse):
+            self._handle_push(response)
+        else:
+            raise TypeError(f"{response!r} is no answer to a request of telemetry")
+
+    def _handle_subscription(self, response: GetTelemetrySubscriptionsResponse) -> None:
+        error = Errors.for_code(response.error_code)
+        with self._lock:
+            if self._state.is_terminating:
+                return
+            if error is not Errors.NONE:
+                self._handle_error(error)
+                return
+            before = self._subscription
+            known = response.client_instance_id
+            if known == ZERO_UUID:
+                self._stop("the broker has given it no id")
+                return
+            subscription = ClientTelemetrySubscription(
+                known,
+                response.subscription_id,
+                response.push_interval_ms if response.push_interval_ms > 0 else DEFAULT_PUSH_INTERVAL_MS,
+                _compression_types(response.accepted_compression_types),
+                response.delta_temporality,
+                tuple(response.requested_metrics),
+            )
+            if before is not None and before.delta_temporality != subscription.delta_temporality:
+                self._collector.reset()
+            self._subscription = subscription
+            self._last_request_ms = self._clock.hi_res_milliseconds()
+            self._interval_ms = subscription.push_interval_ms
+            if subscription.wants_nothing:
+                self._become(State.SUBSCRIPTION_NEEDED)
+            else:
+                self._become(State.PUSH_NEEDED)
+                self._interval_ms = round(self._interval_ms * self._random.uniform(*INITIAL_PUSH_JITTER))
+            log.debug("The %s is %s to the cluster: %r", self.kind, uuid_to_string(known), subscription)
+            self._changed.notify_all()
+
+    def _handle_push(self, response: PushTelemetryResponse) -> None:
+        error = Errors.for_code(response.error_code)
+        with self._lock:
+            if self._state is State.TERMINATING_PUSH_IN_PROGRESS:
+                self._become(State.TERMINATED)
+            if error is Errors.NONE:
+                self._collector.pushed()
+            else:
+                self._collector.refused()
+            if self._state.is_terminating:
+                return
+            if error is not Errors.NONE:
+                if error is Errors.UNSUPPORTED_COMPRESSION_TYPE:
+                    self._refused_types.add(self._pushed_type)
+                self._handle_error(error)
+                return
+            assert self._subscription is not None
+            self._become(State.PUSH_NEEDED)
+            self._last_request_ms = self._clock.hi_res_milliseconds()
+            self._interval_ms = self._subscription.push_interval_ms
+
+    def _handle_error(self, error: Errors) -> None:
+        """With the lock held."""
+        self._become(State.SUBSCRIPTION_NEEDED)
+        if error in _AT_ONCE:
+            self._wait(0)
+        elif error in _NEXT_INTERVAL:
+            subscription = self._subscription
+            self._wait(DEFAULT_PUSH_INTERVAL_MS if subscription is None else subscription.push_interval_ms)
+        else:
+            self._stop(f"the broker says {error.name}")
+
+    def handle_failed_request(self, error: BarnabasError | None) -> None:
+        """There is no answer: the connection broke, or, with an error, the request could not be sent."""
+        with self._lock:
+            # It may have arrived. Counted once too little is better than twice.
+            self._collector.pushed()
+            if self._state.is_terminating:
+                if self._state is not State.TERMINATED:
+                    self._become(State.TERMINATED)
+                return
+            self._become(State.SUBSCRIPTION_NEEDED)
+            if error is None or (isinstance(error, ApiError) and error.retriable):
+                self._wait(DEFAULT_PUSH_INTERVAL_MS)
+            elif isinstance(error, UnsupportedVersionError):
+                # Most clusters have no receiver of metrics. That is no reason for a word about it.
+                log.debug("The cluster takes no metrics of clients")
+                self._disable()
+            else:
+                self._stop(str(error))
+
+    def _wait(self, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
+        self._last_request_ms = self._clock.hi_res_milliseconds()
+
+    def _stop(self, reason: str) -> None:
+        log.warning("The %s sends no metrics any more: %s", self.kind, reason)
+        self._disable()
+
+    def _disable(self) -> None:
+        self._enabled = False
+        self._changed.notify_all()
+
+    def _become(self, state: ClientTelemetryState) -> None:
+        if not self._state.may_become(state):
+            raise RuntimeError(f"telemetry that is {self._state.value} cannot become {state.value}")
+        self._state = state
+
+    # -- the end
+
+    def initiate_close(self) -> None:
+        """The client is being closed: one more push, if there is a subscription to push for."""
+        with self._lock:
+            if self._state.is_terminating:
+                return
+            subscription = self._subscription
+            if self._state is State.SUBSCRIPTION_NEEDED or subscription is None or subscription.wants_nothing:
+                self._become(State.TERMINATED)
+            else:
+                self._become(State.TERMINATING_PUSH_NEEDED)
+
+    def close(self) -> None:
+        """No more."""
+        with self._lock:
+            if self._state is not State.TERMINATED:
+                self._become(State.TERMINATED)
+            self._changed.notify_all()
+
+    # -- who is this
+
+    def client_instance_id(self, timeout: float) -> Uuid:
+        """The id that the cluster has given to this client. Blocks until it has, for at most so many seconds."""
+        if timeout < 0:
+            raise ValueError("The timeout cannot be negative.")
+        deadline_ms = self._clock.hi_res_milliseconds() + timeout * 1000
+        with self._lock:
+            while self._subscription is None:
+                remaining_ms = deadline_ms - self._clock.hi_res_milliseconds()
+                if remaining_ms <= 0 or self._state is State.TERMINATED or not self._enabled:
+                    raise KafkaTimeoutError(f"The cluster has given this {self.kind} no id within {timeout} s")
+                self._clock.wait(self._changed, remaining_ms)
+            return self._subscription.client_instance_id
+
+    def __repr__(self) -> str:
+        return f"ClientTelemetryReporter({self.kind}, {self._state.value}{'' if self._enabled else ', silent'})"
+
+
+def _compression_types(accepted: Sequence[int]) -> Sequence[CompressionType]:
+    """Those of which this client knows how."""
+    known = {int(one) for one in CompressionType}
+    return tuple(CompressionType(number) for number in accepted if number in known)

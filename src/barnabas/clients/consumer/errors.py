@@ -1,0 +1,80 @@
+"""What can go wrong in a consumer that has no code on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from barnabas.clients.common.errors import CommitFailedError, IllegalStateError, SerializationError
+from barnabas.clients.common.offsets import OffsetAndMetadata
+from barnabas.common.errors import BarnabasError, InvalidOffsetError, OffsetOutOfRangeError, RetriableError
+from barnabas.common.topic_partition import TopicPartition
+
+__all__ = [
+    "CommitFailedError",
+    "ConcurrentModificationError",
+    "FetchOffsetOutOfRangeError",
+    "IllegalStateError",
+    "LogTruncationError",
+    "NoOffsetForPartitionError",
+    "RecordDeserializationError",
+    "RetriableCommitFailedError",
+    "SerializationError",
+    "WakeupError",
+]
+
+
+class WakeupError(BarnabasError):
+    """`KafkaConsumer.wakeup` was called: whatever blocked has ended without a result."""
+
+
+class ConcurrentModificationError(BarnabasError, RuntimeError):
+    """Two threads used one consumer at the same time, which only `KafkaConsumer.wakeup` allows for."""
+
+
+class NoOffsetForPartitionError(InvalidOffsetError):
+    """There is no committed offset, and ``auto.offset.reset`` is none."""
+
+    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+        self.partitions = frozenset(partitions)
+        names = ", ".join(sorted(map(str, self.partitions)))
+        super().__init__(f"Undefined offset with no reset policy for partitions: [{names}]")
+
+
+class FetchOffsetOutOfRangeError(OffsetOutOfRangeError):
+    """A position is before the first or after the last record of its partition, and ``auto.offset.reset`` is none."""
+
+    def __init__(self, offsets: Mapping[TopicPartition, int], detail: str = "") -> None:
+        self.offset_out_of_range_partitions = dict(offsets)
+        named = ", ".join(f"{partition}={offset}" for partition, offset in sorted(offsets.items()))
+        super().__init__(f"{detail or 'Fetch position is out of range'} for partitions: {{{named}}}")
+
+
+class LogTruncationError(FetchOffsetOutOfRangeError):
+    """Records that were read are no longer there: an unclean leader election has cut the log (KIP-320).
+
+    ``divergent_offsets`` says up to where what was read and what is there still agree, where that is known.
+    """
+
+    def __init__(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        divergent_offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> None:
+        self.divergent_offsets = dict(divergent_offsets)
+        super().__init__(offsets, "Detected log truncation with diverging offsets")
+
+
+class RecordDeserializationError(SerializationError):
+    """A deserializer failed. The position stays before the record: seek past it to go on (KIP-334)."""
+
+    def __init__(self, partition: TopicPartition, offset: int, what: str) -> None:
+        self.partition = partition
+        self.offset = offset
+        super().__init__(
+            f"Error deserializing {what} for partition {partition} at offset {offset}. If needed, please seek past the "
+            "record to continue consumption."
+        )
+
+
+class RetriableCommitFailedError(RetriableError):
+    """Offsets could not be committed for a reason that may pass."""

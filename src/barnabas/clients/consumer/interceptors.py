@@ -1,0 +1,61 @@
+"""Interceptors: plug-ins that see records before the application does, and what was committed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from barnabas.clients.common.offsets import OffsetAndMetadata
+from barnabas.clients.consumer.consumer_records import ConsumerRecords
+from barnabas.common.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class ConsumerInterceptor:
+    """To be derived from. What an interceptor raises is logged and goes no further."""
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Called once with the settings of the consumer, for an interceptor that was given as a class."""
+
+    def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
+        """Before poll() returns; returns what it is to return instead."""
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """After offsets were committed."""
+
+    def close(self) -> None: ...
+
+
+class ConsumerInterceptors:
+    """A chain of them. One that fails is skipped: the next gets what the one before it returned."""
+
+    def __init__(self, interceptors: Sequence[ConsumerInterceptor] = ()) -> None:
+        self._interceptors = tuple(interceptors)
+
+    def __bool__(self) -> bool:
+        return bool(self._interceptors)
+
+    def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
+        for interceptor in self._interceptors:
+            try:
+                records = interceptor.on_consume(records)
+            except Exception:
+                log.exception("%r failed to look at records", interceptor)
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_commit(offsets)
+            except Exception:
+                log.exception("%r failed to look at a commit", interceptor)
+
+    def close(self) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.close()
+            except Exception:
+                log.exception("%r failed to close", interceptor)

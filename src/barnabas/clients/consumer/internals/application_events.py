@@ -1,0 +1,94 @@
+"""From the application to the background thread: what it wants to have done there."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from barnabas.clients.consumer.internals.background_future import new_future
+
+
+class ApplicationEvent:
+    """A piece of work for the background thread, and the future of its outcome.
+
+    The work may itself return a future, of something that takes more than a moment; then the event is done when that
+    is.
+    """
+
+    __slots__ = ("future", "what", "work")
+
+    def __init__(self, what: str, work: Callable[[int], Any]) -> None:
+        self.what = what
+        self.work = work
+        """Called with the time."""
+        self.future: Future[Any] = new_future()
+
+    def process(self, now: int) -> None:
+        try:
+            outcome = self.work(now)
+        except Exception as error:  # noqa: BLE001 - the application is told
+            self.future.set_exception(error)
+            return
+        if isinstance(outcome, Future):
+            outcome.add_done_callback(self._copy)
+        else:
+            self.future.set_result(outcome)
+
+    def _copy(self, ended: Future[Any]) -> None:
+        error = ended.exception()
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(ended.result())
+
+    def __repr__(self) -> str:
+        return f"ApplicationEvent({self.what})"
+
+
+class ApplicationEventQueue:
+    """Filled by any thread, emptied by the background one."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        """Guards both fields below. Nothing else is locked inside it."""
+        self._events: deque[ApplicationEvent] = deque()
+        self._closed_by: Exception | None = None
+        self._wake = wake
+
+    def submit(self, what: str, work: Callable[[int], Any]) -> Future[Any]:
+        """Has something done on the background thread."""
+        event = ApplicationEvent(what, work)
+        with self._lock:
+            refused = self._closed_by
+            if refused is None:
+                self._events.append(event)
+        if refused is not None:
+            event.future.set_exception(refused)
+        else:
+            self._wake()
+        return event.future
+
+    def process(self, now: int) -> None:
+        while self._events:
+            with self._lock:
+                event = self._events.popleft() if self._events else None
+            if event is not None:
+                event.process(now)
+
+    def close(self, error: Exception) -> None:
+        """Nobody is there to do anything any more."""
+        with self._lock:
+            self._closed_by = error
+            left = list(self._events)
+            self._events.clear()
+        for event in left:
+            event.future.set_exception(error)
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __repr__(self) -> str:
+        return f"ApplicationEventQueue({list(self._events)})"

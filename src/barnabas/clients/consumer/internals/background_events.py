@@ -1,0 +1,83 @@
+"""From the background thread to the application: errors to raise, and callbacks to run on its thread."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+
+class BackgroundEvent:
+    """Something that the application thread has to hear of, in poll() or while it waits in another call."""
+
+    __slots__ = ()
+
+
+class ErrorEvent(BackgroundEvent):
+    """Raised by the next poll()."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __repr__(self) -> str:
+        return f"ErrorEvent({self.error!r})"
+
+
+class CallbackEvent(BackgroundEvent):
+    """A function to be called on the application's thread, such as the callback of `commit_async`."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
+
+    def __repr__(self) -> str:
+        return f"CallbackEvent({self.call!r})"
+
+
+class BackgroundEventQueue:
+    """Filled by the background thread, emptied by the application's.
+
+    An application that waits for data must hear of an event at once, or a rebalance would wait for the end of its
+    poll: so each `put` also ends such a wait.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Guards `_events`. Nothing else is locked inside it."""
+        self._events: deque[Any] = deque()
+        self.on_put: Callable[[], None] = lambda: None
+        """Wakes the application; set by the consumer."""
+
+    def put(self, event: BackgroundEvent) -> None:
+        with self._lock:
+            self._events.append(event)
+        self.on_put()
+
+    def put_quietly(self, event: BackgroundEvent) -> None:
+        """Puts an event back that was drained too early. Nobody is woken."""
+        with self._lock:
+            self._events.append(event)
+
+    def drain(self) -> list[Any]:
+        """All events, oldest first."""
+        if not self._events:
+            return []
+        with self._lock:
+            events = list(self._events)
+            self._events.clear()
+            return events
+
+    def take(self) -> Any | None:
+        """The oldest event; None if there is none."""
+        with self._lock:
+            return self._events.popleft() if self._events else None
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __repr__(self) -> str:
+        return f"BackgroundEventQueue({list(self._events)})"

@@ -1,0 +1,247 @@
+"""What came back for one partition, and how far it has been read."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from barnabas.clients.consumer.consumer_config import IsolationLevel
+from barnabas.clients.consumer.consumer_record import ConsumerRecord, ConsumerRecordReader
+from barnabas.common.errors import BarnabasError, CorruptRecordError
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.protocol.messages.fetch import PartitionData
+from barnabas.records.aborted_transactions import AbortedTransactions
+from barnabas.records.batch import RecordBatch, TimestampType, iter_batches
+from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
+from barnabas.records.reader import uncompressed_records
+
+_LENGTH_AND_EPOCH: Final = struct.Struct(">ii")
+_BASE_OFFSET: Final = struct.Struct(">q")
+_MAX_BASE_OFFSET: Final = 2**63 - 2**31
+
+
+class FetchReading(NamedTuple):
+    """How the bytes of fetches become records."""
+
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    check_crcs: bool = True
+    key_deserializer: Any = None
+    """``deserialize(topic, headers, data)``; None leaves bytes as they are."""
+    value_deserializer: Any = None
+
+
+class CompletedFetch:
+    """The answer to a fetch, for one partition: a stretch of its log, decoded as the application takes it.
+
+    A broker sends whole batches. So the stretch may begin before the offset that was asked for and end in the middle of
+    a batch; in between are markers of transactions, and, for a consumer that reads committed records, the records of
+    transactions that were aborted. All of those are passed over here. ``next_fetch_offset`` follows: after a compacted
+    log's gap, or a batch with nothing to see, it is where the *batch* ends, not where the last record was.
+
+    Reading happens batch by batch: decompressed when its first record is wanted, let go of after its last.
+
+    Belongs to the application thread once it has been taken out of the buffer.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_batch",
+        "_batches",
+        "_error",
+        "_reader",
+        "_reading",
+        "_table",
+        "bytes_read",
+        "data",
+        "fetch_offset",
+        "is_consumed",
+        "is_initialized",
+        "last_epoch",
+        "next_fetch_offset",
+        "partition",
+        "records_read",
+    )
+
+    def __init__(
+        self, partition: TopicPartition, data: PartitionData, fetch_offset: int, reading: FetchReading
+    ) -> None:
+        self.partition = partition
+        self.data = data
+        self.fetch_offset = fetch_offset
+        self.next_fetch_offset = fetch_offset
+        self.last_epoch: int | None = None
+        self.is_initialized = False
+        """Whether it has been looked at: errors handled, watermarks taken over."""
+        self.is_consumed = False
+        self.bytes_read = 0
+        self.records_read = 0
+        self._reading = reading
+        self._batches: Iterator[RecordBatch] | None = None
+        self._batch: RecordBatch | None = None
+        self._reader: ConsumerRecordReader | None = None
+        self._aborted: AbortedTransactions | None = None
+        self._error: BarnabasError | None = None
+        self._table: tuple[Any, Any, int] | None = None
+
+    @property
+    def records(self) -> memoryview:
+        data = self.data.records
+        return memoryview(data if isinstance(data, bytes | bytearray | memoryview) else b"")
+
+    @property
+    def aborted(self) -> list[tuple[int, int]] | None:
+        """Producers and first offsets of aborted transactions; None if all records are to be seen."""
+        if self._reading.isolation_level is IsolationLevel.READ_UNCOMMITTED:
+            return None
+        return [(row.producer_id, row.first_offset) for row in self.data.aborted_transactions or ()]
+
+    def has_whole_batch(self) -> bool:
+        """Whether there is anything to read at all."""
+        data = self.records
+        return len(data) >= 16 and len(data) >= 12 + _LENGTH_AND_EPOCH.unpack_from(data, 8)[0]
+
+    # -- as records
+
+    def fetch_records(self, limit: int) -> list[ConsumerRecord]:
+        """The next records. An error is raised when there is no record before it; the next call meets it again."""
+        found: list[ConsumerRecord] = []
+        if self._error is not None:
+            raise self._error
+        try:
+            while len(found) < limit:
+                reader = self._reader
+                if reader is None:
+                    if not self._next_batch():
+                        self.drain()
+                        break
+                    continue
+                self.bytes_read += reader.read(found, limit - len(found))
+                if reader.exhausted:
+                    assert self._batch is not None
+                    self.next_fetch_offset = self._batch.next_offset
+                    self._reader = None
+                else:
+                    self.next_fetch_offset = reader.next_offset
+        except BarnabasError as error:
+            if not found:
+                # Damage stays damage. A deserializer may work the next time, and is asked again.
+                if isinstance(error, CorruptRecordError):
+                    self._error = error
+                raise
+            if self._reader is not None:
+                self.next_fetch_offset = self._reader.next_offset
+        self.records_read += len(found)
+        if self._reader is None and not self.is_consumed and len(found) == limit:
+            self._skip_to_next_batch()
+        return found
+
+    def _skip_to_next_batch(self) -> None:
+        """Finds out at once that nothing is left, so that the next fetch need not wait for the next poll."""
+        try:
+            if not self._next_batch():
+                self.drain()
+        except BarnabasError:
+            return  # raised again, when it is its turn
+
+    def _next_batch(self) -> bool:
+        """Goes on to the next batch with records to hand out; False if there is none."""
+        if self._batches is None:
+            self._batches = iter_batches(self.records, allow_partial=True)
+            aborted = self.aborted
+            self._aborted = None if aborted is None else AbortedTransactions(aborted)
+        for batch in self._batches:
+            self._batch = batch
+            try:
+                if self._reading.check_crcs:
+                    batch.ensure_valid()
+                hidden = self._aborted is not None and self._aborted.hides(batch)
+                # The epoch of a batch that nobody sees counts too: the position is behind it.
+                epoch = batch.partition_leader_epoch
+                self.last_epoch = epoch if epoch >= 0 else None
+                if not hidden and not batch.is_control_batch and batch.last_offset >= self.next_fetch_offset:
+                    self._reader = self._open(batch)
+                    return True
+            except BarnabasError as error:
+                self._error = error
+                raise
+            self.next_fetch_offset = max(self.next_fetch_offset, batch.next_offset)
+        return False
+
+    def _open(self, batch: RecordBatch) -> ConsumerRecordReader:
+        data = uncompressed_records(batch, DEFAULT_MAX_DECOMPRESSED_BYTES)
+        if not 0 <= batch.base_offset <= _MAX_BASE_OFFSET:
+            raise CorruptRecordError(f"base offset {batch.base_offset} does not leave room for the offsets of records")
+        return ConsumerRecordReader(
+            data,
+            batch.record_count,
+            batch.base_offset,
+            batch.base_timestamp,
+            batch.max_timestamp if batch.timestamp_type is TimestampType.LOG_APPEND_TIME else None,
+            self.next_fetch_offset,
+            self.partition.topic,
+            self.partition.partition,
+            batch.partition_leader_epoch,
+            self._reading.key_deserializer,
+            self._reading.value_deserializer,
+        )
+
+    # -- as columns
+
+    def fetch_table(self, limit: int | None, columns: tuple[str, ...] | None, include_headers: bool) -> Any:
+        """The next records as an Arrow table, with an ``offset`` column whatever else is asked for.
+
+        All of the fetch is decoded at once. What `limit` leaves is kept for the next call, if that asks for the same.
+        """
+        from barnabas.records.columns import fetch_columns  # noqa: PLC0415 - pyarrow is an extra, for those who use this
+
+        wanted = (columns, include_headers)
+        if self._table is not None and self._table[0] == wanted and self._reader is None:
+            table, end_offset = self._table[1], self._table[2]
+        else:
+            fetched = fetch_columns(
+                self.records,
+                columns=columns,
+                include_headers=include_headers,
+                start_offset=self.next_fetch_offset,
+                aborted=self.aborted,
+                check_crc=self._reading.check_crcs,
+            )
+            table = fetched.table
+            end_offset = self.next_fetch_offset if fetched.next_offset is None else fetched.next_offset
+            self.bytes_read += fetched.size_in_bytes
+        self._table = None
+        if limit is not None and table.num_rows > limit:
+            self._table = (wanted, table.slice(limit), end_offset)
+            table = table.slice(0, limit)
+            self.next_fetch_offset = table.column("offset")[-1].as_py() + 1
+            # Whoever asks for records next begins at the right one, in whatever batch it is.
+            self._reader = self._batches = self._batch = None
+        else:
+            self.next_fetch_offset = max(end_offset, self.next_fetch_offset)
+            self.drain()
+        self.records_read += table.num_rows
+        self.last_epoch = leader_epoch_before(self.records, self.next_fetch_offset)
+        return table
+
+    def drain(self) -> None:
+        """Nothing more will be read from this."""
+        self.is_consumed = True
+        self._reader = self._batches = self._batch = None
+        self._table = None
+
+    def __repr__(self) -> str:
+        state = "consumed" if self.is_consumed else f"next {self.next_fetch_offset}"
+        return f"CompletedFetch({self.partition}@{self.fetch_offset}, {len(self.records)} bytes, {state})"
+
+
+def leader_epoch_before(data: memoryview, offset: int) -> int | None:
+    """The leader epoch of the last whole batch that begins before an offset."""
+    at, size, epoch = 0, len(data), -1
+    while at + 16 <= size:
+        length, batch_epoch = _LENGTH_AND_EPOCH.unpack_from(data, at + 8)
+        if at + 12 + length > size or _BASE_OFFSET.unpack_from(data, at)[0] >= offset or length <= 0:
+            break
+        epoch = batch_epoch
+        at += 12 + length
+    return epoch if epoch >= 0 else None

@@ -1,0 +1,239 @@
+"""What a consumer is made of, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from barnabas.clients.common.bootstrap import bootstrap_nodes
+from barnabas.clients.common.client_config import client_properties, refuse_unknown
+from barnabas.clients.common.default_metadata_updater import DefaultMetadataUpdater
+from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
+from barnabas.clients.common.telemetry.telemetry_sender import TelemetrySender
+from barnabas.clients.consumer.consumer_config import CONFIG, ConsumerConfig
+from barnabas.clients.consumer.deserialization import Deserializer, as_deserializer
+from barnabas.clients.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
+from barnabas.clients.consumer.internals.background_events import BackgroundEventQueue
+from barnabas.clients.consumer.internals.completed_fetch import FetchReading
+from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
+from barnabas.clients.consumer.internals.consumer_metrics import FetchMetrics, KafkaConsumerMetrics
+from barnabas.clients.consumer.internals.consumer_network_thread import ConsumerNetworkThread
+from barnabas.clients.consumer.internals.fetch_buffer import FetchBuffer
+from barnabas.clients.consumer.internals.fetch_collector import FetchCollector
+from barnabas.clients.consumer.internals.fetch_request_manager import FetchRequestManager
+from barnabas.clients.consumer.internals.group_managers import GroupManagers
+from barnabas.clients.consumer.internals.network_client_delegate import NetworkClientDelegate
+from barnabas.clients.consumer.internals.offsets_request_manager import OffsetsRequestManager, OffsetsSettings
+from barnabas.clients.consumer.internals.request_managers import RequestManager
+from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
+from barnabas.clients.consumer.internals.topic_metadata_request_manager import TopicMetadataRequestManager
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.metrics.config import MetricConfig, RecordingLevel
+from barnabas.metrics.registry import Metrics
+from barnabas.network.client import NetworkClient
+from barnabas.network.client_config import NetworkClientConfig
+from barnabas.network.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.node_api_versions import ApiVersions
+from barnabas.network.selectable import Selectable
+from barnabas.network.selector import Selector
+
+
+class ConsumerParts:
+    """The parts of a consumer, made in the order in which they need each other, and nothing begun yet."""
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None,
+        settings: Mapping[str, object],
+        *,
+        key_deserializer: object = None,
+        value_deserializer: object = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        clock: Clock = SYSTEM_CLOCK,
+        resolver: HostResolver = resolve_all_ips,
+        selector: Selectable | None = None,
+        random: Random | None = None,
+    ) -> None:
+        refuse_unknown(settings, CONFIG)
+        properties = client_properties(config, settings)
+        given_key = key_deserializer or properties.pop("key.deserializer", None)
+        given_value = value_deserializer or properties.pop("value.deserializer", None)
+        self.config = ConsumerConfig.from_properties(properties)
+        self.clock = clock
+        self.random = Random() if random is None else random  # noqa: S311 - spreads load, keeps no secret
+        cfg, values = self.config, self.config.values
+        originals = {**values.originals, "client.id": cfg.client_id}
+        self.key_deserializer: Deserializer | None = as_deserializer(_load(given_key), originals, is_key=True)
+        self.value_deserializer: Deserializer | None = as_deserializer(_load(given_value), originals, is_key=False)
+        configured = [_configured(_load(name), originals) for name in values.get_list("interceptor.classes")]
+        self.interceptors = ConsumerInterceptors([*configured, *interceptors])
+
+        self.metrics = Metrics(
+            MetricConfig(
+                samples=values.get_int("metrics.num.samples"),
+                window_ms=max(values.get_int("metrics.sample.window.ms"), 1),
+                record_level=RecordingLevel[values.get_str("metrics.recording.level")],
+                tags={"client-id": cfg.client_id},
+            ),
+            [_configured(_load(name), originals) for name in values.get_list("metric.reporters")],
+            clock,
+        )
+        self.consumer_metrics = KafkaConsumerMetrics(self.metrics, clock)
+        self.fetch_metrics = FetchMetrics(self.metrics)
+
+        self.background_events = BackgroundEventQueue()
+        self.subscriptions = SubscriptionState(cfg.auto_offset_reset)
+        self.metadata = ConsumerMetadata(
+            cfg.retry_backoff_ms,
+            cfg.retry_backoff_max_ms,
+            cfg.metadata_max_age_ms,
+            subscriptions=self.subscriptions,
+            allow_auto_topic_creation=cfg.allow_auto_create_topics,
+            include_internal_topics=not cfg.exclude_internal_topics,
+            random=self.random,
+        )
+        resolve = resolver if not values.get_int("bootstrap.resolve.timeout.ms") else None
+        self.metadata.bootstrap(bootstrap_nodes(cfg.bootstrap_servers, resolve))
+        self.api_versions = ApiVersions()
+        self.telemetry: ClientTelemetryReporter | None = None
+        if values.get_bool("enable.metrics.push"):
+            labels = {
+                "group_id": cfg.group_id or "",
+                "group_instance_id": cfg.group_instance_id or "",
+                "client_rack": cfg.client_rack,
+            }
+            self.telemetry = ClientTelemetryReporter("consumer", self.metrics, labels, clock, self.random)
+        self.delegate = NetworkClientDelegate(
+            self._network_client(selector, resolver),
+            self.metadata,
+            self.background_events,
+            request_timeout_ms=cfg.request_timeout_ms,
+            retry_backoff_ms=cfg.retry_backoff_ms,
+            clock=clock,
+        )
+
+        self.buffer = FetchBuffer(clock)
+        self.collector = FetchCollector(
+            self.buffer,
+            self.subscriptions,
+            self.metadata,
+            self.fetch_metrics,
+            isolation_level=cfg.isolation_level,
+            preferred_read_replica_ms=cfg.metadata_max_age_ms,
+            clock=clock,
+        )
+        self.group: GroupManagers | None = None
+        if cfg.group_id is not None:
+            self.group = GroupManagers(
+                config=cfg,
+                subscriptions=self.subscriptions,
+                metadata=self.metadata,
+                background_events=self.background_events,
+                clock=clock,
+                random=self.random,
+            )
+        self.fetches = self._fetch_manager()
+        self.offsets = OffsetsRequestManager(
+            self.subscriptions,
+            self.metadata,
+            self.background_events,
+            self.api_versions,
+            OffsetsSettings(
+                isolation_level=cfg.isolation_level,
+                retry_backoff_ms=cfg.retry_backoff_ms,
+                request_timeout_ms=cfg.request_timeout_ms,
+                default_api_timeout_ms=cfg.default_api_timeout_ms,
+            ),
+            fetch_committed=None if self.group is None else self.group.fetch_committed,
+            clock=clock,
+        )
+        self.topics = TopicMetadataRequestManager(
+            allow_auto_topic_creation=cfg.allow_auto_create_topics, retry_backoff_ms=cfg.retry_backoff_ms
+        )
+        of_group: Sequence[RequestManager] = () if self.group is None else self.group.managers
+        self.network_thread = ConsumerNetworkThread(
+            [*of_group, self.offsets, self.topics, self.fetches],
+            self.delegate,
+            self.background_events,
+            clock=clock,
+            name=cfg.client_id,
+        )
+        self.background_events.on_put = self.buffer.notify
+        self.subscriptions.on_change = self.buffer.notify
+        self.network_thread.on_end = self.buffer.notify
+
+    def _fetch_manager(self) -> FetchRequestManager:
+        cfg = self.config
+        key, value = self.key_deserializer, self.value_deserializer
+        return FetchRequestManager(
+            cfg,
+            self.subscriptions,
+            self.metadata,
+            self.buffer,
+            self.fetch_metrics,
+            FetchReading(
+                cfg.isolation_level,
+                cfg.check_crcs,
+                None if key is None else key.deserialize,
+                None if value is None else value.deserialize,
+            ),
+            is_unavailable=self.delegate.is_unavailable,
+        )
+
+    def _network_client(self, selector: Selectable | None, resolver: HostResolver) -> NetworkClient:
+        values = self.config.values
+        updater = DefaultMetadataUpdater(
+            self.metadata,
+            can_rebootstrap=values.get_str("metadata.recovery.strategy").upper() == "REBOOTSTRAP",
+            rebootstrap_trigger_ms=values.get_int("metadata.recovery.rebootstrap.trigger.ms"),
+            check_cluster=values.get_bool("metadata.cluster.check.enable"),
+        )
+        if selector is None:
+            selector = Selector(clock=self.clock, connections_max_idle_ms=values.get_int("connections.max.idle.ms"))
+        client = NetworkClient(
+            selector,
+            updater,
+            NetworkClientConfig(
+                client_id=self.config.client_id,
+                # As many as managers like to send; each of them limits itself.
+                max_in_flight_requests_per_connection=100,
+                request_timeout_ms=self.config.request_timeout_ms,
+                reconnect_backoff_ms=values.get_int("reconnect.backoff.ms"),
+                reconnect_backoff_max_ms=values.get_int("reconnect.backoff.max.ms"),
+                socket_connection_setup_timeout_ms=values.get_int("socket.connection.setup.timeout.ms"),
+                socket_connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
+                send_buffer_bytes=values.get_int("send.buffer.bytes"),
+                receive_buffer_bytes=values.get_int("receive.buffer.bytes"),
+            ),
+            clock=self.clock,
+            random=self.random,
+            resolver=resolver,
+            api_versions=self.api_versions,
+            throttle_time_sensor=self.fetch_metrics.throttle_time,
+            telemetry=None if self.telemetry is None else TelemetrySender(self.telemetry),
+        )
+        updater.reason_of = client.last_error
+        return client
+
+    def close_plug_ins(self) -> None:
+        self.interceptors.close()
+        self.metrics.close()
+        for plug_in in (self.key_deserializer, self.value_deserializer):
+            if plug_in is not None:
+                plug_in.close()
+
+
+def _load(given: object) -> Any:
+    """The class of a dotted name; anything else as it is."""
+    return CONFIG.parse_value("key.deserializer", given) if isinstance(given, str) else given
+
+
+def _configured(given: Any, config: Mapping[str, Any]) -> Any:
+    """An instance of a plug-in that was given as a class."""
+    if not isinstance(given, type):
+        return given
+    made: Any = given()
+    if hasattr(made, "configure"):
+        made.configure(config)
+    return made

@@ -1,0 +1,122 @@
+"""Answers to fetches that the application has not taken yet, and the place where it waits for them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+
+from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch
+from barnabas.common.clock import Clock
+from barnabas.common.topic_partition import TopicPartition
+
+
+class FetchBuffer:
+    """Between the two threads of a consumer: the background one adds, the application's takes.
+
+    ``next_in_line`` is the answer that the application is in the middle of. While a partition is in here, nothing more
+    is fetched of it: that bounds what a slow application can pile up to one answer per partition.
+
+    It is also where the application thread waits, for whatever it waits: data, the end of a request, an event, a
+    `wakeup`. So there is one condition, and whoever has news notifies it.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        """Guards all fields. Nothing else is locked inside it."""
+        self._news = threading.Condition(self._lock)
+        self._completed: deque[CompletedFetch] = deque()
+        self._next_in_line: CompletedFetch | None = None
+        self._notified = False
+        self.on_news: Callable[[], None] | None = None
+        """Called along with each notification, on whatever thread that comes from, for who cannot wait on a condition.
+        It must not wait, and lock nothing."""
+
+    def add(self, fetches: Iterable[CompletedFetch]) -> None:
+        with self._lock:
+            self._completed.extend(fetches)
+            self._tell()
+
+    def add_first(self, fetches: Iterable[CompletedFetch]) -> None:
+        """Puts answers back that were taken out."""
+        with self._lock:
+            self._completed.extendleft(reversed(list(fetches)))
+
+    def peek(self) -> CompletedFetch | None:
+        with self._lock:
+            return self._completed[0] if self._completed else None
+
+    def poll(self) -> CompletedFetch | None:
+        with self._lock:
+            return self._completed.popleft() if self._completed else None
+
+    @property
+    def next_in_line(self) -> CompletedFetch | None:
+        return self._next_in_line
+
+    @next_in_line.setter
+    def next_in_line(self, fetch: CompletedFetch | None) -> None:
+        with self._lock:
+            self._next_in_line = fetch
+
+    def advance(self) -> CompletedFetch | None:
+        """Makes the oldest answer the next in line; in one step, so that its partition is never seen as not here."""
+        with self._lock:
+            self._next_in_line = self._completed.popleft() if self._completed else None
+            return self._next_in_line
+
+    def is_empty(self) -> bool:
+        with self._lock:
+            return not self._completed and (self._next_in_line is None or self._next_in_line.is_consumed)
+
+    def buffered_partitions(self) -> set[TopicPartition]:
+        """The partitions that there is something of."""
+        with self._lock:
+            found = {fetch.partition for fetch in self._completed}
+            if self._next_in_line is not None and not self._next_in_line.is_consumed:
+                found.add(self._next_in_line.partition)
+            return found
+
+    def retain_all(self, partitions: AbstractSet[TopicPartition]) -> None:
+        """Throws away what belongs to other partitions, which this consumer has no more."""
+        with self._lock:
+            self._completed = deque(fetch for fetch in self._completed if fetch.partition in partitions)
+            if self._next_in_line is not None and self._next_in_line.partition not in partitions:
+                self._next_in_line = None
+
+    # -- waiting
+
+    def notify(self) -> None:
+        """There is news for the application, of whatever kind."""
+        with self._lock:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._notified = True
+        self._news.notify_all()
+        if self.on_news is not None:
+            self.on_news()
+
+    def take_news(self) -> bool:
+        """Whether there was any since this was last asked."""
+        with self._lock:
+            notified, self._notified = self._notified, False
+            return notified
+
+    def wait(self, timeout_ms: float) -> bool:
+        """Waits for news; returns whether there may be any."""
+        with self._lock:
+            deadline = self._clock.hi_res_milliseconds() + timeout_ms
+            while not self._notified:
+                remaining = deadline - self._clock.hi_res_milliseconds()
+                if remaining <= 0:
+                    return False
+                self._clock.wait(self._news, remaining)
+            self._notified = False
+            return True
+
+    def __repr__(self) -> str:
+        with self._lock:
+            return f"FetchBuffer(next {self._next_in_line}, {list(self._completed)})"

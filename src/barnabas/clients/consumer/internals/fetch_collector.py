@@ -1,0 +1,289 @@
+"""Takes records out of the buffer and moves positions on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.clients.consumer.consumer_record import ConsumerRecord
+from barnabas.clients.consumer.errors import FetchOffsetOutOfRangeError
+from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch
+from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
+from barnabas.clients.consumer.internals.consumer_metrics import FetchMetrics
+from barnabas.clients.consumer.internals.fetch_buffer import FetchBuffer
+from barnabas.clients.consumer.internals.fetch_position import FetchPosition
+from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
+from barnabas.common.clock import Clock
+from barnabas.common.errors import (
+    BarnabasError,
+    CorruptRecordError,
+    Errors,
+    InvalidRecordError,
+    TopicAuthorizationError,
+    raise_for_code,
+)
+from barnabas.common.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_STALE_LEADER = frozenset(
+    {
+        Errors.NOT_LEADER_OR_FOLLOWER,
+        Errors.REPLICA_NOT_AVAILABLE,
+        Errors.KAFKA_STORAGE_ERROR,
+        Errors.FENCED_LEADER_EPOCH,
+        Errors.OFFSET_NOT_AVAILABLE,
+    }
+)
+_UNKNOWN_TOPIC = frozenset({Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.UNKNOWN_TOPIC_ID, Errors.INCONSISTENT_TOPIC_ID})
+
+
+class Collected:
+    """The records of one poll, by partition, and where each of them goes on."""
+
+    __slots__ = ("count", "has_drained", "next_positions", "parts", "position_advanced")
+
+    def __init__(self) -> None:
+        self.parts: dict[TopicPartition, Any] = {}
+        self.next_positions: dict[TopicPartition, FetchPosition] = {}
+        self.count = 0
+        self.position_advanced = False
+        """Whether a position has moved, which it also does past records that nobody is to see."""
+        self.has_drained = False
+        """Whether there is a partition now of which nothing is left, so that it can be fetched again."""
+
+
+class FetchCollector:
+    """What `poll` does with the answers that the background thread has got. Belongs to the application thread.
+
+    An answer counts if it is about the very position that the partition is at; if the application has sought
+    elsewhere meanwhile, or the partition has gone, it is thrown away. An error in it is dealt with when its turn
+    comes, not when it arrives, and is raised only if no records come before it: what has been read already is handed
+    out first.
+    """
+
+    def __init__(
+        self,
+        buffer: FetchBuffer,
+        subscriptions: SubscriptionState,
+        metadata: ConsumerMetadata,
+        metrics: FetchMetrics,
+        *,
+        isolation_level: int,
+        preferred_read_replica_ms: int,
+        clock: Clock,
+    ) -> None:
+        self._buffer = buffer
+        self._subscriptions = subscriptions
+        self._metadata = metadata
+        self._metrics = metrics
+        self._isolation_level = isolation_level
+        self._preferred_read_replica_ms = preferred_read_replica_ms
+        self._clock = clock
+
+    def collect_fetch(self, max_records: int) -> Collected:
+        """Up to so many records."""
+        found = Collected()
+        parts: dict[TopicPartition, list[ConsumerRecord]] = found.parts
+
+        def take(fetch: CompletedFetch) -> None:
+            records = fetch.fetch_records(max_records - found.count)
+            if records:
+                found.count += len(records)
+                if fetch.partition in parts:
+                    parts[fetch.partition] += records
+                else:
+                    parts[fetch.partition] = records
+
+        self._collect(found, max_records, take)
+        return found
+
+    def collect_tables(
+        self, max_records: int | None, columns: tuple[str, ...] | None, include_headers: bool
+    ) -> Collected:
+        """The same as Arrow tables: all that there is, if no number is given."""
+        found = Collected()
+        parts: dict[TopicPartition, list[Any]] = found.parts
+
+        def take(fetch: CompletedFetch) -> None:
+            limit = None if max_records is None else max_records - found.count
+            table = fetch.fetch_table(limit, columns, include_headers)
+            if table.num_rows:
+                found.count += table.num_rows
+                parts.setdefault(fetch.partition, []).append(table)
+
+        self._collect(found, max_records, take)
+        return found
+
+    def _collect(self, found: Collected, max_records: int | None, take: Callable[[CompletedFetch], None]) -> None:
+        """Has records taken from the answers that may be read now, and moves the positions."""
+        buffer, subscriptions = self._buffer, self._subscriptions
+        paused: list[CompletedFetch] = []
+        try:
+            while max_records is None or found.count < max_records:
+                fetch = buffer.next_in_line
+                if fetch is None or fetch.is_consumed:
+                    if self._initialize_next(found) is None:
+                        break
+                    continue
+                if subscriptions.is_paused(fetch.partition):
+                    # Kept for when it is resumed, and out of the way of others until then.
+                    paused.append(fetch)
+                    buffer.next_in_line = None
+                    continue
+                if self._collect_from(fetch, found, take):
+                    self._finish(fetch, found)
+        except BarnabasError as error:
+            if not found.count:
+                raise self._explain(error) from error.__cause__
+            log.debug("An error waits until what was read before it has been handed out", exc_info=True)
+        finally:
+            if paused:
+                buffer.add_first(paused)
+
+    def _collect_from(self, fetch: CompletedFetch, found: Collected, take: Callable[[CompletedFetch], None]) -> bool:
+        """Returns whether nothing is left of it."""
+        partition = fetch.partition
+        position = self._subscriptions.fetchable_position(partition)
+        if position is None or position.offset != fetch.next_fetch_offset:
+            log.debug("Records of %s from %d are not wanted any more", partition, fetch.next_fetch_offset)
+            fetch.drain()
+            return True
+        before = fetch.next_fetch_offset
+        try:
+            take(fetch)
+        finally:
+            if fetch.next_fetch_offset > before:
+                self._advance(fetch, position, found)
+        return fetch.is_consumed
+
+    def _advance(self, fetch: CompletedFetch, position: FetchPosition, found: Collected) -> None:
+        moved = FetchPosition(fetch.next_fetch_offset, fetch.last_epoch, position.current_leader)
+        if self._subscriptions.advance(fetch.partition, moved):
+            found.position_advanced = True
+            found.next_positions[fetch.partition] = moved
+
+    def _explain(self, error: BarnabasError) -> BarnabasError:
+        fetch = self._buffer.next_in_line
+        if fetch is None or not isinstance(error, CorruptRecordError | InvalidRecordError):
+            return error
+        return CorruptRecordError(
+            f"Received exception when fetching the next record from {fetch.partition}: {error}. If needed, please seek "
+            "past the record to continue consumption."
+        )
+
+    def _finish(self, fetch: CompletedFetch, found: Collected) -> None:
+        found.has_drained = True
+        if fetch.bytes_read:
+            # So that other partitions get their turn in the next request.
+            self._subscriptions.move_partition_to_end(fetch.partition)
+        if not self._subscriptions.is_assigned(fetch.partition):
+            return
+        self._metrics.record_fetched(
+            fetch.partition,
+            fetch.records_read,
+            fetch.bytes_read,
+            lag=self._subscriptions.partition_lag(fetch.partition, self._isolation_level),
+            lead=self._subscriptions.partition_lead(fetch.partition),
+        )
+
+    # -- an answer's turn
+
+    def _initialize_next(self, found: Collected) -> CompletedFetch | None:
+        """The next answer whose records can be read; those that cannot are dealt with on the way."""
+        buffer = self._buffer
+        while True:
+            fetch = buffer.peek()
+            if fetch is None:
+                buffer.next_in_line = None
+                return None
+            try:
+                usable = self._initialize(fetch)
+            except BarnabasError:
+                if not found.count and not len(fetch.records):
+                    buffer.poll()  # told once; what is wrong with records themselves stays so until somebody seeks
+                raise
+            if usable:
+                fetch.is_initialized = True
+                return buffer.advance()
+            buffer.poll()
+            self._subscriptions.move_partition_to_end(fetch.partition)
+
+    def _initialize(self, fetch: CompletedFetch) -> bool:
+        partition, subscriptions = fetch.partition, self._subscriptions
+        if fetch.is_initialized:
+            return True
+        if not subscriptions.has_valid_position(partition):
+            log.debug("Ignoring fetched data of %s, which has no valid position now", partition)
+            return False
+        error = Errors.for_code(fetch.data.error_code)
+        if error is not Errors.NONE:
+            self._handle_error(fetch, error)
+            return False
+        position = subscriptions.position_or_none(partition)
+        if position is None or position.offset != fetch.fetch_offset:
+            log.debug("Discarding a stale fetch of %s at %d; it is at %s", partition, fetch.fetch_offset, position)
+            return False
+        if len(fetch.records) and not fetch.has_whole_batch():
+            raise CorruptRecordError(
+                f"Failed to make progress reading messages at {partition}={fetch.fetch_offset}. Received a non-empty "
+                "fetch response from the server, but no complete records were found."
+            )
+        data = fetch.data
+        subscriptions.try_updating_watermarks(
+            partition, data.high_watermark, data.log_start_offset, data.last_stable_offset
+        )
+        if data.preferred_read_replica >= 0:
+            log.debug("Updating preferred read replica for partition %s to %d", partition, data.preferred_read_replica)
+            subscriptions.update_preferred_read_replica(
+                partition,
+                data.preferred_read_replica,
+                lambda: self._clock.hi_res_milliseconds() + self._preferred_read_replica_ms,
+            )
+        return True
+
+    def _handle_error(self, fetch: CompletedFetch, error: Errors) -> None:
+        partition = fetch.partition
+        if error in _STALE_LEADER:
+            log.debug("Error in fetch for partition %s: %s", partition, error.name)
+            self._metadata.request_update()
+        elif error in _UNKNOWN_TOPIC:
+            log.warning("Received %s for partition %s in fetch", error.name, partition)
+            self._metadata.request_update()
+        elif error is Errors.OFFSET_OUT_OF_RANGE:
+            self._handle_out_of_range(fetch)
+        elif error is Errors.TOPIC_AUTHORIZATION_FAILED:
+            log.warning("Not authorized to read from partition %s", partition)
+            raise TopicAuthorizationError(f"Not authorized to access topics: [{partition.topic}]")
+        elif error is Errors.UNKNOWN_LEADER_EPOCH:
+            log.debug("Received unknown leader epoch error in fetch for partition %s", partition)
+        elif error is Errors.UNKNOWN_SERVER_ERROR:
+            log.warning("Unknown server error while fetching offset %d for %s", fetch.fetch_offset, partition)
+        elif error is Errors.CORRUPT_MESSAGE:
+            raise CorruptRecordError(
+                f"Encountered corrupt message when fetching offset {fetch.fetch_offset} for topic-partition {partition}"
+            )
+        else:
+            raise_for_code(
+                error,
+                f"Unexpected error code {error.value} while fetching at offset {fetch.fetch_offset} from "
+                f"topic-partition {partition}",
+            )
+
+    def _handle_out_of_range(self, fetch: CompletedFetch) -> None:
+        partition, subscriptions = fetch.partition, self._subscriptions
+        if subscriptions.clear_preferred_read_replica(partition) is not None:
+            # A follower may lag behind. The leader knows better, and is asked next.
+            log.debug("The preferred read replica of %s does not have offset %d", partition, fetch.fetch_offset)
+            return
+        position = subscriptions.position_or_none(partition)
+        if position is None or position.offset != fetch.fetch_offset:
+            log.debug(
+                "Offset %d of %s is out of range, but it has moved on to %s", fetch.fetch_offset, partition, position
+            )
+        elif subscriptions.has_default_offset_reset_policy():
+            log.info("Fetch position %s is out of range for partition %s, resetting offset", position, partition)
+            subscriptions.request_offset_reset_if_assigned(partition)
+        else:
+            raise FetchOffsetOutOfRangeError({partition: fetch.fetch_offset})

@@ -1,0 +1,280 @@
+"""Fetches records of the assigned partitions, ahead of the application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from barnabas.clients.common.metadata import LeaderIdAndEpoch
+from barnabas.clients.consumer.consumer_config import ConsumerConfig
+from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, FetchReading
+from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
+from barnabas.clients.consumer.internals.consumer_metrics import FetchMetrics
+from barnabas.clients.consumer.internals.fetch_buffer import FetchBuffer
+from barnabas.clients.consumer.internals.fetch_position import FetchPosition
+from barnabas.clients.consumer.internals.fetch_session_handler import (
+    FetchSessionHandler,
+    PartitionToFetch,
+    SessionFetch,
+)
+from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, PollResult, UnsentRequest
+from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
+from barnabas.common.errors import Errors
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.network.client_request import ClientResponse
+from barnabas.network.node import Node
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
+from barnabas.protocol.versions import VersionRange
+
+log = logging.getLogger(__name__)
+
+_LAST_VERSION_WITH_NAMES: Final = 12
+_STALE_LEADER: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
+
+
+class FetchRequestManager:
+    """One fetch request in flight to each node, for all partitions that have a position and nothing in the buffer.
+
+    **Pipelining.** As soon as the application has taken the last record of an answer, the next request is on its way,
+    while the application still works on what it took.
+
+    **A node with data in the buffer waits.** Its buffered partitions cannot be named in a request, as their data would
+    come twice; to leave them out would mean to drop them from the fetch session and to add them again with the next
+    request, and others with it. So a node is asked again when the application has taken all that came from it.
+
+    **Where to fetch.** From the leader, or from the replica that the leader has recommended because it is in the
+    consumer's rack (KIP-392). The recommendation is forgotten after a while, when the replica fails, and when the
+    leader changes.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        subscriptions: SubscriptionState,
+        metadata: ConsumerMetadata,
+        buffer: FetchBuffer,
+        metrics: FetchMetrics,
+        reading: FetchReading,
+        *,
+        is_unavailable: Callable[[Node, int], bool],
+    ) -> None:
+        self._config = config
+        self._subscriptions = subscriptions
+        self._metadata = metadata
+        self._buffer = buffer
+        self._metrics = metrics
+        self._reading = reading
+        self._is_unavailable = is_unavailable
+        self._sessions: dict[int, FetchSessionHandler] = {}
+        self._pending: set[int] = set()
+        """The nodes that have not answered yet."""
+        self._nodes: dict[int, Node] = {}
+        self._refused: dict[TopicPartition, tuple[FetchPosition, int]] = {}
+        """Where a fetch was answered with an error, and until when the same is not asked again."""
+        self._closing = False
+
+    # -- asking
+
+    def poll(self, now: int) -> PollResult:
+        if self._closing:
+            return EMPTY
+        wanted, wait_ms = self._plan(now)
+        if not wanted:
+            return EMPTY if wait_ms == FOREVER else PollResult(wait_ms)
+        return PollResult(wait_ms, [self._request(self._nodes[node_id], rows) for node_id, rows in wanted.items()])
+
+    def _plan(self, now: int) -> tuple[dict[int, dict[TopicPartition, PartitionToFetch]], int]:
+        """What to ask each node for, and when there is something to try again."""
+        buffered = self._buffer.buffered_partitions()
+        subscriptions, metadata = self._subscriptions, self._metadata
+        fetchable = subscriptions.fetchable_partitions(lambda partition: partition not in buffered)
+        if not fetchable:
+            return {}, FOREVER
+        snapshot = metadata.snapshot
+        positions = subscriptions.fetch_plan(fetchable)
+        busy = self._nodes_of(buffered, now)
+        wanted: dict[int, dict[TopicPartition, PartitionToFetch]] = {}
+        wait_ms = FOREVER
+        for partition, position in positions.items():
+            leader = position.current_leader.leader
+            if leader is None:
+                log.debug("The leader of %s is not known", partition)
+                metadata.request_update()
+                wait_ms = min(wait_ms, self._config.retry_backoff_ms)
+                continue
+            if partition in self._refused and (left_ms := self._refusal_ms(partition, position, now)):
+                wait_ms = min(wait_ms, left_ms)
+                continue
+            node = self._select_read_replica(partition, leader, now)
+            if node.id in self._pending or node.id in busy:
+                continue
+            if self._is_unavailable(node, now):
+                wait_ms = min(wait_ms, self._config.retry_backoff_ms)
+                continue
+            self._nodes[node.id] = node
+            wanted.setdefault(node.id, {})[partition] = PartitionToFetch(
+                snapshot.topic_id(partition.topic),
+                position.offset,
+                self._config.max_partition_fetch_bytes,
+                position.current_leader.epoch,
+            )
+        return wanted, wait_ms
+
+    def _refusal_ms(self, partition: TopicPartition, position: FetchPosition, now: int) -> int:
+        """How long it makes no sense to ask again: it takes a moment until brokers, and this client's metadata, agree
+        on who leads. A position that has moved, or has another leader, is another question."""
+        refused, until_ms = self._refused[partition]
+        if refused == position and now < until_ms:
+            return until_ms - now
+        del self._refused[partition]
+        return 0
+
+    def _nodes_of(self, partitions: set[TopicPartition], now: int) -> set[int]:
+        nodes = set()
+        for partition in partitions:
+            if not self._subscriptions.is_fetchable(partition):
+                continue  # paused, perhaps for long: it must not hold up the others
+            position = self._subscriptions.position_or_none(partition)
+            if position is not None and position.current_leader.leader is not None:
+                nodes.add(self._select_read_replica(partition, position.current_leader.leader, now).id)
+        return nodes
+
+    def _select_read_replica(self, partition: TopicPartition, leader: Node, now: int) -> Node:
+        replica = self._subscriptions.preferred_read_replica(partition, now)
+        if replica is None:
+            return leader
+        node = self._metadata.snapshot.nodes.get(replica)
+        info = self._metadata.snapshot.partition(partition)
+        if node is not None and (info is None or replica not in info.offline_replicas):
+            return node
+        log.debug("Not fetching %s from its preferred read replica %d, which is not there", partition, replica)
+        self._subscriptions.clear_preferred_read_replica(partition)
+        return leader
+
+    def _request(self, node: Node, rows: dict[TopicPartition, PartitionToFetch]) -> UnsentRequest:
+        session = self._sessions.get(node.id)
+        if session is None:
+            session = self._sessions[node.id] = FetchSessionHandler(node.id)
+        fetch = session.build(rows)
+        config = self._config
+        self._pending.add(node.id)
+        log.debug("Fetching %s from %s", fetch, node)
+        return UnsentRequest(
+            FetchRequest(
+                max_wait_ms=config.fetch_max_wait_ms,
+                min_bytes=config.fetch_min_bytes,
+                max_bytes=config.fetch_max_bytes,
+                isolation_level=config.isolation_level,
+                session_id=fetch.session_id,
+                session_epoch=fetch.session_epoch,
+                topics=fetch.topics,
+                forgotten_topics_data=fetch.forgotten,
+                rack_id=config.client_rack,
+            ),
+            node,
+            lambda response: self._on_response(node, session, fetch, response),
+            allowed_versions=self._versions(fetch),
+        )
+
+    @staticmethod
+    def _versions(fetch: SessionFetch) -> VersionRange | None:
+        """Without the ids of all topics it has to be a version that calls them by name."""
+        if fetch.can_use_topic_ids:
+            return None
+        return VersionRange(ApiKey.FETCH.stable_versions.lowest, _LAST_VERSION_WITH_NAMES)
+
+    def maximum_time_to_wait(self, now: int) -> int:  # noqa: ARG002 - answers wake the application by themselves
+        return FOREVER
+
+    # -- answers
+
+    def _on_response(
+        self, node: Node, session: FetchSessionHandler, fetch: SessionFetch, response: ClientResponse
+    ) -> None:
+        self._pending.discard(node.id)
+        if self._closing:
+            return
+        body = response.body
+        if not isinstance(body, FetchResponse):
+            self._on_failure(node, session, fetch, response)
+            return
+        if not session.handle_response(body):
+            if body.error_code == Errors.FETCH_SESSION_TOPIC_ID_ERROR:
+                self._metadata.request_update()
+            return
+        self._metrics.fetch_latency.record_unchecked(response.latency_ms)
+        completed: list[CompletedFetch] = []
+        leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
+        size = 0
+        for topic in body.responses:
+            name = session.topic_name(topic.topic, topic.topic_id)
+            assert name is not None  # or the session would not have taken the answer
+            for data in topic.partitions:
+                partition = TopicPartition(name, data.partition_index)
+                row = fetch.partitions[partition]
+                if data.records is not None:
+                    size += len(data.records)
+                if data.error_code:
+                    self._refuse(partition, row, response.received_ms)
+                if data.error_code in _STALE_LEADER and data.current_leader is not None:
+                    leaders[partition] = LeaderIdAndEpoch(
+                        data.current_leader.leader_id, data.current_leader.leader_epoch
+                    )
+                if data.error_code or data.records or data.preferred_read_replica >= 0:
+                    completed.append(CompletedFetch(partition, data, row.fetch_offset, self._reading))
+                else:
+                    self._subscriptions.try_updating_watermarks(
+                        partition, data.high_watermark, data.log_start_offset, data.last_stable_offset
+                    )
+        self._metrics.bytes_fetched.record_unchecked(size)
+        if leaders:
+            moved = self._learn_leaders(leaders, body)
+            # Nothing is left to be done about these: the next request goes to the new leader.
+            completed = [done for done in completed if done.partition not in moved]
+        if completed:
+            self._buffer.add(completed)
+
+    def _refuse(self, partition: TopicPartition, row: PartitionToFetch, now: int) -> None:
+        position = self._subscriptions.position_or_none(partition)
+        if position is not None and position.offset == row.fetch_offset:
+            self._refused[partition] = (position, now + self._config.retry_backoff_ms)
+
+    def _learn_leaders(
+        self, leaders: dict[TopicPartition, LeaderIdAndEpoch], body: FetchResponse
+    ) -> set[TopicPartition]:
+        """A broker that leads a partition no more has said who does (KIP-951); returns the partitions this was news
+        of."""
+        nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in body.node_endpoints]
+        moved = self._metadata.update_partition_leadership(leaders, nodes)
+        for partition in moved:
+            self._subscriptions.maybe_validate_position_for_current_leader(
+                partition, self._metadata.current_leader(partition)
+            )
+        return moved
+
+    def _on_failure(
+        self, node: Node, session: FetchSessionHandler, fetch: SessionFetch, response: ClientResponse
+    ) -> None:
+        session.handle_error()
+        for partition in fetch.partitions:
+            self._subscriptions.clear_preferred_read_replica(partition)
+        if response.version_mismatch is not None:
+            log.error("Node %s cannot be fetched from: %s", node, response.version_mismatch)
+        else:
+            log.info("The fetch from %s was not answered: %s", node, response.reason or "disconnected")
+            self._metadata.request_update()
+
+    # -- the end
+
+    def poll_on_close(self, now: int) -> PollResult:  # noqa: ARG002 - at once
+        """Lets brokers forget the sessions, which they have a limited number of."""
+        self._closing = True
+        requests = []
+        for node_id, session in self._sessions.items():
+            body = session.final_request()
+            if body is not None and node_id in self._nodes:
+                requests.append(UnsentRequest(body, self._nodes[node_id], lambda _response: None))
+        self._sessions.clear()
+        return PollResult(FOREVER, requests)

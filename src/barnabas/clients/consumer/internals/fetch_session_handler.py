@@ -1,0 +1,200 @@
+"""The client's half of incremental fetch sessions (KIP-227)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from barnabas.common.errors import Errors
+from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+
+log = logging.getLogger(__name__)
+
+INVALID_SESSION_ID: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_MAX_EPOCH: Final = 2**31 - 1
+
+
+class PartitionToFetch(NamedTuple):
+    """What is asked about one partition."""
+
+    topic_id: Uuid
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int | None
+    last_fetched_epoch: int | None = None
+
+    def body(self, partition: int) -> FetchPartition:
+        return FetchPartition(
+            partition=partition,
+            current_leader_epoch=-1 if self.current_leader_epoch is None else self.current_leader_epoch,
+            fetch_offset=self.fetch_offset,
+            last_fetched_epoch=-1 if self.last_fetched_epoch is None else self.last_fetched_epoch,
+            partition_max_bytes=self.max_bytes,
+        )
+
+
+class SessionFetch(NamedTuple):
+    """The next request of a session: what it says of partitions, and what it is about even if it does not say so."""
+
+    session_id: int
+    session_epoch: int
+    topics: list[FetchTopic]
+    forgotten: list[ForgottenTopic]
+    partitions: Mapping[TopicPartition, PartitionToFetch]
+    """All partitions of the session, with what was asked about them."""
+    can_use_topic_ids: bool
+
+    @property
+    def is_full(self) -> bool:
+        return self.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}
+
+
+class FetchSessionHandler:
+    """What one broker remembers of the partitions that this client fetches from it.
+
+    The first request is *full*: it names everything, with epoch 0, and the answer gives the session its id. The next
+    ones, with epochs 1, 2, 3, name just what has changed since: partitions whose offset has moved, that are new, or
+    that are to be forgotten. So both sides must agree on what was said so far, and the epoch is how they notice that
+    they do not; then it begins again with a full request::
+
+        client                                         broker
+        epoch 0: a@0 b@0 c@0                      ->
+                                                  <-   session 7: data for a
+        session 7, epoch 1: a@100                 ->                       (b and c as before)
+                                                  <-   data for c          (nothing new in a and b)
+        session 7, epoch 2: c@40, forget b        ->
+    """
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._session_id = INVALID_SESSION_ID
+        self._next_epoch = INITIAL_EPOCH
+        self._partitions: dict[TopicPartition, PartitionToFetch] = {}
+        self._used_topic_ids = True
+        self._names: dict[Uuid, str] = {}
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, PartitionToFetch]:
+        return self._partitions
+
+    # -- requests
+
+    def build(self, wanted: Mapping[TopicPartition, PartitionToFetch]) -> SessionFetch:
+        """A request that makes the session be about these partitions, in this order."""
+        with_ids = all(row.topic_id != ZERO_UUID for row in wanted.values())
+        if self._next_epoch in {INITIAL_EPOCH, FINAL_EPOCH} or with_ids != self._used_topic_ids:
+            # A session is about ids or about names, never both: another kind needs another session. Epoch 0 along with
+            # the id of the old one tells the broker that it can let go of that.
+            self._next_epoch = INITIAL_EPOCH
+            self._remember(wanted, with_ids)
+            return SessionFetch(self._session_id, INITIAL_EPOCH, _topics(wanted), [], dict(wanted), with_ids)
+        before = self._partitions
+        changed = {partition: row for partition, row in wanted.items() if before.get(partition) != row}
+        forgotten = {
+            partition: row
+            for partition, row in before.items()
+            # A topic that was deleted and created anew is another one, as far as the broker is concerned.
+            if partition not in wanted or (with_ids and wanted[partition].topic_id != row.topic_id)
+        }
+        self._remember(wanted, with_ids)
+        return SessionFetch(
+            self._session_id, self._next_epoch, _topics(changed), _forgotten(forgotten), dict(wanted), with_ids
+        )
+
+    def _remember(self, wanted: Mapping[TopicPartition, PartitionToFetch], with_ids: bool) -> None:
+        self._partitions = dict(wanted)
+        self._used_topic_ids = with_ids
+        self._names = {row.topic_id: partition.topic for partition, row in wanted.items()} if with_ids else {}
+
+    def final_request(self) -> FetchRequest | None:
+        """What closes the session; None if there is none."""
+        if self._session_id == INVALID_SESSION_ID:
+            return None
+        return FetchRequest(session_id=self._session_id, session_epoch=FINAL_EPOCH)
+
+    # -- answers
+
+    def topic_name(self, topic: str, topic_id: Uuid) -> str | None:
+        """The name of a topic in an answer, which newer versions call by id."""
+        return topic or self._names.get(topic_id)
+
+    def handle_response(self, response: FetchResponse) -> bool:
+        """Whether the answer can be used."""
+        if response.error_code:
+            error = Errors.for_code(response.error_code)
+            log.info(
+                "Node %d was unable to process the fetch request of session %d: %s",
+                self._node_id,
+                self._session_id,
+                error.name,
+            )
+            if error is Errors.FETCH_SESSION_ID_NOT_FOUND:
+                self._session_id = INVALID_SESSION_ID
+            self._next_epoch = INITIAL_EPOCH
+            return False
+        answered = set(self._answered(response))
+        if self._next_epoch == INITIAL_EPOCH:
+            problem = answered != set(self._partitions)
+        else:
+            problem = not answered <= set(self._partitions)
+        if problem:
+            log.info(
+                "Node %d answered about other partitions than it was asked for; the fetch session begins anew",
+                self._node_id,
+            )
+            self._next_epoch = INITIAL_EPOCH
+            return False
+        if response.session_id == INVALID_SESSION_ID:
+            self._session_id = INVALID_SESSION_ID  # the broker has no room for sessions, or has dropped this one
+            self._next_epoch = INITIAL_EPOCH
+        elif self._next_epoch == INITIAL_EPOCH:
+            self._session_id = response.session_id
+            self._next_epoch = 1
+        else:
+            self._next_epoch = 1 if self._next_epoch == _MAX_EPOCH else self._next_epoch + 1
+        return True
+
+    def _answered(self, response: FetchResponse) -> Iterable[TopicPartition | None]:
+        for topic in response.responses:
+            name = self.topic_name(topic.topic, topic.topic_id)
+            for row in topic.partitions:
+                yield None if name is None else TopicPartition(name, row.partition_index)
+
+    def handle_error(self) -> None:
+        """There was no answer. The broker may or may not have seen the request, so nothing is agreed on any more."""
+        self._next_epoch = INITIAL_EPOCH
+
+    def __repr__(self) -> str:
+        return (
+            f"FetchSessionHandler(node {self._node_id}, session {self._session_id}, epoch {self._next_epoch}, "
+            f"{len(self._partitions)} partitions)"
+        )
+
+
+def _topics(rows: Mapping[TopicPartition, PartitionToFetch]) -> list[FetchTopic]:
+    """Partitions of a topic that follow each other become one entry; their order is kept, as it says who goes first."""
+    topics: list[FetchTopic] = []
+    for partition, row in rows.items():
+        if not topics or topics[-1].topic != partition.topic or topics[-1].topic_id != row.topic_id:
+            topics.append(FetchTopic(topic=partition.topic, topic_id=row.topic_id))
+        topics[-1].partitions.append(row.body(partition.partition))
+    return topics
+
+
+def _forgotten(rows: Mapping[TopicPartition, PartitionToFetch]) -> list[ForgottenTopic]:
+    topics: dict[tuple[str, Uuid], ForgottenTopic] = {}
+    for partition, row in rows.items():
+        key = (partition.topic, row.topic_id)
+        if key not in topics:
+            topics[key] = ForgottenTopic(topic=partition.topic, topic_id=row.topic_id)
+        topics[key].partitions.append(partition.partition)
+    return list(topics.values())

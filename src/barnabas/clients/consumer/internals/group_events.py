@@ -1,0 +1,130 @@
+"""What the group side of a consumer has to say to the application thread, and hears from it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from enum import Enum
+
+from barnabas.clients.common.offsets import OffsetAndMetadata
+from barnabas.clients.consumer.internals.background_events import BackgroundEvent, BackgroundEventQueue
+from barnabas.clients.consumer.internals.background_future import new_future
+from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
+from barnabas.clients.consumer.rebalance_listener import ConsumerRebalanceListener
+from barnabas.common.topic_partition import TopicPartition
+
+
+class RebalanceCallback(Enum):
+    """Which method of a listener."""
+
+    ASSIGNED = "assigned"
+    REVOKED = "revoked"
+    LOST = "lost"
+
+
+class RebalanceListenerEvent(BackgroundEvent):
+    """A listener has to be called. The rebalance goes on when the background thread is told that it was."""
+
+    __slots__ = ("id", "kind", "listener", "partitions")
+
+    def __init__(
+        self,
+        event_id: int,
+        kind: RebalanceCallback,
+        partitions: Sequence[TopicPartition],
+        listener: ConsumerRebalanceListener,
+    ) -> None:
+        self.id = event_id
+        self.kind = kind
+        self.partitions = partitions
+        self.listener = listener
+        """The one that was there when the event came up: `unsubscribe` may have taken it away since."""
+
+    def call(self) -> None:
+        """Runs the listener; on the application's thread."""
+        getattr(self.listener, f"on_partitions_{self.kind.value}")(self.partitions)
+
+    def __repr__(self) -> str:
+        return f"RebalanceListenerEvent({self.id}, {self.kind.value}, {', '.join(map(str, self.partitions))})"
+
+
+class OffsetsCommittedEvent(BackgroundEvent):
+    """An automatic commit has succeeded; interceptors want to know."""
+
+    __slots__ = ("offsets",)
+
+    def __init__(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self.offsets = offsets
+
+    def __repr__(self) -> str:
+        return f"OffsetsCommittedEvent({self.offsets})"
+
+
+class RebalanceListenerInvoker:
+    """Has listeners called on the application's thread, one call after the other. Belongs to the background thread.
+
+    While one call is under way, things go on: the member may be thrown out while its listener is told of a revocation.
+    So what a call is about is found out when its turn comes, and what was revoked by then cannot be lost as well.
+    """
+
+    def __init__(self, subscriptions: SubscriptionState, background_events: BackgroundEventQueue) -> None:
+        self._subscriptions = subscriptions
+        self._events = background_events
+        self._ids = itertools.count(1)
+        self._calls: deque[_Call] = deque()
+        """The first one is under way."""
+        self._current_id = 0
+
+    def invoke(self, kind: RebalanceCallback, partitions: Callable[[], Iterable[TopicPartition]]) -> Future[None]:
+        """Done when the listener was called; failed with what it raised; done at once if nobody listens.
+
+        That nothing was assigned is still worth a call, as it says that a rebalance is over; that nothing was taken
+        away is not.
+        """
+        call = _Call(kind, partitions)
+        self._calls.append(call)
+        if len(self._calls) == 1:
+            self._start()
+        return call.future
+
+    def _start(self) -> None:
+        """Begins with the first call. Those that nobody wants to hear of end here."""
+        while self._calls:
+            call = self._calls[0]
+            listener = self._subscriptions.rebalance_listener
+            partitions = tuple(sorted(call.partitions()))
+            if listener is not None and (partitions or call.kind is RebalanceCallback.ASSIGNED):
+                self._current_id = next(self._ids)
+                self._events.put(RebalanceListenerEvent(self._current_id, call.kind, partitions, listener))
+                return
+            call.future.set_result(None)
+            self._calls.popleft()
+
+    def done(self, event_id: int, error: Exception | None) -> None:
+        if event_id != self._current_id or not self._calls:
+            return
+        self._current_id = 0
+        call = self._calls[0]
+        if error is None:
+            call.future.set_result(None)
+        else:
+            call.future.set_exception(error)
+        # Only now, as what the end of this call leads to is a matter of the next one.
+        self._calls.popleft()
+        self._start()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a listener has been asked for, and has not returned."""
+        return bool(self._calls)
+
+
+class _Call:
+    __slots__ = ("future", "kind", "partitions")
+
+    def __init__(self, kind: RebalanceCallback, partitions: Callable[[], Iterable[TopicPartition]]) -> None:
+        self.kind = kind
+        self.partitions = partitions
+        self.future: Future[None] = new_future()

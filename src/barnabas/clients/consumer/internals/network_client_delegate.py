@@ -1,0 +1,194 @@
+"""Sends what request managers want to have sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from barnabas.clients.consumer.internals.background_events import BackgroundEventQueue, ErrorEvent
+from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
+from barnabas.clients.consumer.internals.request_managers import FOREVER, UnsentRequest
+from barnabas.common.clock import Clock
+from barnabas.common.errors import BarnabasError, InvalidTopicError, TopicAuthorizationError
+from barnabas.network.client import NetworkClient
+from barnabas.network.client_request import ClientResponse
+from barnabas.network.node import Node
+
+log = logging.getLogger(__name__)
+
+_LONGEST_POLL_MS: Final = 30_000
+
+
+class _Waiting:
+    """A request that its node is not ready for yet."""
+
+    __slots__ = ("deadline_ms", "request")
+
+    def __init__(self, request: UnsentRequest, deadline_ms: int) -> None:
+        self.request = request
+        self.deadline_ms = deadline_ms
+
+
+class NetworkClientDelegate:
+    """Between request managers and the network client: keeps requests until their node is ready.
+
+    A request waits here while its connection is being made, while its node has as many in flight as it may, and while
+    metadata is due, which goes first. It is given up when its time is over, or when the connection has failed: the
+    manager then hears of a disconnect, and decides by itself whether and when to try again.
+
+    What is wrong with the metadata of topics goes to the application as an error, once for each answer that says so.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: ConsumerMetadata,
+        background_events: BackgroundEventQueue,
+        *,
+        request_timeout_ms: int,
+        retry_backoff_ms: int,
+        clock: Clock,
+    ) -> None:
+        self.client = client
+        self._metadata = metadata
+        self._background_events = background_events
+        self._request_timeout_ms = request_timeout_ms
+        self._retry_backoff_ms = retry_backoff_ms
+        self._clock = clock
+        self._unsent: list[_Waiting] = []
+        self._seen_metadata_version = 0
+        self._woken = False
+        """Written by any thread before it wakes the network client, so it is seen after that."""
+
+    def add(self, requests: Iterable[UnsentRequest], now: int) -> None:
+        for request in requests:
+            timeout_ms = self._request_timeout_ms if request.timeout_ms is None else request.timeout_ms
+            self._unsent.append(_Waiting(request, now + max(timeout_ms, 0)))
+
+    def poll(self, timeout_ms: int, now: int) -> None:
+        """Sends what can be sent, waits for the network, and lets the managers have the answers.
+
+        An answer of some megabytes arrives in many pieces. Nothing has happened for any manager until the last one, so
+        this goes on until an answer is complete, or somebody has called `wakeup`.
+        """
+        if self._unsent:
+            timeout_ms = min(timeout_ms, self._try_send(now))
+        deadline_ms = now + min(timeout_ms, _LONGEST_POLL_MS)
+        client, version = self.client, self._metadata.update_version
+        while True:
+            ended = client.poll(max(deadline_ms - now, 0), now)
+            if ended or self._unsent or self._woken or self._metadata.update_version != version:
+                break
+            now = self._clock.hi_res_milliseconds()
+            if now >= deadline_ms:
+                break
+        self._woken = False
+        self._propagate_metadata_errors()
+        if self._unsent:
+            self._try_send(self._clock.hi_res_milliseconds())
+
+    def _try_send(self, now: int) -> int:
+        """Returns how long to wait before there is any use in trying again."""
+        client = self.client
+        waiting, self._unsent = self._unsent, []
+        wait_ms = FOREVER
+        for entry in waiting:
+            request = entry.request
+            if now >= entry.deadline_ms:
+                self._give_up(request, now, timed_out=True)
+                wait_ms = 0  # its manager may have something else to send now
+                continue
+            node = request.node
+            if node is None:
+                node = client.least_loaded_node(now).node
+                if node is None:
+                    self._unsent.append(entry)
+                    wait_ms = min(wait_ms, self._retry_backoff_ms)
+                    continue
+            if client.ready(node, now):
+                self._send(request, node, entry.deadline_ms - now, now)
+            elif request.node is not None and client.connection_failed(node):
+                self._give_up(request, now, timed_out=False)
+                wait_ms = 0
+            else:
+                self._unsent.append(entry)
+                wait_ms = min(wait_ms, max(client.poll_delay_ms(node, now), 1), entry.deadline_ms - now)
+        return wait_ms
+
+    def _send(self, request: UnsentRequest, node: Node, timeout_ms: int, now: int) -> None:
+        self.client.send(
+            self.client.new_client_request(
+                node.id_string,
+                request.body,
+                now,
+                request_timeout_ms=timeout_ms,
+                callback=request.on_complete,
+                allowed_versions=request.allowed_versions,
+            ),
+            now,
+        )
+
+    def _give_up(self, request: UnsentRequest, now: int, *, timed_out: bool) -> None:
+        node = request.node
+        made = self.client.new_client_request(
+            "" if node is None else node.id_string, request.body, now, allowed_versions=request.allowed_versions
+        )
+        reason = "nobody could be asked in time" if node is None else self.client.last_error(node.id_string)
+        error = None if node is None else self.client.authentication_error(node)
+        response = ClientResponse(
+            made,
+            made.allowed_versions.highest,
+            now,
+            disconnected=True,
+            timed_out=timed_out,
+            authentication_error=error,
+            reason=reason,
+        )
+        if error is not None:
+            self._background_events.put(ErrorEvent(error))
+        try:
+            request.on_complete(response)
+        except Exception:
+            log.exception("The completion of %r failed", request)
+
+    def _propagate_metadata_errors(self) -> None:
+        metadata = self._metadata
+        try:
+            metadata.maybe_raise_fatal_error()
+        except BarnabasError as error:
+            self._background_events.put(ErrorEvent(error))
+        if metadata.update_version == self._seen_metadata_version:
+            return
+        self._seen_metadata_version = metadata.update_version
+        snapshot = metadata.snapshot
+        wanted = frozenset(metadata.topic_names())
+        if unauthorized := sorted(snapshot.unauthorized_topics & wanted):
+            self._background_events.put(
+                ErrorEvent(TopicAuthorizationError(f"Not authorized to access topics: {unauthorized}"))
+            )
+        if invalid := sorted(snapshot.invalid_topics & wanted):
+            self._background_events.put(ErrorEvent(InvalidTopicError(f"Invalid topics: {invalid}")))
+
+    # -- for managers
+
+    def is_unavailable(self, node: Node, now: int) -> bool:
+        """Whether the connection to a node was lost a moment ago, and it is too soon to try again."""
+        return self.client.connection_failed(node) and self.client.connection_delay(node, now) > 0
+
+    def has_unsent_requests(self) -> bool:
+        return bool(self._unsent)
+
+    def has_in_flight_requests(self) -> bool:
+        return self.client.has_in_flight_requests()
+
+    def wakeup(self) -> None:
+        """Ends the wait of a poll. May be called from any thread."""
+        self._woken = True
+        self.client.wakeup()
+
+    def close(self) -> None:
+        self.client.close()
+
+    def __repr__(self) -> str:
+        return f"NetworkClientDelegate({len(self._unsent)} unsent, {self.client!r})"

@@ -1,0 +1,415 @@
+"""The consumer: what an application calls."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import wraps
+from random import Random
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+
+from barnabas.clients.common.metadata_snapshot import PartitionInfo
+from barnabas.clients.common.offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from barnabas.clients.consumer.auto_offset_reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from barnabas.clients.consumer.consumer_config import ConsumerConfig
+from barnabas.clients.consumer.consumer_record import ConsumerRecord
+from barnabas.clients.consumer.consumer_records import ConsumerRecords
+from barnabas.clients.consumer.errors import ConcurrentModificationError
+from barnabas.clients.consumer.group_metadata import CloseOptions
+from barnabas.clients.consumer.interceptors import ConsumerInterceptor
+from barnabas.clients.consumer.internals.consumer_core import CommitCallback, ConsumerCore, Offsets
+from barnabas.clients.consumer.internals.consumer_metrics import FETCH_GROUP
+from barnabas.clients.consumer.internals.consumer_parts import ConsumerParts
+from barnabas.clients.consumer.internals.list_offsets import FoundOffset
+from barnabas.clients.consumer.rebalance_listener import ConsumerRebalanceListener
+from barnabas.clients.consumer.subscription_pattern import SubscriptionPattern
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.identifiers import Uuid
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.metrics.metric import KafkaMetric
+from barnabas.metrics.names import MetricName
+from barnabas.network.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.selectable import Selectable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _exclusive(
+    method: Callable[Concatenate[KafkaConsumer, P], R],
+) -> Callable[Concatenate[KafkaConsumer, P], R]:
+    """For methods that one thread at a time may be in, of a consumer that is not closed. A listener or a callback runs
+    inside poll on the same thread, and may call them too."""
+
+    @wraps(method)
+    def guarded(self: KafkaConsumer, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._entered():
+            self._core.ensure_open()
+            return method(self, *args, **kwargs)
+
+    return guarded
+
+
+class _Turnstile:
+    """Lets one thread in at a time, as often as it likes, and refuses others."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        """Held by the thread that is in the consumer. Never waited for; whatever else is locked, is inside it."""
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise ConcurrentModificationError("KafkaConsumer is not safe for multi-threaded access.")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class KafkaConsumer:
+    """Reads records from Kafka.
+
+        with KafkaConsumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            consumer.subscribe(["orders"])
+            for record in consumer:
+                print(record.topic, record.partition, record.offset, record.value)
+
+    **Which partitions.** ``subscribe`` shares the partitions of topics among all consumers with the same ``group.id``;
+    ``assign`` takes partitions without asking anybody. A consumer does one or the other.
+
+    **How records come.** ``poll`` returns up to ``max.poll.records`` of them by partition; iterating gives one after
+    the other; ``poll_table`` gives an Arrow table, with no object for a single record. A thread of the consumer's own
+    fetches ahead meanwhile, up to one answer per partition.
+
+    **Positions and commits.** The *position* is what comes next; it moves as records are handed out, one by one when
+    iterating. The *committed* offset is where the group goes on after a restart. It follows the position every
+    ``auto.commit.interval.ms``, if ``enable.auto.commit`` is on, at moments when the application asks for more, so that
+    nothing is committed that it had no chance to process; or ``commit`` sets it. Commit after processing for
+    at-least-once, before it for at-most-once; with a transactional producer and ``send_offsets_to_transaction``, for
+    exactly-once.
+
+    **Staying alive.** A member of a group has to poll, or ask for the next record, within ``max.poll.interval.ms``, or
+    others get its partitions. Rebalance listeners and commit callbacks are called inside such calls, on this thread.
+
+    **Threads.** One at a time: another that calls meanwhile gets a `ConcurrentModificationError`. Only `wakeup` may be
+    called from anywhere; whatever blocks then raises `WakeupError`.
+
+    **Settings** are Kafka's, as keywords (``max_poll_records=100``) or in a mapping (``{"max.poll.records": 100}``).
+    Keys and values are bytes unless there is a deserializer: a class, an object with ``deserialize()``, or a function
+    such as ``bytes.decode``.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        key_deserializer: object = None,
+        value_deserializer: object = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        clock: Clock = SYSTEM_CLOCK,
+        resolver: HostResolver = resolve_all_ips,
+        selector: Selectable | None = None,
+        random: Random | None = None,
+        start_thread: bool = True,
+        **settings: object,
+    ) -> None:
+        """``selector``, ``clock``, ``random`` and ``start_thread`` are for tests: with them a consumer does nothing by
+        itself, and ``consumer.network_thread.run_once()`` is one turn of its background thread."""
+        parts = ConsumerParts(
+            config,
+            settings,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            interceptors=interceptors,
+            clock=clock,
+            resolver=resolver,
+            selector=selector,
+            random=random,
+        )
+        self.config: ConsumerConfig = parts.config
+        self.network_thread = parts.network_thread
+        self._core = ConsumerCore(parts)
+        self._turnstile = _Turnstile()
+        if start_thread:
+            self.network_thread.start()
+
+    def _entered(self) -> _Turnstile:
+        return self._turnstile
+
+    # -- which partitions
+
+    @_exclusive
+    def subscribe(
+        self,
+        topics: str | Iterable[str] | re.Pattern[str] | SubscriptionPattern,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Reads topics together with the rest of the group. It replaces the subscription before; an empty list is
+        `unsubscribe`.
+
+        A pattern of ``re.compile`` is matched (in full) with the topics that there are, now and whenever metadata is
+        refreshed; a `SubscriptionPattern` is matched by the broker.
+        """
+        self._core.run(self._core.subscribe(topics, listener))
+
+    @_exclusive
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads these partitions, whatever other consumers do. It replaces the assignment before."""
+        self._core.run(self._core.assign(partitions))
+
+    @_exclusive
+    def unsubscribe(self, timeout_ms: float | None = None) -> None:
+        """Gives up all topics and partitions, and leaves the group."""
+        self._core.run(self._core.unsubscribe(timeout_ms))
+
+    @_exclusive
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this consumer has now."""
+        return frozenset(self._core.subscriptions.assigned_partitions())
+
+    @_exclusive
+    def subscription(self) -> frozenset[str]:
+        """The topics that it is subscribed to."""
+        return self._core.subscriptions.subscription()
+
+    # -- records
+
+    @_exclusive
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> ConsumerRecords:
+        """The next records, at most ``max.poll.records`` or so many; waits for some, at most so long.
+
+        May be empty before the time is over: when a position has moved past records that are not to be seen, such as
+        those of an aborted transaction.
+        """
+        if max_records is not None and max_records < 1:
+            raise ValueError("max_records must be at least 1")
+        core = self._core
+        found = core.run(core.poll(timeout_ms, lambda: core.collect_records(max_records)))
+        records = ConsumerRecords(found.parts, core.next_offsets(found))
+        return core.parts.interceptors.on_consume(records) if core.parts.interceptors else records
+
+    @_exclusive
+    def poll_table(
+        self,
+        timeout_ms: float = 0,
+        max_records: int | None = None,
+        columns: Sequence[str] | None = None,
+        include_headers: bool = False,
+    ) -> pa.Table:
+        """The next records as an Arrow table: all that has been fetched, or at most so many; waits for some, at most so
+        long.
+
+        The columns are ``topic`` (a dictionary), ``partition``, ``offset``, ``timestamp`` (microseconds of UTC),
+        ``timestamp_type``, ``key``, ``value`` and, if asked for, ``headers``; or those that are named, in that order.
+        Rows of a partition are in the order of their offsets. Positions move as with `poll`; deserializers and
+        interceptors are not called. Needs ``barnabas[arrow]``.
+        """
+        from barnabas.clients.consumer.poll_table import RecordTables  # noqa: PLC0415 - pyarrow is an extra
+
+        if max_records is not None and max_records < 1:
+            raise ValueError("max_records must be at least 1")
+        core = self._core
+        tables = RecordTables(columns, include_headers)
+        found = core.run(
+            core.poll(timeout_ms, lambda: core.collect_tables(max_records, tables.decoded, tables.include_headers))
+        )
+        return tables.assemble(found.parts)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records, one after the other, for ever; until the consumer is closed, or somebody calls `wakeup`.
+
+        The position is behind the record that was handed out last: ``commit()`` in the loop commits that one and all
+        before it.
+        """
+        core = self._core
+        while True:
+            with self._entered():
+                core.ensure_open()
+                chunks = core.run(core.next_in_hand())
+            for chunk in chunks:
+                yield from chunk.iterator
+            if core.is_closed:
+                return
+
+    # -- positions
+
+    @_exclusive
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """The next records of a partition come from this offset on."""
+        self._core.seek(partition, offset)
+
+    @_exclusive
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """... from the first that there is; of all partitions, if none is named. Looked up with the next poll."""
+        self._core.seek_to_beginning(partitions)
+
+    @_exclusive
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """... from what is written next."""
+        self._core.seek_to_end(partitions)
+
+    @_exclusive
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record of a partition."""
+        return self._core.run(self._core.position(partition, timeout_ms))
+
+    @_exclusive
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """How many records are between the position and the end, as far as is known without asking anybody."""
+        return self._core.current_lag(partition)
+
+    @_exclusive
+    def pause(self, *partitions: TopicPartition) -> None:
+        """No records of these, until `resume`. They stay this consumer's."""
+        for partition in partitions:
+            self._core.subscriptions.pause(TopicPartition(*partition))
+
+    @_exclusive
+    def resume(self, *partitions: TopicPartition) -> None:
+        for partition in partitions:
+            self._core.subscriptions.resume(TopicPartition(*partition))
+        self.network_thread.wakeup()
+
+    @_exclusive
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(self._core.subscriptions.paused_partitions())
+
+    # -- commits
+
+    @_exclusive
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Commits the positions of all partitions, or these offsets, each of which is that of the *next* record to
+        read. Repeated until it has succeeded, failed for good, or taken too long."""
+        self._core.run(self._core.commit(offsets, timeout_ms))
+
+    @_exclusive
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> Future[Offsets]:
+        """Commits without waiting for it, and without trying again. ``callback(offsets, error)`` is called inside some
+        later call, on this thread."""
+        return self._core.commit_async(offsets, callback)
+
+    @_exclusive
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None where that is nothing."""
+        return self._core.run(self._core.committed(partitions, timeout_ms))
+
+    @_exclusive
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this is in its group: for `KafkaProducer.send_offsets_to_transaction`."""
+        return self._core.group_metadata()
+
+    @_exclusive
+    def enforce_rebalance(self, reason: str | None = None) -> None:
+        """Has the group share its partitions out anew, with the next poll (classic protocol only)."""
+        self._core.enforce_rebalance(reason)
+
+    # -- looking things up
+
+    @_exclusive
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each partition, assigned or not."""
+        return self._named_offsets(partitions, EARLIEST_TIMESTAMP, timeout_ms)
+
+    @_exclusive
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition that this consumer may see."""
+        return self._named_offsets(partitions, LATEST_TIMESTAMP, timeout_ms)
+
+    def _named_offsets(
+        self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: float | None
+    ) -> dict[TopicPartition, int]:
+        wanted = {TopicPartition(*partition): timestamp for partition in partitions}
+        found = self._core.run(self._core.list_offsets(wanted, timeout_ms))
+        return {partition: offset.offset for partition, offset in found.items() if offset is not None}
+
+    @_exclusive
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, FoundOffset | None]:
+        """The first offset of each partition whose record is not older than the timestamp, in milliseconds since 1970;
+        None if all are."""
+        for partition, timestamp in timestamps.items():
+            if timestamp < 0:
+                raise ValueError(f"The target time for partition {partition} is {timestamp}. It cannot be negative.")
+        return self._core.run(self._core.list_offsets(timestamps, timeout_ms))
+
+    @_exclusive
+    def partitions_for(self, topic: str, timeout_ms: float | None = None) -> tuple[PartitionInfo, ...]:
+        """The partitions of a topic, with their leaders; none if there is no such topic."""
+        return self._core.run(self._core.topic_metadata(topic, timeout_ms)).get(topic, ())
+
+    @_exclusive
+    def list_topics(self, timeout_ms: float | None = None) -> dict[str, tuple[PartitionInfo, ...]]:
+        """All topics that this consumer may see, with their partitions."""
+        return self._core.run(self._core.topic_metadata(None, timeout_ms))
+
+    # -- the rest
+
+    def metrics(self) -> dict[MetricName, KafkaMetric]:
+        """All metrics by name: ``records-consumed-rate``, ``records-lag-max`` and so on."""
+        return self._core.parts.metrics.metrics
+
+    def metric(self, name: str, group: str = FETCH_GROUP, **tags: str) -> Any:
+        """The value of one metric now; tags with underscores for hyphens."""
+        given = {"client-id": self.config.client_id, **{tag.replace("_", "-"): value for tag, value in tags.items()}}
+        metric = self._core.parts.metrics.metric(MetricName(name, group, given))
+        if metric is None:
+            raise KeyError(f"there is no metric {name} in {group} with {given}")
+        return metric.value()
+
+    @_exclusive
+    def client_instance_id(self, timeout: float = 60.0) -> Uuid:
+        """The id under which the cluster knows this consumer in telemetry, as 16 bytes (KIP-714). Blocks until it has
+        given one, for at most so many seconds."""
+        return self._core.client_instance_id(timeout)
+
+    @property
+    def client_id(self) -> str:
+        return self.config.client_id
+
+    def wakeup(self) -> None:
+        """Ends whatever blocks, or the next call that would, with a `WakeupError`. May be called from any thread."""
+        self._core.wakeup()
+
+    def close(self, timeout: float | CloseOptions | None = None) -> None:
+        """Commits what was consumed, if that is automatic, leaves the group, and ends the background thread: within so
+        many seconds, 30 if not told otherwise. May be called again."""
+        if self._core.is_closed:
+            return
+        if not isinstance(timeout, CloseOptions):
+            timeout = CloseOptions(None if timeout is None else int(timeout * 1000))
+        with self._entered():
+            self._core.run(self._core.close(timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"KafkaConsumer({self.config.client_id}, {self._core.subscriptions!r})"

@@ -1,0 +1,338 @@
+"""A consumer for tests of applications: no broker, no thread; the test says what there is to read.
+
+consumer = MockConsumer(auto_offset_reset="earliest")
+consumer.assign([TopicPartition("orders", 0)])
+consumer.update_beginning_offsets({TopicPartition("orders", 0): 0})
+consumer.add_record(ConsumerRecord("orders", 0, 0, b"key", b"value"))
+my_application(consumer)
+assert consumer.committed([...]) == {...}
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Self
+
+from barnabas.clients.common.errors import IllegalStateError
+from barnabas.clients.common.metadata_snapshot import PartitionInfo
+from barnabas.clients.common.offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from barnabas.clients.consumer.auto_offset_reset import EARLIEST, LATEST, AutoOffsetResetStrategy, StrategyType
+from barnabas.clients.consumer.consumer_record import ConsumerRecord
+from barnabas.clients.consumer.consumer_records import ConsumerRecords
+from barnabas.clients.consumer.errors import NoOffsetForPartitionError, WakeupError
+from barnabas.clients.consumer.internals.background_future import completed
+from barnabas.clients.consumer.internals.fetch_position import FetchPosition, RecordsInHand
+from barnabas.clients.consumer.internals.list_offsets import FoundOffset
+from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
+from barnabas.clients.consumer.rebalance_listener import ConsumerRebalanceListener
+from barnabas.clients.consumer.subscription_pattern import SubscriptionPattern
+from barnabas.common.topic_partition import TopicPartition
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class MockConsumer:
+    """Behaves towards an application as `KafkaConsumer` does; what is in the topics, and which partitions the group
+    has given it, a test says with the methods of the second half."""
+
+    def __init__(
+        self, auto_offset_reset: str = "latest", *, max_poll_records: int = 500, group_id: str = "mock"
+    ) -> None:
+        self._subscriptions = SubscriptionState(AutoOffsetResetStrategy.parse(auto_offset_reset))
+        self._max_poll_records = max_poll_records
+        self._group_id = group_id
+        self._records: dict[TopicPartition, list[ConsumerRecord]] = {}
+        self._beginning: dict[TopicPartition, int] = {}
+        self._end: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._topics: dict[str, tuple[PartitionInfo, ...]] = {}
+        self._poll_tasks: deque[Callable[[], object]] = deque()
+        self._poll_error: Exception | None = None
+        self._commit_error: Exception | None = None
+        self._wakeup_requested = False
+        self.rebalances_enforced = 0
+        self.closed = False
+
+    def _ensure_open(self) -> None:
+        if self.closed:
+            raise IllegalStateError("This consumer has already been closed.")
+
+    # -- what an application calls
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] | re.Pattern[str] | SubscriptionPattern,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        self._ensure_open()
+        if isinstance(topics, re.Pattern | SubscriptionPattern):
+            self._subscriptions.subscribe_pattern(topics, listener)
+            if isinstance(topics, re.Pattern):
+                self._subscriptions.subscribe_from_pattern(name for name in self._topics if topics.fullmatch(name))
+        else:
+            self._subscriptions.subscribe([topics] if isinstance(topics, str) else topics, listener)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        self._ensure_open()
+        self._subscriptions.assign_from_user(TopicPartition(*partition) for partition in partitions)
+
+    def unsubscribe(self, timeout_ms: float | None = None) -> None:  # noqa: ARG002 - nothing to wait for
+        self._ensure_open()
+        self._subscriptions.unsubscribe()
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self._subscriptions.assigned_partitions())
+
+    def subscription(self) -> frozenset[str]:
+        return self._subscriptions.subscription()
+
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> ConsumerRecords:  # noqa: ARG002 - no wait
+        """What there is, at once; never waits."""
+        self._ensure_open()
+        if self._subscriptions.has_no_subscription_or_user_assignment():
+            raise IllegalStateError("Consumer is not subscribed to any topics or assigned any partitions")
+        if self._poll_tasks:
+            self._poll_tasks.popleft()()
+        if self._wakeup_requested:
+            self._wakeup_requested = False
+            raise WakeupError("wakeup() was called")
+        if self._poll_error is not None:
+            error, self._poll_error = self._poll_error, None
+            raise error
+        for in_hand in self._subscriptions.take_in_hand():
+            # What an iteration has left over comes again.
+            position = in_hand.position()
+            if position is not None:
+                self._subscriptions.seek_validated(in_hand.partition, position)
+        limit = self._max_poll_records if max_records is None else max_records
+        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for partition in self._subscriptions.assigned_partitions_list():
+            if self._subscriptions.is_paused(partition):
+                continue
+            position = self._position(partition)
+            beginning = self._beginning.get(partition)
+            if beginning is not None and position.offset < beginning:
+                self._reset(partition, self._subscriptions.default_reset_strategy)
+                position = self._position(partition)
+            taken = [record for record in self._records.get(partition, ()) if record.offset >= position.offset][:limit]
+            if taken:
+                limit -= len(taken)
+                found[partition] = taken
+                moved = FetchPosition(taken[-1].offset + 1, taken[-1].leader_epoch)
+                self._subscriptions.set_position(partition, moved)
+            if not limit:
+                break
+        after = {
+            partition: OffsetAndMetadata(some[-1].offset + 1, "", some[-1].leader_epoch)
+            for partition, some in found.items()
+        }
+        return ConsumerRecords(found, after)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """All that there is; ends when there is nothing left, where a real consumer would wait."""
+        while not self.closed:
+            records = self.poll()
+            if not records and not self._poll_tasks:
+                return
+            chunks = [
+                RecordsInHand(partition, list(some), FetchPosition(0).current_leader)
+                for partition, some in records.items()
+            ]
+            for chunk in chunks:
+                self._subscriptions.hold(chunk)
+            for chunk in chunks:
+                yield from chunk.iterator
+
+    def _position(self, partition: TopicPartition) -> FetchPosition:
+        state = self._subscriptions.position_or_none(partition)
+        if state is not None:
+            return state
+        committed = self._committed.get(partition)
+        if self._subscriptions.is_offset_reset_needed(partition):
+            strategy = self._subscriptions.partitions_needing_reset(0)[partition]
+            self._reset(partition, strategy)
+        elif committed is not None:
+            self._subscriptions.seek(partition, committed.offset)
+        else:
+            self._reset(partition, self._subscriptions.default_reset_strategy)
+        position = self._subscriptions.position_or_none(partition)
+        assert position is not None
+        return position
+
+    def _reset(self, partition: TopicPartition, strategy: AutoOffsetResetStrategy) -> None:
+        match strategy.type:
+            case StrategyType.EARLIEST:
+                known, what = self._beginning, "beginning"
+            case StrategyType.LATEST:
+                known, what = self._end, "end"
+            case _:
+                raise NoOffsetForPartitionError([partition])
+        if partition not in known:
+            raise IllegalStateError(f"The {what} offset of {partition} is not known: call update_{what}_offsets")
+        self._subscriptions.seek(partition, known[partition])
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        self._ensure_open()
+        given = offset if isinstance(offset, int) else offset.offset
+        self._subscriptions.seek(TopicPartition(*partition), given)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        self._ensure_open()
+        self._subscriptions.request_offset_reset(partitions or self._subscriptions.assigned_partitions(), EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        self._ensure_open()
+        self._subscriptions.request_offset_reset(partitions or self._subscriptions.assigned_partitions(), LATEST)
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:  # noqa: ARG002 - no wait
+        self._ensure_open()
+        if not self._subscriptions.is_assigned(partition):
+            raise IllegalStateError("You can only check the position for partitions assigned to this consumer.")
+        self._position(partition)
+        found = self._subscriptions.consumed_position(partition)
+        assert found is not None
+        return found.offset
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        end = self._end.get(partition)
+        return None if end is None else max(end - self.position(partition), 0)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        for partition in partitions:
+            self._subscriptions.pause(partition)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        for partition in partitions:
+            self._subscriptions.resume(partition)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(self._subscriptions.paused_partitions())
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        timeout_ms: float | None = None,  # noqa: ARG002 - no wait
+    ) -> None:
+        self._ensure_open()
+        if self._commit_error is not None:
+            raise self._commit_error
+        given: Mapping[TopicPartition, OffsetAndMetadata | int] = (
+            self._subscriptions.all_consumed() if offsets is None else offsets
+        )
+        for partition, offset in given.items():
+            self._committed[partition] = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        callback: Callable[[Offsets, BaseException | None], object] | None = None,
+    ) -> Future[Offsets]:
+        self.commit(offsets)
+        if callback is not None:
+            callback(dict(self._committed), None)
+        return completed(dict(self._committed))
+
+    def committed(
+        self,
+        partitions: Iterable[TopicPartition],
+        timeout_ms: float | None = None,  # noqa: ARG002 - no wait
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        self._ensure_open()
+        return {partition: self._committed.get(partition) for partition in partitions}
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        return ConsumerGroupMetadata(self._group_id, 1, "member")
+
+    def enforce_rebalance(self, reason: str | None = None) -> None:  # noqa: ARG002 - there is nobody to tell it
+        self.rebalances_enforced += 1
+
+    def beginning_offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        timeout_ms: float | None = None,  # noqa: ARG002 - no wait
+    ) -> dict[TopicPartition, int]:
+        return {partition: self._beginning[partition] for partition in partitions}
+
+    def end_offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        timeout_ms: float | None = None,  # noqa: ARG002 - no wait
+    ) -> dict[TopicPartition, int]:
+        return {partition: self._end[partition] for partition in partitions}
+
+    def offsets_for_times(
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        timeout_ms: float | None = None,  # noqa: ARG002 - no wait
+    ) -> dict[TopicPartition, FoundOffset | None]:
+        found: dict[TopicPartition, FoundOffset | None] = {}
+        for partition, timestamp in timestamps.items():
+            fitting = (record for record in self._records.get(partition, ()) if record.timestamp >= timestamp)
+            first = next(fitting, None)
+            found[partition] = None if first is None else FoundOffset(first.offset, first.timestamp, first.leader_epoch)
+        return found
+
+    def partitions_for(self, topic: str, timeout_ms: float | None = None) -> tuple[PartitionInfo, ...]:  # noqa: ARG002 - no wait
+        return self._topics.get(topic, ())
+
+    def list_topics(self, timeout_ms: float | None = None) -> dict[str, tuple[PartitionInfo, ...]]:  # noqa: ARG002 - no wait
+        return dict(self._topics)
+
+    def wakeup(self) -> None:
+        self._wakeup_requested = True
+
+    def close(self, timeout: object = None) -> None:  # noqa: ARG002 - no wait
+        self.closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- what a test says
+
+    def add_record(self, record: ConsumerRecord) -> None:
+        """There is one more record, of a partition that this consumer has."""
+        partition = TopicPartition(record.topic, record.partition)
+        if not self._subscriptions.is_assigned(partition):
+            raise IllegalStateError(f"Cannot add records for the partition {partition} that is not assigned")
+        self._records.setdefault(partition, []).append(record)
+        self._end[partition] = max(self._end.get(partition, 0), record.offset + 1)
+
+    def rebalance(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group has given this consumer these partitions, and no others; its listener is told."""
+        wanted = list(partitions)
+        before = self._subscriptions.assigned_partitions()
+        listener = self._subscriptions.rebalance_listener
+        revoked = sorted(before - set(wanted))
+        if listener is not None and revoked:
+            listener.on_partitions_revoked(revoked)
+        self._records = {partition: some for partition, some in self._records.items() if partition in wanted}
+        self._subscriptions.assign_from_subscribed(wanted)
+        if listener is not None:
+            listener.on_partitions_assigned(sorted(set(wanted) - before))
+
+    def update_beginning_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._beginning.update(offsets)
+
+    def update_end_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._end.update(offsets)
+
+    def update_partitions(self, topic: str, partitions: Iterable[PartitionInfo]) -> None:
+        self._topics[topic] = tuple(partitions)
+
+    def schedule_poll_task(self, task: Callable[[], object]) -> None:
+        """Done at the beginning of the next poll that has none of its own."""
+        self._poll_tasks.append(task)
+
+    def set_poll_error(self, error: Exception) -> None:
+        """The next poll raises it."""
+        self._poll_error = error
+
+    def set_commit_error(self, error: Exception | None) -> None:
+        """Commits raise it, until it is None."""
+        self._commit_error = error

@@ -1,0 +1,334 @@
+"""A Kafka cluster in memory, for tests of what uses a consumer: no sockets, no threads, no waiting.
+
+    cluster = ConsumerCluster(topics={"orders": 1})
+    cluster.append("orders", 0, [b"a", b"b"])
+    consumer = cluster.consumer(auto_offset_reset="earliest")
+    consumer.assign([TopicPartition("orders", 0)])
+    records = cluster.run(consumer, lambda: consumer.poll(1000))
+
+It is a real consumer, with its real network client and real bytes; only what is below that is made up. What goes wrong,
+a test says as with the cluster that this one is derived from: ``fail_next``, ``move_leader``, ``stop`` and so on.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, TypeVar
+
+from barnabas.clients.consumer.kafka_consumer import KafkaConsumer
+from barnabas.clients.testing import Fate, Handled, InMemorySelector, ScriptedCluster
+from barnabas.common.errors import Errors
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.network.host_resolver import ResolvedAddress
+from barnabas.protocol.message import Response
+from barnabas.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from barnabas.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from barnabas.records.batch import RecordBatch
+from barnabas.records.builder import RecordBatchBuilder
+from barnabas.records.reader import read_records
+
+T = TypeVar("T")
+
+READ_COMMITTED = 1
+
+
+@dataclass(slots=True)
+class FetchLog:
+    """The log of a partition, as fetches see it."""
+
+    batches: list[bytes] = field(default_factory=list)
+    start_offset: int = 0
+    last_stable_offset: int | None = None
+    """None: as far as the log goes."""
+    aborted: list[tuple[int, int]] = field(default_factory=list)
+    preferred_read_replica: int = -1
+    cut_to: int | None = None
+    """So many bytes of each answer are sent, and no more."""
+    epoch_ends: dict[int, int] = field(default_factory=dict)
+    """What to answer OffsetForLeaderEpoch, where that is not what the batches say."""
+
+    @property
+    def end_offset(self) -> int:
+        return RecordBatch(self.batches[-1]).next_offset if self.batches else self.start_offset
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one with the offset on; at least one."""
+        found = bytearray()
+        for batch in self.batches:
+            if RecordBatch(batch).last_offset >= offset and (not found or len(found) + len(batch) <= max_bytes):
+                found += batch
+        return bytes(found[: self.cut_to])
+
+
+class ConsumerCluster(ScriptedCluster):
+    """Also answers what consumers ask."""
+
+    def __init__(self, topics: Mapping[str, int] | None = None, **settings: Any) -> None:
+        super().__init__(topics, **settings)
+        self.logs: dict[TopicPartition, FetchLog] = {}
+        self.sessions: dict[int, dict[TopicPartition, FetchPartition]] = {}
+        """What each fetch session is about, by its id."""
+        self.session_epochs: dict[int, int] = {}
+        self.partition_errors: dict[TopicPartition, list[Errors]] = {}
+        """The next fetches of a partition are answered with these."""
+        self._hold_ms = 0
+        self.tell_leaders = False
+        """Whether a node that does not lead a partition says who does."""
+
+    # -- what a test does with it
+
+    def log(self, topic: str, partition: int = 0) -> FetchLog:
+        return self.logs.setdefault(TopicPartition(topic, partition), FetchLog())
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        values: Iterable[bytes | None],
+        *,
+        timestamp: int = 0,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+        **batch: Any,
+    ) -> None:
+        """One more batch, of records whose keys are their offsets."""
+        log = self.log(topic, partition)
+        batch.setdefault("partition_leader_epoch", self.topics[topic].partitions[partition].epoch)
+        builder = RecordBatchBuilder(base_offset=log.end_offset, **batch)
+        for offset, value in enumerate(values, log.end_offset):
+            builder.append(timestamp, b"%d" % offset, value, headers)
+        log.batches.append(bytes(builder.close()))
+
+    def append_batch(self, topic: str, partition: int, batch: bytes | bytearray) -> None:
+        """Any bytes, such as a marker or a damaged batch."""
+        self.log(topic, partition).batches.append(bytes(batch))
+
+    def consumer(self, **settings: Any) -> KafkaConsumer:
+        """A consumer of this cluster that runs no thread."""
+        self.selectors.append(InMemorySelector(self))
+        return KafkaConsumer(
+            bootstrap_servers=[f"{node.host}:{node.port}" for node in self.nodes.values()],
+            clock=self.clock,
+            selector=self.selectors[-1],
+            resolver=_resolve,
+            random=settings.pop("random", None) or Random(0),  # noqa: S311 - a test wants the same each time
+            start_thread=False,
+            **settings,
+        )
+
+    def run(self, consumer: KafkaConsumer, call: Callable[[], T]) -> T:
+        """A call that waits for the background thread: whenever it waits, a turn of that thread is taken instead."""
+
+        def turn(timeout_ms: float | None) -> None:
+            limit_ms = self.idle_limit_ms
+            self.idle_limit_ms = limit_ms if timeout_ms is None else min(max(int(timeout_ms), 1), limit_ms)
+            try:
+                consumer.network_thread.run_once()
+            finally:
+                self.idle_limit_ms = limit_ms
+
+        with self.clock.driving(turn):
+            return call()
+
+    def turn_until(self, consumer: KafkaConsumer, done: Callable[[], bool], max_turns: int = 1_000) -> None:
+        """Turns of the background thread until something is so."""
+        for _ in range(max_turns):
+            if done():
+                return
+            consumer.network_thread.run_once()
+        raise AssertionError(f"still not so after {max_turns} turns: {consumer!r}")
+
+    # -- what arrives
+
+    def handle(self, node_id: int, payload: bytes) -> tuple[bytes | None, Fate]:
+        self._hold_ms = 0
+        answer, fate = super().handle(node_id, payload)
+        # A fetch that finds nothing new is answered late, as by real brokers; what is written meanwhile comes with the
+        # next one.
+        return answer, replace(fate, delay_ms=fate.delay_ms + self._hold_ms)
+
+    def _answer(self, handled: Handled) -> Response | None:
+        body = handled.body
+        if not isinstance(body, FetchRequest | ListOffsetsRequest | OffsetForLeaderEpochRequest):
+            return super()._answer(handled)
+        overrides = self._overrides.get(handled.header.api_key)
+        if overrides:
+            response = overrides.popleft()(handled)
+            if response is not None:
+                return response
+        errors = self._errors.get(handled.header.api_key)
+        error = errors.popleft() if errors else Errors.NONE
+        if isinstance(body, FetchRequest):
+            return self._fetch(handled, body, error)
+        if isinstance(body, ListOffsetsRequest):
+            return self._list_offsets(handled, body, error)
+        return self._epoch_ends(body, error)
+
+    def _objection(self, node_id: int, partition: TopicPartition, epoch: int, *, leads: bool = True) -> Errors:
+        topic = self.topics.get(partition.topic)
+        if topic is None or partition.partition >= len(topic.partitions):
+            return Errors.UNKNOWN_TOPIC_OR_PARTITION
+        state = topic.partitions[partition.partition]
+        if leads and state.leader != node_id:
+            return Errors.NOT_LEADER_OR_FOLLOWER
+        if 0 <= epoch < state.epoch:
+            return Errors.FENCED_LEADER_EPOCH
+        return Errors.UNKNOWN_LEADER_EPOCH if epoch > state.epoch else Errors.NONE
+
+    def _fetch(self, handled: Handled, request: FetchRequest, error: Errors) -> FetchResponse:
+        names = {topic.topic_id: name for name, topic in self.topics.items()}
+        session_id = request.session_id
+        if error is not Errors.NONE:
+            return FetchResponse(error_code=error)
+        if request.session_epoch > 0:
+            if self.session_epochs.get(session_id) != request.session_epoch:
+                known = session_id in self.session_epochs
+                code = Errors.INVALID_FETCH_SESSION_EPOCH if known else Errors.FETCH_SESSION_ID_NOT_FOUND
+                return FetchResponse(error_code=code)
+            self.session_epochs[session_id] += 1
+        else:
+            self.sessions.pop(session_id, None)
+            self.session_epochs.pop(session_id, None)
+            if request.session_epoch < 0:
+                return FetchResponse()
+            session_id = max(self.session_epochs, default=0) + 1
+            self.session_epochs[session_id] = 1
+            self.sessions[session_id] = {}
+        session = self.sessions[session_id]
+        for forgotten in request.forgotten_topics_data:
+            for number in forgotten.partitions:
+                session.pop(TopicPartition(forgotten.topic or names[forgotten.topic_id], number), None)
+        for asked in request.topics:
+            for row in asked.partitions:
+                session[TopicPartition(asked.topic or names[asked.topic_id], row.partition)] = row
+        response = FetchResponse(session_id=session_id)
+        self._hold_ms = request.max_wait_ms
+        for partition, row in session.items():
+            data = self._partition(handled.node_id, partition, row, request.isolation_level)
+            has_news = data.error_code or data.records or data.preferred_read_replica >= 0
+            if has_news:
+                self._hold_ms = 0
+            if has_news or request.session_epoch == 0:
+                topic = self.topics[partition.topic]
+                response.responses.append(
+                    FetchableTopicResponse(topic=partition.topic, topic_id=topic.topic_id, partitions=[data])
+                )
+                if data.current_leader is not None:
+                    node = self.nodes[data.current_leader.leader_id]
+                    response.node_endpoints.append(NodeEndpoint(node_id=node.id, host=node.host, port=node.port))
+        return response
+
+    def _partition(
+        self, node_id: int, partition: TopicPartition, row: FetchPartition, isolation_level: int
+    ) -> PartitionData:
+        log = self.log(*partition)
+        end = log.end_offset
+        data = PartitionData(
+            partition_index=partition.partition,
+            high_watermark=end,
+            last_stable_offset=end if log.last_stable_offset is None else log.last_stable_offset,
+            log_start_offset=log.start_offset,
+            records=b"",
+        )
+        errors = self.partition_errors.get(partition)
+        follower = log.preferred_read_replica >= 0 and node_id == log.preferred_read_replica
+        error = (
+            errors.pop(0)
+            if errors
+            else self._objection(node_id, partition, row.current_leader_epoch, leads=not follower)
+        )
+        if error is Errors.NONE and not log.start_offset <= row.fetch_offset <= end:
+            error = Errors.OFFSET_OUT_OF_RANGE
+        if error is not Errors.NONE:
+            data.error_code = error
+            data.high_watermark = -1
+            if self.tell_leaders and error in {Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH}:
+                state = self.topics[partition.topic].partitions[partition.partition]
+                data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.epoch)
+            return data
+        if log.preferred_read_replica >= 0 and not follower:
+            data.preferred_read_replica = log.preferred_read_replica
+            return data
+        data.records = log.read(row.fetch_offset, row.partition_max_bytes)
+        if isolation_level == READ_COMMITTED:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=producer_id, first_offset=first) for producer_id, first in log.aborted
+            ]
+        return data
+
+    def _list_offsets(self, handled: Handled, request: ListOffsetsRequest, error: Errors) -> ListOffsetsResponse:
+        response = ListOffsetsResponse()
+        for topic in request.topics:
+            rows = []
+            for row in topic.partitions:
+                partition = TopicPartition(topic.name, row.partition_index)
+                failed = (
+                    error
+                    if error is not Errors.NONE
+                    else self._objection(handled.node_id, partition, row.current_leader_epoch)
+                )
+                offset, timestamp = (
+                    (-1, -1)
+                    if failed is not Errors.NONE
+                    else self._offset(partition, row.timestamp, request.isolation_level)
+                )
+                rows.append(
+                    ListOffsetsPartitionResponse(
+                        partition_index=row.partition_index, error_code=failed, offset=offset, timestamp=timestamp
+                    )
+                )
+            response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+        return response
+
+    def _offset(self, partition: TopicPartition, timestamp: int, isolation_level: int) -> tuple[int, int]:
+        log = self.log(*partition)
+        if timestamp == -1:
+            stable = log.last_stable_offset
+            return (log.end_offset if stable is None or isolation_level != READ_COMMITTED else stable), -1
+        if timestamp == -2:
+            return log.start_offset, -1
+        for batch in log.batches:
+            for record in read_records(RecordBatch(batch)):
+                if record.timestamp >= timestamp:
+                    return record.offset, record.timestamp
+        return -1, -1
+
+    def _epoch_ends(self, request: OffsetForLeaderEpochRequest, error: Errors) -> OffsetForLeaderEpochResponse:
+        response = OffsetForLeaderEpochResponse()
+        for topic in request.topics:
+            rows = []
+            for row in topic.partitions:
+                log = self.log(topic.topic, row.partition)
+                end = log.epoch_ends.get(row.leader_epoch, log.end_offset)
+                epoch = row.leader_epoch if end >= 0 else -1
+                rows.append(
+                    EpochEndOffset(error_code=error, partition=row.partition, leader_epoch=epoch, end_offset=end)
+                )
+            response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
+        return response
+
+
+def _resolve(host: str) -> list[ResolvedAddress]:
+    return [ResolvedAddress(socket.AF_INET, host)]

@@ -1,0 +1,84 @@
+"""A batch that comes out of columns: complete but for who sends it."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from barnabas.records.batch import (
+    ATTRIBUTES_OFFSET,
+    CRC_OFFSET,
+    HEADER_SIZE,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_MASK,
+    CompressionType,
+    RecordBatch,
+)
+from barnabas.records.builder import RecordBatchBuilder
+from barnabas.records.checksum import crc32c
+
+_PRODUCER_STATE: Final = struct.Struct(">qhi")
+_PRODUCER_STATE_OFFSET: Final = 43
+_INT16: Final = struct.Struct(">h")
+_UINT32: Final = struct.Struct(">I")
+
+
+class EncodedBatchBuilder(RecordBatchBuilder):
+    """Stands where a batch has its builder, and has nothing left to build.
+
+    The records of a table are encoded, and compressed, by the thread that sends the table. What is not known then is
+    the producer's identity and the sequence number, which a batch gets when it is drained, because only then is it
+    sure to be the next one. So `close` writes these into the header and makes the checksum anew.
+
+    It takes no records: a single send that finds it at the end of a queue starts a batch behind it.
+    """
+
+    __slots__ = ("_batch", "_count", "_payload")
+
+    def __init__(self, batch: bytearray, payload: int, compression: CompressionType, level: int | None) -> None:
+        """``payload`` is the size of the records before compression."""
+        super().__init__(compression=compression, level=level, max_size=1)
+        self.close_for_appends()
+        self.take(0)  # gives back the room for records: there will be none
+        self._batch = batch
+        self._count = RecordBatch(batch).record_count
+        self._payload = payload
+
+    @property
+    def record_count(self) -> int:
+        return self._count
+
+    @property
+    def records_size(self) -> int:
+        return self._payload
+
+    @property
+    def estimated_size(self) -> int:
+        return len(self._batch)
+
+    @property
+    def size_in_bytes(self) -> int:
+        return len(self._batch)
+
+    @property
+    def is_full(self) -> bool:
+        return True
+
+    def close(self) -> bytearray:
+        if self._built is not None:
+            return self._built
+        self._check_producer_state()
+        batch = self._batch
+        if self.producer_id != NO_PRODUCER_ID:
+            _PRODUCER_STATE.pack_into(
+                batch, _PRODUCER_STATE_OFFSET, self.producer_id, self.producer_epoch, self.base_sequence
+            )
+            if self.is_transactional:
+                (attributes,) = _INT16.unpack_from(batch, ATTRIBUTES_OFFSET)
+                _INT16.pack_into(batch, ATTRIBUTES_OFFSET, attributes | TRANSACTIONAL_MASK)
+            with memoryview(batch) as view:
+                _UINT32.pack_into(batch, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
+        if self.compression is not CompressionType.NONE:
+            self.compression_ratio = (len(batch) - HEADER_SIZE) / self._payload if self._payload else 1.0
+        self._built = batch
+        return batch

@@ -1,0 +1,190 @@
+"""The ``kafka.*`` options of a reader: settings of a Kafka consumer, as far as a reader without a group needs them."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas.clients.common.bootstrap import bootstrap_nodes
+from barnabas.clients.common.client_config import HIGH, LOW, MEDIUM, define_common, define_security
+from barnabas.common.config_def import ConfigDef, ConfigError, Range, Type, ValidString
+from barnabas.network.client_config import NetworkClientConfig
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "kafka."
+
+READ_UNCOMMITTED: Final = "read_uncommitted"
+READ_COMMITTED: Final = "read_committed"
+
+_REFUSED: Final = {
+    "auto.offset.reset": "Where to start is said by startingOffsets; Spark keeps track of offsets itself.",
+    "key.deserializer": "Keys are bytes; cast them with DataFrame operations.",
+    "value.deserializer": "Values are bytes; cast them with DataFrame operations.",
+    "enable.auto.commit": "Spark keeps track of offsets itself; commitOffsetsToGroup shows them in a group.",
+    "interceptor.classes": "Records are read in columns, with no object that an interceptor could be shown.",
+}
+
+_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "auto.include.jmx.reporter",
+        "client.dns.lookup",
+        "config.providers",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "exclude.internal.topics",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "internal.leave.group.on.close",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.cluster.check.enable",
+        "metadata.max.age.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "bootstrap.resolve.timeout.ms",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+    }
+)
+"""Settings of a consumer that polls, balances with others, or has metrics. Whoever moves a query here from the stock
+connector may have them; they are accepted with a word in the log."""
+
+_DEFAULT_MAX_PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
+"""A consumer's 1 MiB is meant for many partitions in one request; here each request is about one. Larger ones are not
+faster: what is decoded has left the processor's caches by the time that it is sent on."""
+
+
+def _definition() -> ConfigDef:
+    definition = define_common(ConfigDef())
+    define = definition.define
+    at_least_0 = Range.at_least(0)
+    define("group.id", Type.STRING, None, None, HIGH, "The group that offsets are committed to.")
+    define("isolation.level", Type.STRING, READ_UNCOMMITTED, ValidString.of(READ_COMMITTED, READ_UNCOMMITTED), MEDIUM)
+    define("fetch.min.bytes", Type.INT, 1, at_least_0, HIGH, "How much has to be there for an answer.")
+    define("fetch.max.bytes", Type.INT, 50 * 1024 * 1024, at_least_0, MEDIUM, "How much an answer may have.")
+    define("fetch.max.wait.ms", Type.INT, 500, at_least_0, LOW, "How long a broker waits for the minimum.")
+    define(
+        "max.partition.fetch.bytes",
+        Type.INT,
+        _DEFAULT_MAX_PARTITION_FETCH_BYTES,
+        at_least_0,
+        HIGH,
+        "How much an answer may have of one partition.",
+    )
+    define("check.crcs", Type.BOOLEAN, True, None, LOW, "Check the checksums of batches.")
+    define("default.api.timeout.ms", Type.INT, 60_000, at_least_0, MEDIUM, "How long retries may go on.")
+    return define_security(definition)
+
+
+_CONFIG: Final = _definition()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What a reader's connections are told. Goes to executors inside the reader, so it is plain and can be pickled."""
+
+    bootstrap_servers: tuple[str, ...]
+    client_id: str
+    client_rack: str
+    group_id: str | None
+    read_committed: bool
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    max_partition_fetch_bytes: int
+    check_crcs: bool
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    connection_setup_timeout_ms: int
+    connection_setup_timeout_max_ms: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> ClientSettings:
+        """From the options whose names begin with ``kafka.``. `ConfigError` says what is wrong."""
+        properties = {
+            name[len(PREFIX) :].lower(): value for name, value in options.items() if name.lower().startswith(PREFIX)
+        }
+        for name, reason in _REFUSED.items():
+            if name in properties:
+                raise ConfigError(f"Kafka option {PREFIX}{name} is not supported here. {reason}", name=PREFIX + name)
+        if not properties.get("bootstrap.servers", "").strip():
+            raise ConfigError(
+                "Option kafka.bootstrap.servers must be specified: host:port of one or more brokers.",
+                name="kafka.bootstrap.servers",
+            )
+        _check_names(properties)
+        values = _CONFIG.parse(properties)
+        protocol = values.get_str("security.protocol").upper()
+        if protocol != "PLAINTEXT":
+            raise ConfigError(
+                f"kafka.security.protocol cannot be {protocol}: this source speaks PLAINTEXT only.",
+                name="kafka.security.protocol",
+            )
+        servers = values.get_list("bootstrap.servers")
+        bootstrap_nodes(servers, None)  # for the message about an address that is none
+        return cls(
+            bootstrap_servers=servers,
+            client_id=values.get_str("client.id") or "barnabas-spark",
+            client_rack=values.get_str("client.rack"),
+            group_id=values.get_optional_str("group.id"),
+            read_committed=values.get_str("isolation.level") == READ_COMMITTED,
+            fetch_min_bytes=values.get_int("fetch.min.bytes"),
+            fetch_max_bytes=values.get_int("fetch.max.bytes"),
+            fetch_max_wait_ms=values.get_int("fetch.max.wait.ms"),
+            max_partition_fetch_bytes=values.get_int("max.partition.fetch.bytes"),
+            check_crcs=values.get_bool("check.crcs"),
+            request_timeout_ms=values.get_int("request.timeout.ms"),
+            default_api_timeout_ms=values.get_int("default.api.timeout.ms"),
+            retry_backoff_ms=values.get_int("retry.backoff.ms"),
+            retry_backoff_max_ms=values.get_int("retry.backoff.max.ms"),
+            reconnect_backoff_ms=values.get_int("reconnect.backoff.ms"),
+            reconnect_backoff_max_ms=values.get_int("reconnect.backoff.max.ms"),
+            connection_setup_timeout_ms=values.get_int("socket.connection.setup.timeout.ms"),
+            connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
+            send_buffer_bytes=values.get_int("send.buffer.bytes"),
+            # Unless told otherwise, as large as the system lets it grow: an answer arrives while the one before it is
+            # decoded, and what the socket does not hold the broker cannot send meanwhile.
+            receive_buffer_bytes=(
+                values.get_int("receive.buffer.bytes") if values.is_set("receive.buffer.bytes") else -1
+            ),
+        )
+
+    def network_config(self) -> NetworkClientConfig:
+        return NetworkClientConfig(
+            client_id=self.client_id,
+            request_timeout_ms=self.request_timeout_ms,
+            reconnect_backoff_ms=self.reconnect_backoff_ms,
+            reconnect_backoff_max_ms=self.reconnect_backoff_max_ms,
+            socket_connection_setup_timeout_ms=self.connection_setup_timeout_ms,
+            socket_connection_setup_timeout_max_ms=self.connection_setup_timeout_max_ms,
+            send_buffer_bytes=self.send_buffer_bytes,
+            receive_buffer_bytes=self.receive_buffer_bytes,
+        )
+
+
+def _check_names(properties: Mapping[str, str]) -> None:
+    for name in sorted(properties):
+        if name in _WITHOUT_EFFECT:
+            log.warning("Kafka option %s%s has no effect on this source", PREFIX, name)
+        elif name not in _CONFIG.keys:
+            close = difflib.get_close_matches(name, _CONFIG.keys, 1)
+            hint = f" Did you mean {PREFIX}{close[0]}?" if close else ""
+            raise ConfigError(f"There is no Kafka option {PREFIX}{name} for this source.{hint}", name=PREFIX + name)

@@ -1,0 +1,67 @@
+"""The data source ``barnabas``: topics as tables, for reading and for writing, in batches and as streams."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from barnabas.common.config_def import ConfigError
+from barnabas.spark.pushed_filters import FilteringBatchReader
+from barnabas.spark.sink_batch import BatchWriter
+from barnabas.spark.sink_columns import SinkColumns
+from barnabas.spark.sink_options import SinkOptions
+from barnabas.spark.sink_stream import StreamWriter
+from barnabas.spark.source_batch import BatchReader
+from barnabas.spark.source_options import SourceOptions
+from barnabas.spark.source_schema import check_schema, spark_schema
+from barnabas.spark.source_stream import StreamReader
+
+
+class BarnabasDataSource(DataSource):
+    """What ``format("barnabas")`` stands for.
+
+    Spark makes one of these wherever it needs something of it: in a Python process beside the driver, to plan a query,
+    and in others for its parts. It holds nothing but the options.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "barnabas"
+
+    # -- reading
+
+    def schema(self) -> StructType:
+        """Called for ``load()``: this is where wrong options are found."""
+        return spark_schema(SourceOptions.of(self.options).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = self._source_options(schema)
+        return FilteringBatchReader(options) if options.push_down_filters else BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return StreamReader(self._source_options(schema))
+
+    def _source_options(self, schema: StructType) -> SourceOptions:
+        options = SourceOptions.of(self.options)
+        check_schema(schema, options.columns)
+        return options
+
+    # -- writing
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise ConfigError("A topic cannot be overwritten, only appended to: the save mode must be append.")
+        options = SinkOptions.of(self.options, is_stream=False)
+        return BatchWriter(options, SinkColumns.of(schema, options.topic))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002 - Spark's name
+        """In complete mode, too, which Spark calls overwriting: each batch appends the whole result, as with the stock
+        connector."""
+        options = SinkOptions.of(self.options, is_stream=True)
+        return StreamWriter(options, SinkColumns.of(schema, options.topic))

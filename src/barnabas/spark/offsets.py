@@ -1,0 +1,107 @@
+"""Positions in topics, and their form in Spark's checkpoints.
+
+Spark writes down, as JSON, where each micro-batch **ends**. The form is that of the stock connector, offsets by topic
+and partition::
+
+    {"orders": {"0": 23, "1": 345}}
+
+with one addition, under a key that no topic can have::
+
+    {"orders": {"0": 23, "1": 345, "2": 9}, "@from": {"orders": {"2": 0}}}
+
+``@from`` has the beginning of partitions that the batch before this one knew nothing of: all of them in the first
+batch, new ones later. Spark does not write down where the first batch *begins*. It asks again after a failure, and
+"latest" is somewhere else by then: all that came in between would be in no batch. So the beginning goes where it is
+kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from barnabas.common.config_def import ConfigError
+from barnabas.common.topic_partition import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+"""An offset for each of some partitions."""
+
+FROM: Final = "@from"
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+
+def to_json(offsets: Mapping[TopicPartition, int], beginnings: Mapping[TopicPartition, int] | None = None) -> Any:
+    """As a dictionary that JSON can hold, always in the same order: Spark compares offsets as text."""
+    by_topic: dict[str, Any] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    if beginnings:
+        by_topic[FROM] = to_json(beginnings)
+    return by_topic
+
+
+def from_json(checkpoint: Mapping[str, Any]) -> Offsets:
+    """The offsets of a dictionary, without what is under ``@from``."""
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in checkpoint.items()
+        if topic != FROM
+        for partition, offset in partitions.items()
+    }
+
+
+def beginnings_of(checkpoint: Mapping[str, Any]) -> Offsets:
+    return from_json(checkpoint.get(FROM, {}))
+
+
+def parse_offsets(option: str, text: str, *, least: int = EARLIEST) -> Offsets:
+    """An option like ``{"orders": {"0": 23, "1": -2}}``."""
+    offsets: Offsets = {}
+    for topic, partitions in _object(option, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}').items():
+        if not isinstance(partitions, dict):
+            raise _malformed(option, text, f"{topic} has no object of partitions")
+        for partition, offset in partitions.items():
+            if not partition.isdecimal():
+                raise _malformed(option, text, f"{partition!r} is no partition")
+            if type(offset) is not int or offset < least:
+                raise _malformed(option, text, f"{offset!r} is not possible for {topic}-{partition}")
+            offsets[TopicPartition(topic, int(partition))] = offset
+    return offsets
+
+
+def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
+    """An option like ``{"orders": [0, 1]}``."""
+    found: list[TopicPartition] = []
+    for topic, partitions in _object(option, text, '{"topicA":[0,1],"topicB":[2,4]}').items():
+        if not isinstance(partitions, list) or not all(type(one) is int and one >= 0 for one in partitions):
+            raise _malformed(option, text, f"{topic} has no list of partitions")
+        found += [TopicPartition(topic, one) for one in partitions]
+    if not found:
+        raise _malformed(option, text, "it names no partition")
+    if len(set(found)) != len(found):
+        raise _malformed(option, text, "it names a partition twice")
+    return tuple(sorted(found))
+
+
+def named(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions for a message; not all of a thousand."""
+    ordered = sorted(partitions)
+    shown = ", ".join(map(str, ordered[:20]))
+    return f"{shown} and {len(ordered) - 20} more" if len(ordered) > 20 else shown
+
+
+def _object(option: str, text: str, example: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{option} must be JSON such as {example}, not {text!r}: {error}.", name=option) from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{option} must be JSON such as {example}, not {text!r}.", name=option)
+    return value
+
+
+def _malformed(option: str, text: str, what: str) -> ConfigError:
+    return ConfigError(f"{option} cannot be {text!r}: {what}.", name=option)

@@ -1,0 +1,258 @@
+"""Reads a range of a partition on an executor: fetch requests out, Arrow record batches in.
+
+While one answer is decoded, and Spark takes the rows, the next is under way. Where a fetch goes on is in the headers of
+the batches that the answer has, so the next request leaves before a single record is looked at::
+
+    request 1 --> answer 1
+    request 2 -->            decode 1, hand it to Spark
+                  answer 2
+    request 3 -->            decode 2, ...
+
+What is decoded are columns (see `barnabas.records.columns`); there is no Python object per record anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from barnabas.clients.common.blocking_client import ClientError
+from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.errors import Errors
+from barnabas.network.client_request import ClientRequest
+from barnabas.network.exponential_backoff import ExponentialBackoff
+from barnabas.network.node import Node
+from barnabas.protocol.messages.fetch import PartitionData
+from barnabas.records.batch import iter_batches
+from barnabas.records.columns import fetch_columns
+from barnabas.spark.cluster_client import MOVED, ClusterClient, Leader, UnknownPartitionsError, raise_for
+from barnabas.spark.data_loss import DataLoss
+from barnabas.spark.offset_ranges import OffsetRange
+from barnabas.spark.row_columns import RowColumns
+
+log = logging.getLogger(__name__)
+
+_MAX_REQUEST_BYTES: Final = 2**31 - 1
+_MAX_ROWS: Final = 131_072
+"""In one record batch: what the JVM holds at a time, however well the records were compressed."""
+
+
+class PartitionFetcher:
+    """The records of one range, in order, as record batches.
+
+    Offsets that are missing in between are no loss: compaction removes records, and transactions have markers that
+    nobody sees. What retention has removed is noticed by the broker, which then says that the offset is out of range.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        wanted: OffsetRange,
+        columns: RowColumns,
+        data_loss: DataLoss,
+        *,
+        poll_timeout_ms: int,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._partition = wanted.topic_partition
+        self._columns = columns
+        self._data_loss = data_loss
+        self._poll_timeout_ms = poll_timeout_ms
+        self._clock = clock
+        self._position = wanted.start
+        self._leader: Leader | None = None
+        self._node: Node | None = None
+        """Whom to ask: the leader, or the replica that the leader sent us to."""
+        self._max_bytes = client.settings.max_partition_fetch_bytes
+        self._in_flight: ClientRequest | None = None
+        self._progress_ms = clock.hi_res_milliseconds()
+        """When there was something new last."""
+        self._stumbles = 0
+        """How often something went wrong since then."""
+        self._backoff = ExponentialBackoff(
+            client.settings.retry_backoff_ms,
+            RETRY_BACKOFF_EXP_BASE,
+            client.settings.retry_backoff_max_ms,
+            RETRY_BACKOFF_JITTER,
+            Random(),  # noqa: S311 - spreads load, keeps no secret
+        )
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while self._position < self._wanted.end:
+            data = self._next_answer()
+            if data is None:
+                continue
+            records: Any = data.records
+            if records is None or not len(records):
+                self._nothing_there(data)
+                continue
+            start = self._position
+            following = _next_offset(records)
+            if following is None:
+                # One batch at least comes whole, however large it is; of brokers that do not do so more is asked for.
+                if self._max_bytes >= _MAX_REQUEST_BYTES:
+                    raise ClientError(f"{self._partition}: the batch at offset {start} does not come whole")
+                self._max_bytes = min(2 * self._max_bytes, _MAX_REQUEST_BYTES)
+                continue
+            self._advance(max(following, start))
+            if self._position < self._wanted.end:
+                self._ask()
+            yield from self._decode(records, start, data)
+
+    # -- asking
+
+    def _ask(self) -> None:
+        if self._leader is None and not self._find_leader():
+            return
+        assert self._leader is not None
+        assert self._node is not None
+        request = self._client.fetch_request(self._partition, self._leader, self._position, self._max_bytes)
+        try:
+            self._in_flight = self._client.post(request, self._node)
+        except ClientError as error:
+            self._stumble(f"{self._node} cannot be reached: {error}")
+
+    def _next_answer(self) -> PartitionData | None:
+        """The answer to the request under way, which is sent now if there is none. None: something is to be retried."""
+        if self._in_flight is None:
+            self._ask()
+        if self._in_flight is None:
+            return None
+        request, self._in_flight = self._in_flight, None
+        assert self._node is not None
+        try:
+            response = self._client.wait(request, self._node)
+        except ClientError as error:
+            self._stumble(f"{self._node} did not answer: {error}")
+            return None
+        if response.error_code:
+            raise_for(response.error_code, f"{self._partition} cannot be read")
+        data = self._client.fetched(response, self._partition)
+        if data.error_code == Errors.OFFSET_OUT_OF_RANGE:
+            self._out_of_range()
+        elif data.error_code in MOVED:
+            self._stumble(f"{self._node} says {Errors.for_code(data.error_code).name}")
+        elif data.error_code:
+            raise_for(data.error_code, f"{self._partition} cannot be read at offset {self._position}")
+        elif data.preferred_read_replica >= 0 and data.preferred_read_replica != self._node.id:
+            self._turn_to(data.preferred_read_replica)
+        else:
+            return data
+        return None
+
+    def _find_leader(self) -> bool:
+        try:
+            state = self._client.describe([self._partition.topic])
+        except ClientError as error:
+            self._stumble(str(error))
+            return False
+        leader = state.leaders.get(self._partition)
+        if leader is None:
+            self._stumble(f"there is no partition {self._partition}", is_missing=True)
+            return False
+        if leader.node is None:
+            self._stumble(f"{self._partition} has no leader")
+            return False
+        self._leader, self._node = leader, leader.node
+        return True
+
+    def _turn_to(self, replica: int) -> None:
+        """Readers in the rack of a follower read there (KIP-392)."""
+        node = self._client.describe([]).nodes.get(replica)
+        if node is None:
+            self._stumble(f"the replica on node {replica} is not there")
+        else:
+            self._node = node
+
+    def _stumble(self, reason: str, *, is_missing: bool = False) -> None:
+        """Something that may pass. After a while without progress it counts as lost, or as a failure."""
+        self._leader = self._node = None
+        waited_ms = self._clock.hi_res_milliseconds() - self._progress_ms
+        if is_missing and waited_ms >= min(self._client.settings.default_api_timeout_ms, self._poll_timeout_ms):
+            self._data_loss.report(f"{self._wanted} cannot be read from {self._position} on: {reason}")
+            self._position = self._wanted.end
+        elif waited_ms >= self._poll_timeout_ms:
+            raise ClientError(
+                f"{self._wanted}: nothing could be read from {self._position} on for {waited_ms} ms: {reason}"
+            )
+        else:
+            log.info("%s: %s; trying again", self._wanted, reason)
+            self._clock.sleep(self._backoff.backoff(self._stumbles))
+            self._stumbles += 1
+
+    def _advance(self, position: int) -> None:
+        self._position = position
+        self._progress_ms = self._clock.hi_res_milliseconds()
+        self._stumbles = 0
+
+    # -- answers
+
+    def _out_of_range(self) -> None:
+        """The partition does not have the offset (any more). Asks where it begins now; that is where to go on."""
+        try:
+            state = self._client.describe([self._partition.topic])
+            earliest = self._client.list_offsets({self._partition: -2}, state)[self._partition] or 0
+            latest = self._client.list_offsets({self._partition: -1}, state)[self._partition] or 0
+        except UnknownPartitionsError as error:
+            self._stumble(str(error), is_missing=self._partition in error.partitions)
+            return
+        except ClientError as error:
+            self._stumble(str(error))
+            return
+        if earliest <= self._position <= latest:
+            self._stumble(f"{self._node} did not know offset {self._position}")
+            return
+        if self._position > latest:
+            self._data_loss.report(
+                f"{self._wanted}: offset {self._position} is beyond the end of the partition, {latest}; it may have "
+                "been deleted and created again"
+            )
+            self._position = self._wanted.end
+            return
+        self._data_loss.report(
+            f"{self._wanted}: the records before offset {earliest} are gone, and {self._position} is the next to read"
+        )
+        self._advance(min(earliest, self._wanted.end))
+
+    def _nothing_there(self, data: PartitionData) -> None:
+        """An empty answer in the middle of a range with records: the log has become shorter, or is about to grow."""
+        waited_ms = self._clock.hi_res_milliseconds() - self._progress_ms
+        if waited_ms >= self._poll_timeout_ms:
+            raise ClientError(
+                f"{self._wanted}: cannot read offset {self._position} within {self._poll_timeout_ms} ms "
+                f"(kafkaConsumer.pollTimeoutMs): the partition ends at {data.high_watermark}"
+            )
+
+    def _decode(self, records: Any, start: int, data: PartitionData) -> Iterator[pa.RecordBatch]:
+        settings = self._client.settings
+        aborted = None
+        if settings.read_committed:
+            aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+        overshoots = self._position > self._wanted.end
+        names = self._columns.decoded(with_offset=overshoots)
+        table = fetch_columns(
+            records, columns=names, start_offset=start, aborted=aborted, check_crc=settings.check_crcs
+        ).table
+        for batch in table.to_batches():
+            if overshoots:
+                # The last batch goes on beyond the range: the rest is another task's, or another micro-batch's.
+                offsets = batch.column(names.index("offset")).to_numpy(zero_copy_only=True)
+                batch = batch.slice(0, int(np.searchsorted(offsets, self._wanted.end)))  # noqa: PLW2901
+            for first in range(0, batch.num_rows, _MAX_ROWS):
+                yield self._columns.rows(batch.slice(first, _MAX_ROWS))
+
+
+def _next_offset(records: Any) -> int | None:
+    """Where the log goes on after the whole batches of an answer."""
+    following = None
+    for batch in iter_batches(records, allow_partial=True):
+        following = batch.next_offset
+    return following

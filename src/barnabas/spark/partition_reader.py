@@ -1,0 +1,39 @@
+"""A task of a query: reads a range of offsets in a Python worker of an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from barnabas.spark.client_settings import ClientSettings
+from barnabas.spark.cluster_client import ClusterClient
+from barnabas.spark.data_loss import DataLoss
+from barnabas.spark.offset_ranges import OffsetRange
+from barnabas.spark.partition_fetcher import PartitionFetcher
+from barnabas.spark.row_columns import RowColumns
+from barnabas.spark.source_options import SourceOptions
+
+_clients: dict[ClientSettings, ClusterClient] = {}
+"""Connections that a task of this process has left for the next one. A worker has one task at a time, in one thread;
+a client is taken out while it is used."""
+
+
+def read_range(wanted: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The rows of a range. Spark keeps its Python workers, so a micro-batch finds the connections of the last one."""
+    client = _clients.pop(options.client, None) or ClusterClient(options.client)
+    try:
+        yield from PartitionFetcher(
+            client,
+            wanted,
+            RowColumns(wanted.topic_partition, options.columns),
+            DataLoss(options.fail_on_data_loss),
+            poll_timeout_ms=options.poll_timeout_ms,
+        )
+    except BaseException:
+        client.close()  # with an answer under way, perhaps, which nobody will take
+        raise
+    if client.is_idle:
+        _clients[options.client] = client
+    else:
+        client.close()

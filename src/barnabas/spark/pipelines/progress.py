@@ -1,0 +1,148 @@
+"""What is shown of a running pipeline: batch, rows, rows per second, and how far it is behind."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, Any, Protocol, Self
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """One batch that is done."""
+
+    batch_id: int
+    rows: int
+    rows_per_second: float
+    seconds: float
+    behind: int | None
+    """Records that are in the topics and not in the tables; None if the source does not say."""
+
+    @classmethod
+    def of(cls, report: Mapping[str, Any]) -> Self:
+        """Of what Spark reports about a batch."""
+        behind = [records_behind(source) for source in report.get("sources", ())]
+        return cls(
+            int(report["batchId"]),
+            int(report.get("numInputRows") or 0),
+            float(report.get("processedRowsPerSecond") or 0.0),
+            int(report.get("batchDuration") or 0) / 1_000,
+            sum(one or 0 for one in behind) if behind and None not in behind else None,
+        )
+
+    def __str__(self) -> str:
+        behind = "" if self.behind is None else f", {self.behind:,} behind"
+        return (
+            f"batch {self.batch_id}: {self.rows:,} rows in {self.seconds:.1f} s, "
+            f"{self.rows_per_second:,.0f} rows/s{behind}"
+        )
+
+
+def records_behind(source: Mapping[str, Any]) -> int | None:
+    """How many records there are between the end of a batch and the end of the topics.
+
+    >>> records_behind({"endOffset": {"t": {"0": 5}}, "latestOffset": {"t": {"0": 8, "1": 2}}})
+    5
+    """
+    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    if end is None or latest is None:
+        return None
+    return sum(max(offset - end.get(place, 0), 0) for place, offset in latest.items())
+
+
+def _offsets(value: Any) -> dict[tuple[str, str], int] | None:
+    """By topic and partition; None if it is not in the connector's form."""
+    try:
+        by_topic = json.loads(value) if isinstance(value, str) else value
+        return {
+            (topic, partition): int(offset)
+            for topic, partitions in by_topic.items()
+            if not topic.startswith("@")  # what our source notes besides
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+class ProgressDisplay(Protocol):
+    """Where progress is shown."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def batch(self, pipeline: str, progress: BatchProgress) -> None: ...
+    def note(self, pipeline: str, text: str) -> None: ...
+
+
+class LineProgress:
+    """A line for each batch that had something in it: for logs and pipes."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+
+    def batch(self, pipeline: str, progress: BatchProgress) -> None:
+        if progress.rows:
+            self.note(pipeline, str(progress))
+
+    def note(self, pipeline: str, text: str) -> None:
+        self._stream.write(f"{pipeline}: {text}\n")
+        self._stream.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class TerminalProgress:
+    """One line that moves, for people: a spinner, or a bar once it is known how much there is to do."""
+
+    def __init__(self) -> None:
+        from rich.console import Console  # noqa: PLC0415 - not for those who have no terminal
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[text]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+        )
+        self._tasks: dict[str, Any] = {}
+        self._done: dict[str, int] = {}
+
+    def batch(self, pipeline: str, progress: BatchProgress) -> None:
+        done = self._done[pipeline] = self._done.get(pipeline, 0) + progress.rows
+        total = None if progress.behind is None else done + progress.behind
+        self._progress.update(self._task(pipeline), completed=done, total=total, text=str(progress))
+
+    def note(self, pipeline: str, text: str) -> None:
+        self._progress.update(self._task(pipeline), text=text)
+
+    def _task(self, pipeline: str) -> Any:
+        if pipeline not in self._tasks:
+            self._tasks[pipeline] = self._progress.add_task(pipeline, total=None, text="")
+        return self._tasks[pipeline]
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+
+def progress_display(stream: IO[str] | None = None) -> ProgressDisplay:
+    """What suits whoever looks at the error stream."""
+    stream = sys.stderr if stream is None else stream
+    return TerminalProgress() if stream.isatty() else LineProgress(stream)

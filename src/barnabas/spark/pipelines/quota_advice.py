@@ -1,0 +1,266 @@
+"""``quota-advice``: limits that the recorded traffic would have needed.
+
+The question is: the broker can take so much (``capacity``); who has to be limited to what, so that it is not more than
+that, and so that nobody is limited who is not to blame?
+
+**Demand.** What each tenant used in the time that a quota is measured over (ten seconds, with Kafka's eleven windows of
+one), for every such span, a second apart: *d(tenant, span)*, per second.
+
+**Fair share.** Of a span in which all together wanted more than the capacity, the max-min fair level: the highest
+level *l* with ``sum over tenants of min(d, l) = capacity``. Who wants less than the level gets what it wants; the level
+is what is left for each of the others. The fair share is the least of the levels of all spans, on all brokers::
+
+    capacity 100; tenants want 10, 30 and 90:  the level is 60, for 10 + 30 + 60 = 100
+
+**Limits.** A tenant's ``peak`` is the highest rate that the broker would have measured (its own arithmetic, see
+`quota_replay`): a limit of just that never throttles. So:
+
+* *well-behaved*, if the peak is not above the fair share: the limit is ``headroom`` times the peak, but no more than
+  the fair share. It would not have been throttled once.
+* *noisy*, if it is: the limit is the fair share.
+
+In every span, what is let through of the recorded demand is then at most the capacity. A tenant that is held back comes
+back with what it could not send, though, in a span in which others may want more: `simultaneous` takes all peaks as if
+they were in one span, and so gives limits that hold whatever comes when, at the price of lower ones.
+
+If nothing ever exceeded the capacity, everybody is well-behaved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.quota.config import QuotaWindows
+from barnabas.quota.quota_entity import DEFAULT, QuotaEntity
+from barnabas.quota.quota_type import ClientQuotaType
+from barnabas.spark.pipelines.quota_proposal import ProposedLimit, Tenancy
+from barnabas.spark.pipelines.quota_replay import QuotaReplay
+from barnabas.spark.pipelines.quota_traffic import between, recorded, with_components
+from barnabas.spark.pipelines.quotas import FETCH, PRODUCE
+from barnabas.spark.pipelines.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import Column, DataFrame
+
+WELL_BEHAVED: Final = "well-behaved"
+NOISY: Final = "noisy"
+LIMITS: Final = Table(
+    "limits",
+    "quota string, user string, client_id string, verdict string, limit double, peak double, mean double, "
+    "amount double, share double, fair_share double, capacity double, crowded_spans bigint, sample_rate double, "
+    "start_time timestamp, end_time timestamp",
+    "end_time",
+)
+NO_LIMIT_BUT_MEASURED: Final = 1e18
+_PEAKS: Final = "node_id int, quota string, user string, client_id string, peak double"
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceOptions:
+    """What advice is asked for."""
+
+    capacity: Mapping[str, float]
+    """What a broker can take, per second, by quota: ``producer_byte_rate`` and so on. Only those are advised on."""
+    tenancy: Tenancy = Tenancy.CLIENT_ID
+    headroom: float = 1.25
+    simultaneous: bool = False
+    windows: QuotaWindows = field(default_factory=QuotaWindows)
+    start_us: int | None = None
+    end_us: int | None = None
+    client_pattern: str | None = None
+    """Only clients whose id matches."""
+
+    def __post_init__(self) -> None:
+        if not self.capacity:
+            raise ValueError("advice needs a capacity: what a broker can take, for one quota at least")
+        if self.headroom < 1:
+            raise ValueError(f"a headroom of {self.headroom:g} would throttle the well-behaved; it is 1 or more")
+        for quota, capacity in self.capacity.items():
+            ProposedLimit(quota, QuotaEntity(client_id=DEFAULT), capacity)
+
+
+def advise(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
+    """The rows of `LIMITS`, for the tenants in the table ``traffic`` of the pipeline ``quotas``."""
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    traffic = between(traffic, options.start_us, options.end_us, options.client_pattern)
+    used = charges(traffic, options)
+    per_tenant = peaks(traffic, options).groupBy("quota", "user", "client_id").agg(sf.max("peak").alias("peak"))
+    if options.simultaneous:
+        level = shares(per_tenant.withColumn("demand", sf.col("peak")), ["quota"], options)
+        level = level.withColumn("crowded_spans", sf.lit(None).cast("bigint"))
+    else:
+        level = (
+            shares(spans(used, options), ["quota", "node_id", "span"], options)
+            .groupBy("quota")
+            .agg(sf.min("fair_share").alias("fair_share"), sf.count("fair_share").alias("crowded_spans"))
+        )
+    totals = used.groupBy("quota", "user", "client_id").agg(
+        sf.sum("amount").alias("amount"), sf.min("sample_rate").alias("sample_rate")
+    )
+    whole = traffic.agg(
+        sf.timestamp_micros(sf.min("start_time_us")).alias("start_time"),
+        sf.timestamp_micros(sf.max("answer_time_us")).alias("end_time"),
+    )
+    # A recording shorter than a span is taken as one, or its mean would be above its peak.
+    seconds = sf.greatest(
+        (sf.unix_micros("end_time") - sf.unix_micros("start_time")) / 1_000_000.0, sf.lit(_span_seconds(options))
+    )
+    # Limits of bytes are whole numbers.
+    is_bytes = sf.col("quota") != ClientQuotaType.REQUEST.key
+    level = level.withColumn(
+        "fair_share", sf.when(is_bytes, sf.floor("fair_share").cast("double")).otherwise(sf.col("fair_share"))
+    )
+    is_noisy = sf.col("peak") > sf.col("fair_share")
+    room = sf.col("peak") * options.headroom
+    room = sf.when(is_bytes, sf.ceil(room).cast("double")).otherwise(room)
+    joined = (
+        totals.join(per_tenant, ["quota", "user", "client_id"])
+        .join(level.select("quota", "fair_share", "crowded_spans"), "quota", "left")
+        .crossJoin(whole)
+    )
+    return joined.select(
+        "quota",
+        "user",
+        "client_id",
+        sf.when(is_noisy, sf.lit(NOISY)).otherwise(sf.lit(WELL_BEHAVED)).alias("verdict"),
+        sf.when(is_noisy, sf.col("fair_share"))
+        .otherwise(sf.least(room, sf.coalesce("fair_share", room)))
+        .alias("limit"),
+        "peak",
+        (sf.col("amount") / seconds).alias("mean"),
+        "amount",
+        (sf.col("amount") / sf.sum("amount").over(Window.partitionBy("quota"))).alias("share"),
+        "fair_share",
+        _capacity(options).alias("capacity"),
+        "crowded_spans",
+        "sample_rate",
+        "start_time",
+        "end_time",
+    ).orderBy("quota", sf.desc("amount"))
+
+
+def charges(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
+    """What each request was charged for each quota, to whom and when."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    weight = 1.0 / sf.col("sample_rate")
+    busy = sf.when(sf.col("answered"), sf.col("busy_us") + sf.col("send_us")).otherwise(sf.lit(0))
+    amounts: dict[str, Column] = {
+        ClientQuotaType.PRODUCE.key: sf.when(sf.col("api") == PRODUCE, sf.col("request_bytes")),
+        ClientQuotaType.FETCH.key: sf.when(sf.col("api") == FETCH, sf.col("response_bytes")),
+        # Percent of a thread: ten milliseconds of a second are one.
+        ClientQuotaType.REQUEST.key: busy / 10_000.0,
+    }
+    each = sf.array(
+        *(
+            sf.struct(sf.lit(quota).alias("quota"), (amounts[quota] * weight).alias("amount"))
+            for quota in sorted(options.capacity)
+        )
+    )
+    rows = traffic.select(
+        "node_id", "sample_rate", "answer_time_us", *tenant_columns(options.tenancy), sf.explode(each).alias("_charge")
+    )
+    columns = ("node_id", "sample_rate", "answer_time_us", "user", "client_id", "_charge.*")
+    return rows.select(*columns).where("amount > 0")
+
+
+def tenant_columns(tenancy: Tenancy) -> list[Column]:
+    """The columns ``user`` and ``client_id`` of a tenant; empty where it does not go by that."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    user = sf.regexp_replace("principal", "^[^:]*:", "")
+    client_id = sf.coalesce("client_id", sf.lit(""))
+    return [
+        (sf.lit("") if tenancy is Tenancy.CLIENT_ID else user).alias("user"),
+        (sf.lit("") if tenancy is Tenancy.USER else client_id).alias("client_id"),
+    ]
+
+
+def spans(used: DataFrame, options: AdviceOptions) -> DataFrame:
+    """The demand of each tenant in each span of the length that a quota is measured over, per second."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    step = options.windows.window_seconds
+    length = _span_seconds(options)
+    time = sf.timestamp_micros("answer_time_us")
+    # First into the steps, as a request is in ten spans.
+    steps = used.groupBy(
+        "quota", "node_id", "user", "client_id", sf.window(time, f"{step} seconds").alias("_step")
+    ).agg(sf.sum("amount").alias("amount"))
+    span = sf.window(sf.col("_step.start"), f"{length} seconds", f"{step} seconds").getField("start").alias("span")
+    return steps.groupBy("quota", "node_id", "user", "client_id", span).agg((sf.sum("amount") / length).alias("demand"))
+
+
+def _span_seconds(options: AdviceOptions) -> int:
+    return max(options.windows.samples - 1, 1) * options.windows.window_seconds
+
+
+def shares(demands: DataFrame, keys: list[str], options: AdviceOptions) -> DataFrame:
+    """The max-min fair level for each set of demands that have the same keys; null if there is enough for all.
+
+    With demands sorted, *d1 <= d2 <= ...*, give each in turn an equal part of what is left:
+    *c(k) = (capacity - d1 - ... - d(k-1)) / (n - k + 1)*. As long as *d(k)* is below that the part grows, and from the
+    first that is above it on it shrinks. So the level is the greatest of the parts.
+    """
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    everybody = Window.partitionBy(*keys)
+    in_turn = everybody.orderBy("demand", "user", "client_id")
+    before = sf.coalesce(sf.sum("demand").over(in_turn.rowsBetween(Window.unboundedPreceding, -1)), sf.lit(0.0))
+    left = sf.count("*").over(everybody) - sf.row_number().over(in_turn) + 1
+    parts = demands.withColumns(
+        {
+            "_capacity": _capacity(options),
+            "_total": sf.sum("demand").over(everybody),
+            "_part": (_capacity(options) - before) / left,
+        }
+    )
+    level = sf.when(sf.first("_total") > sf.first("_capacity"), sf.max("_part"))
+    return parts.groupBy(*keys).agg(level.alias("fair_share"))
+
+
+def peaks(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
+    """The highest rate of each tenant that a broker would have measured."""
+    unlimited = [
+        ProposedLimit(quota, default_entity(options.tenancy), NO_LIMIT_BUT_MEASURED) for quota in options.capacity
+    ]
+    replay = QuotaReplay(unlimited, options.windows)
+    quotas = frozenset(options.capacity)
+
+    def peaks_of(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
+        import pandas as pd  # noqa: PLC0415 - runs where Spark's workers are
+
+        found: dict[tuple[str, str, str], float] = {}
+        for outcome in replay.run(recorded(frame)):
+            for charge in outcome.charges:
+                if charge.quota in quotas and charge.amount > 0:
+                    tenant = (charge.quota, charge.user, charge.client_id)
+                    found[tenant] = max(charge.rate, found.get(tenant, 0.0))
+        rows = [(int(key[0]), *tenant, peak) for tenant, peak in found.items()]
+        return pd.DataFrame(rows, columns=["node_id", "quota", "user", "client_id", "peak"])
+
+    return with_components(traffic, unlimited).groupBy("node_id", "component").applyInPandas(peaks_of, _PEAKS)
+
+
+def default_entity(tenancy: Tenancy) -> QuotaEntity:
+    """Stands for every tenant."""
+    return QuotaEntity(None if tenancy is Tenancy.CLIENT_ID else DEFAULT, None if tenancy is Tenancy.USER else DEFAULT)
+
+
+def _capacity(options: AdviceOptions) -> Column:
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    pairs = [sf.lit(item) for quota, capacity in options.capacity.items() for item in (quota, float(capacity))]
+    return sf.create_map(*pairs)[sf.col("quota")]
+
+
+def proposals(advice: DataFrame, tenancy: Tenancy) -> Iterator[ProposedLimit]:
+    """The limits that advice has come to, for a dry run or for the cluster."""
+    for row in advice.select("quota", "user", "client_id", "limit").collect():
+        yield ProposedLimit(row["quota"], tenancy.entity(row["user"], row["client_id"]), row["limit"])

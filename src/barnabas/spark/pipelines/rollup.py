@@ -1,0 +1,117 @@
+"""Roll-ups: many values become one row, and such rows become one again.
+
+A row has how many values there were, what they add up to, the least and the greatest, and a KLL sketch of how they are
+distributed. All of these can be merged: the rows of sixty minutes make the row of the hour, those of all clients make
+the row of the cluster. A percentile cannot; so what is kept is the sketch, and percentiles are read from it last.
+
+**Samples.** Of a topic that has only some of all events, each row counts ``1 / sample_rate`` times: ``weight``
+estimates how many there were, and ``sum`` what they added up to. A sketch has no weights, so values of different rates
+are never put into one: the rate is part of the key. Where rows of different rates are merged all the same
+(`percentiles`), a sketch of rarer samples is merged several times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+MINUTE: Final = "1 minute"
+HOUR: Final = "1 hour"
+RANKS: Final = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+SCHEMA: Final = (
+    "count bigint, weight double, sum double, min double, max double, "
+    "p50 double, p99 double, p999 double, sketch binary"
+)
+"""The columns of a roll-up after its keys."""
+WINDOW: Final = "window_start"
+_MOST_COPIES: Final = 1_000
+
+
+def window_start(time: str | Column, window: str) -> Column:
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    return sf.window(time, window).getField("start").alias(WINDOW)
+
+
+def measures(value: str | Column, weight: str | Column, sketch_k: int) -> list[Column]:
+    """The aggregates of a roll-up but for the percentiles; values that are null or no number must be out already."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    value = sf.col(value) if isinstance(value, str) else value
+    weight = sf.col(weight) if isinstance(weight, str) else weight
+    return [
+        sf.count(value).alias("count"),
+        sf.sum(weight).alias("weight"),
+        sf.sum(weight * value).alias("sum"),
+        sf.min(value).alias("min"),
+        sf.max(value).alias("max"),
+        sf.kll_sketch_agg_double(value, sketch_k).alias("sketch"),
+    ]
+
+
+def with_percentiles(rows: DataFrame, ranks: dict[str, float] | None = None) -> DataFrame:
+    """Adds the columns of the ranks, read from the sketch."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    wanted = RANKS if ranks is None else ranks
+    found = sf.kll_sketch_get_quantile_double("sketch", sf.array(*(sf.lit(rank) for rank in wanted.values())))
+    return rows.withColumns({name: found[place] for place, name in enumerate(wanted)})
+
+
+def merge_rows(rows: DataFrame, keys: Sequence[str], window: str | None = None) -> DataFrame:
+    """One row for each window and key, of all that there are; ``window`` makes longer windows of shorter ones."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    start = sf.col(WINDOW) if window is None else window_start(WINDOW, window)
+    merged = rows.groupBy(start, *keys).agg(
+        sf.sum("count").alias("count"),
+        sf.sum("weight").alias("weight"),
+        sf.sum("sum").alias("sum"),
+        sf.min("min").alias("min"),
+        sf.max("max").alias("max"),
+        sf.kll_merge_agg_double("sketch").alias("sketch"),
+    )
+    return with_percentiles(merged)
+
+
+def percentiles(
+    rows: DataFrame, keys: Sequence[str] = (), ranks: dict[str, float] | None = None, sample_rate: str | None = None
+) -> DataFrame:
+    """One row for each key, over all windows: count, weight, mean, least, greatest, and the percentiles.
+
+    With ``sample_rate``, the column of that name says at which rate the values of a row were sampled.
+    """
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    all_keys = list(keys)
+    if sample_rate is not None:
+        highest = sf.max(sample_rate).over(Window.partitionBy(*all_keys))
+        copies = sf.least(sf.round(highest / sf.col(sample_rate)), sf.lit(_MOST_COPIES)).cast("int")
+        rows = rows.withColumn("_sketches", sf.array_repeat("sketch", copies))
+    else:
+        rows = rows.withColumn("_sketches", sf.array("sketch"))
+    totals = rows.groupBy(*all_keys).agg(
+        sf.sum("count").alias("count"),
+        sf.sum("weight").alias("weight"),
+        (sf.sum("sum") / sf.sum("weight")).alias("mean"),
+        sf.min("min").alias("min"),
+        sf.max("max").alias("max"),
+    )
+    sketches = (
+        rows.select(*all_keys, sf.explode("_sketches").alias("sketch"))
+        .groupBy(*all_keys)
+        .agg(sf.kll_merge_agg_double("sketch").alias("sketch"))
+    )
+    with_ranks = with_percentiles(sketches, ranks).drop("sketch")
+    if not all_keys:
+        return totals.crossJoin(with_ranks)
+    # Keys may be null, such as the client id of a client that gives none.
+    renamed = with_ranks.withColumnsRenamed({key: f"_{key}" for key in all_keys})
+    same = sf.lit(True)
+    for key in all_keys:
+        same &= totals[key].eqNullSafe(renamed[f"_{key}"])
+    return totals.join(renamed, same).drop(*(f"_{key}" for key in all_keys))

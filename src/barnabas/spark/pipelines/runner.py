@@ -1,0 +1,128 @@
+"""Runs pipelines, to their end or until somebody says stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from barnabas.spark.pipelines.config import PipelineConfig
+from barnabas.spark.pipelines.progress import BatchProgress, ProgressDisplay
+from barnabas.spark.pipelines.quota_advice import LIMITS, AdviceOptions, advise
+from barnabas.spark.pipelines.quota_dry_run import SUMMARY, THROTTLES_1M, DryRunOptions, dry_run, summary
+from barnabas.spark.pipelines.quotas import QUOTAS, TRAFFIC
+from barnabas.spark.pipelines.requests import REQUESTS
+from barnabas.spark.pipelines.stream import StreamPipeline
+from barnabas.spark.pipelines.tables import Table, TableStore
+from barnabas.spark.pipelines.telemetry import TELEMETRY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+STREAMS: Final[Mapping[str, StreamPipeline]] = {one.name: one for one in (TELEMETRY, REQUESTS, QUOTAS)}
+ADVICE: Final = "quota-advice"
+DRY_RUN: Final = "quota-dry-run"
+JOBS: Final[Mapping[str, str]] = {
+    ADVICE: "limits that would have kept everybody within a capacity, without holding back who is not to blame",
+    DRY_RUN: "recorded traffic under other limits: who would have been held back, and for how long",
+}
+"""What runs once, over the tables of ``quotas``."""
+TABLES: Final[Mapping[str, tuple[Table, ...]]] = {
+    **{name: stream.all_tables for name, stream in STREAMS.items()},
+    ADVICE: (LIMITS,),
+    DRY_RUN: (THROTTLES_1M, SUMMARY),
+}
+_POLL_SECONDS: Final = 0.5
+
+
+class PipelineError(Exception):
+    """A pipeline has ended with an error; the message is its cause."""
+
+
+def run_stream(spark: SparkSession, name: str, config: PipelineConfig, display: ProgressDisplay) -> None:
+    """Runs a pipeline over topics until it has read all there is, if that is what is wanted, or until Ctrl-C."""
+    pipeline = STREAMS[name]
+    display.note(name, "starting")
+    query = pipeline.build(spark, config)
+    try:
+        _watch(query, name, display)
+    except KeyboardInterrupt:
+        display.note(name, "stopping")
+        query.stop()
+        raise
+    if config.once:
+        display.note(name, "merging small files")
+        TableStore(spark, config.out, name).compact(pipeline.all_tables, config.lateness_ms * 1_000)
+    display.note(name, "done")
+
+
+def _watch(query: StreamingQuery, name: str, display: ProgressDisplay) -> None:
+    shown = -1
+    while True:
+        is_over = False
+        try:
+            is_over = bool(query.awaitTermination(_POLL_SECONDS))  # type: ignore[arg-type]
+        except Exception as error:
+            raise PipelineError(cause_of(error)) from error
+        for report in query.recentProgress:
+            progress = BatchProgress.of(report)
+            if progress.batch_id > shown:
+                shown = progress.batch_id
+                display.batch(name, progress)
+        if is_over:
+            return
+
+
+def cause_of(error: BaseException) -> str:
+    """The line of Spark's message that says what happened, without the pages around it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Python's own errors come last in the traceback that Spark cites; else the first line says it.
+    python = [
+        line for line in lines if line.split(":")[0].endswith(("Error", "Exception")) and " " not in line.split(":")[0]
+    ]
+    return (python or lines or [type(error).__name__])[-1 if python else 0]
+
+
+def run_advice(spark: SparkSession, out: str, options: AdviceOptions) -> DataFrame:
+    """Advises on the traffic that the pipeline ``quotas`` has recorded; the rows of ``quota-advice/limits``."""
+    traffic = _traffic(spark, out)
+    replace_tables(spark, out, ADVICE, {LIMITS: advise(traffic, options)})
+    return read_table(spark, out, ADVICE, LIMITS.name)
+
+
+def run_dry_run(spark: SparkSession, out: str, options: DryRunOptions) -> DataFrame:
+    """Replays the recorded traffic under other limits; the rows of ``quota-dry-run/summary``."""
+    traffic = _traffic(spark, out)
+    throttles = dry_run(traffic, options).persist()
+    try:
+        replace_tables(spark, out, DRY_RUN, {THROTTLES_1M: throttles, SUMMARY: summary(throttles, traffic, options)})
+    finally:
+        throttles.unpersist()
+    return read_table(spark, out, DRY_RUN, SUMMARY.name)
+
+
+def _traffic(spark: SparkSession, out: str) -> DataFrame:
+    traffic = TableStore(spark, out, QUOTAS.name).read(TRAFFIC)
+    if traffic.isEmpty():
+        raise PipelineError(
+            f"there is no traffic in {out}: run the pipeline quotas first, with the broker's "
+            "barnabas.request.log.sample.rate above 0"
+        )
+    return traffic
+
+
+def replace_tables(spark: SparkSession, out: str, pipeline: str, frames: Mapping[Table, DataFrame]) -> None:
+    """Puts new rows in the place of all that were there."""
+    store = TableStore(spark, out, pipeline)
+    manifest = store.manifests.latest()
+    written = {table.name: (store.write(table, frame, manifest, (0, 0)),) for table, frame in frames.items()}
+    store.manifests.commit(manifest.with_tables({**manifest.tables, **written}))
+
+
+def read_table(spark: SparkSession, out: str, pipeline: str, table: str) -> DataFrame:
+    """A table as it is now; of a roll-up, one row for each window and key."""
+    found = next((one for one in TABLES[pipeline] if one.name == table), None)
+    if found is None:
+        known = ", ".join(one.name for one in TABLES[pipeline])
+        raise PipelineError(f"{pipeline} has no table {table}; it has {known}")
+    return TableStore(spark, out, pipeline).read(found)

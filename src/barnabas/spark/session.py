@@ -1,0 +1,81 @@
+"""The Spark session of our commands.
+
+Spark's defaults are for a cluster with a day's data: 200 partitions after each shuffle, a web server, a page of log for
+each start. On one machine, with micro-batches of some seconds, all three are in the way.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from barnabas.spark.java_runtime import require_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER: Final = "local[*]"
+LOCAL_SHUFFLE_PARTITIONS: Final = 4
+SETTINGS: Final[Mapping[str, str]] = {
+    # Windows and dates mean the same wherever the driver runs.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A query that is asked to stop finishes its batch first.
+    "spark.sql.streaming.stopTimeout": "60s",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.log.level": "ERROR",
+}
+LOG_LEVEL: Final = "error"
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+LOG4J: Final = """rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{yy/MM/dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
+LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    # Not the address that the machine's name leads to: that may be another network, or none.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": str(LOCAL_SHUFFLE_PARTITIONS),
+}
+
+
+def make_session(
+    application: str = "barnabas", master: str = DEFAULT_MASTER, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session, or the one that is there already; `JavaMissingError` if Spark cannot run here.
+
+    ``settings`` are Spark's own, and count more than ours.
+    """
+    java = require_java()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - takes half a second, and the message about Java needs none
+
+    os.environ.setdefault("JAVA_HOME", str(java.home))
+    # Workers run what the driver runs, or they have other packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    wanted = {**SETTINGS, **(LOCAL_SETTINGS if master.startswith("local") else {}), **(settings or {})}
+    if JAVA_OPTIONS not in wanted:
+        wanted[JAVA_OPTIONS] = _quiet_from_the_start()
+    builder = SparkSession.builder.appName(application).master(master)
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _quiet_from_the_start() -> str:
+    """The option of Java that sets the level of logging. Spark's own setting counts only once much has been said."""
+    directory = Path(tempfile.mkdtemp(prefix="barnabas-spark-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    file = directory / "log4j2.properties"
+    file.write_text(LOG4J.format(level=LOG_LEVEL))
+    return f"-Dlog4j2.configurationFile={file.as_uri()}"

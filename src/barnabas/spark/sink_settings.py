@@ -1,0 +1,79 @@
+"""The ``kafka.*`` options of a writer: settings of a Kafka producer, but for those that the sink decides itself."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas.clients.common.client_config import define_common, define_security
+from barnabas.clients.producer.producer_config import CONFIG, ProducerConfig
+from barnabas.common.config_def import ConfigDef, ConfigError
+from barnabas.spark.client_settings import PREFIX, ClientSettings
+
+TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
+DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 15 * 60_000
+"""The longest that a broker allows unless told otherwise (``transaction.max.timeout.ms``)."""
+
+_TWO_PHASE_COMMIT: Final = "transaction.two.phase.commit.enable"
+
+_REFUSED: Final = {
+    "key.serializer": "Keys are strings or bytes; make them with DataFrame operations.",
+    "value.serializer": "Values are strings or bytes; make them with DataFrame operations.",
+    "interceptor.classes": "Rows are sent in columns, with no object that an interceptor could be shown.",
+    "transactional.id": "Each task has one of its own; transactionalIdPrefix says how they begin.",
+    _TWO_PHASE_COMMIT: "The option twoPhaseCommit says it.",
+}
+
+_DEFAULTS: Final[Mapping[str, str]] = {
+    "client.id": "barnabas-spark-sink",
+    # A task's producer lives for seconds. Telemetry of it would be one more request at either end of that.
+    "enable.metrics.push": "false",
+}
+
+_OF_EVERY_CLIENT: Final = define_security(define_common(ConfigDef())).keys
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSettings:
+    """What the producers of tasks are told, and the client that completes their transactions."""
+
+    properties: Mapping[str, str]
+    """Of a producer, by Kafka's names, as they were given."""
+    client: ClientSettings
+    max_block_ms: int
+    """How long a step of a transaction may take, with all its retries."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, exactly_once: bool) -> SinkSettings:
+        """From the options whose names begin with ``kafka.``. `ConfigError` says what is wrong."""
+        given = {
+            name[len(PREFIX) :].lower(): value for name, value in options.items() if name.lower().startswith(PREFIX)
+        }
+        for name, reason in _REFUSED.items():
+            if name in given:
+                raise ConfigError(f"Kafka option {PREFIX}{name} is not supported here. {reason}", name=PREFIX + name)
+        for name in sorted(given):
+            if name not in CONFIG.keys:
+                close = difflib.get_close_matches(name, CONFIG.keys, 1)
+                hint = f" Did you mean {PREFIX}{close[0]}?" if close else ""
+                raise ConfigError(f"There is no Kafka option {PREFIX}{name} for this sink.{hint}", name=PREFIX + name)
+        client = ClientSettings.of({PREFIX + name: given[name] for name in given if name in _OF_EVERY_CLIENT})
+        properties = {**_DEFAULTS, **given}
+        # Whether they go together is found out now, and not by the first task.
+        checked = ProducerConfig.of({**properties, "transactional.id": "checked"} if exactly_once else properties)
+        return cls(properties, client, checked.max_block_ms)
+
+    @property
+    def has_transaction_timeout(self) -> bool:
+        return TRANSACTION_TIMEOUT in self.properties
+
+    def of_transactions(self, transactional_id: str, *, two_phase_commit: bool) -> dict[str, str]:
+        """For the producer of a task that writes in a transaction."""
+        properties = {**self.properties, "transactional.id": transactional_id}
+        if two_phase_commit:
+            properties[_TWO_PHASE_COMMIT] = "true"
+        else:
+            properties.setdefault(TRANSACTION_TIMEOUT, str(DEFAULT_TRANSACTION_TIMEOUT_MS))
+        return properties

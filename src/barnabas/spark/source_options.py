@@ -1,0 +1,230 @@
+"""The options of the source: the stock connector's, under its names, and a few of our own.
+
+==================================  ====================================================================================
+``kafka.bootstrap.servers``         where to find the cluster; all ``kafka.*`` options are settings of a consumer
+``assign``, ``subscribe``,          what to read; exactly one of them
+``subscribePattern``
+``startingTimestamp``,              where to start, in this order of precedence. For streams ``latest`` by default, and
+``startingOffsetsByTimestamp``,     only looked at where there is no checkpoint; for batches ``earliest``
+``startingOffsets``
+``startingOffsetsByTimestamp-       ``error`` (default) or ``latest``: what to do if all records are older
+Strategy``
+``endingTimestamp``,                where a batch ends, by default ``latest``; not for streams
+``endingOffsetsByTimestamp``,
+``endingOffsets``
+``failOnDataLoss``                  whether to fail when records are gone before they were read (default true)
+``maxOffsetsPerTrigger``            how many records a micro-batch may have
+``minOffsetsPerTrigger``,           wait until there are so many, but no longer than this (default 15m)
+``maxTriggerDelay``
+``minPartitions``                   how many tasks there are at least
+``maxRecordsPerPartition``          how many records one task reads at most
+``includeHeaders``                  whether there is a column of headers (default false)
+``fetchOffset.numRetries``,         how often, and after which time, offsets are asked for again (3, 1000 ms)
+``fetchOffset.retryIntervalMs``
+``kafkaConsumer.pollTimeoutMs``     how long a task waits for records that should be there (120 s)
+``groupIdPrefix``                   accepted and without effect: readers are in no group
+**ours**
+``maxBytesPerTrigger``              how many bytes, as stored, a micro-batch is meant to have; estimated from samples
+``groupId``                         the group that shows how far a stream is (also: ``kafka.group.id``)
+``commitOffsetsToGroup``            whether offsets are committed to it (default: true where a group is named)
+``columns``                         which columns to read, such as ``value,timestamp``
+``pushDownFilters``                 for batches: read only what conditions on topic, partition, offset, time leave;
+                                    needs ``spark.sql.python.filterPushdown.enabled`` (default false)
+==================================  ====================================================================================
+
+Options that are none of these are refused, for a slip in ``startingOffsets`` would else lose data in silence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas.common.config_def import ConfigError
+from barnabas.spark.client_settings import PREFIX, ClientSettings
+from barnabas.spark.source_schema import column_names
+from barnabas.spark.starting_points import (
+    ENDING,
+    LATEST_POINT,
+    STARTING,
+    Point,
+    ending_point,
+    starting_point,
+    unmatched_is_latest,
+)
+from barnabas.spark.subscription import Subscription
+
+log = logging.getLogger(__name__)
+
+_NAMES: Final = (
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    *STARTING,
+    *ENDING,
+    "failOnDataLoss",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafkaConsumer.pollTimeoutMs",
+    "groupIdPrefix",
+    "groupId",
+    "commitOffsetsToGroup",
+    "columns",
+    "pushDownFilters",
+)
+
+_OF_STREAMS: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "commitOffsetsToGroup",
+)
+
+_UNITS_MS: Final = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a query asks for, checked. It travels to executors with the reader."""
+
+    client: ClientSettings
+    subscription: Subscription
+    start: Point | None
+    """None: nothing was said, so streams start at the latest offset and batches at the earliest."""
+    end: Point
+    unmatched_is_latest: bool
+    fail_on_data_loss: bool
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    max_bytes_per_trigger: int | None
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    fetch_offset_attempts: int
+    fetch_offset_retry_interval_ms: int
+    poll_timeout_ms: int
+    commit_to_group: str | None
+    columns: tuple[str, ...]
+    push_down_filters: bool
+    given: frozenset[str]
+    """The names of the options that were set, for what depends on batch or stream."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SourceOptions:
+        """`options` finds its keys in any case. `ConfigError` says what is wrong."""
+        _check_names(options)
+        client = ClientSettings.of(options)
+        minimum = _positive(options, "minOffsetsPerTrigger")
+        maximum = _positive(options, "maxOffsetsPerTrigger")
+        if minimum is not None and maximum is not None and minimum > maximum:
+            raise ConfigError(
+                f"The value of minOffsetsPerTrigger ({minimum}) must not be greater than maxOffsetsPerTrigger "
+                f"({maximum}).",
+                name="minOffsetsPerTrigger",
+            )
+        if "maxTriggerDelay" in options and minimum is None:
+            log.warning("Option maxTriggerDelay has no effect: minOffsetsPerTrigger, which it limits, is not set")
+        attempts = _positive(options, "fetchOffset.numRetries", least=0)
+        interval = _positive(options, "fetchOffset.retryIntervalMs", least=0)
+        poll_timeout = _positive(options, "kafkaConsumer.pollTimeoutMs", least=0)
+        return cls(
+            client=client,
+            subscription=Subscription.of(options),
+            start=starting_point(options),
+            end=ending_point(options) or LATEST_POINT,
+            unmatched_is_latest=unmatched_is_latest(options),
+            fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
+            max_offsets_per_trigger=maximum,
+            min_offsets_per_trigger=minimum,
+            max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", 15 * 60_000),
+            max_bytes_per_trigger=_positive(options, "maxBytesPerTrigger"),
+            min_partitions=_positive(options, "minPartitions"),
+            max_records_per_partition=_positive(options, "maxRecordsPerPartition"),
+            fetch_offset_attempts=1 + (3 if attempts is None else attempts),
+            fetch_offset_retry_interval_ms=1000 if interval is None else interval,
+            poll_timeout_ms=120_000 if poll_timeout is None else poll_timeout,
+            commit_to_group=_group(options, client),
+            columns=column_names(options.get("columns"), _boolean(options, "includeHeaders", default=False)),
+            push_down_filters=_boolean(options, "pushDownFilters", default=False),
+            given=frozenset(name for name in _NAMES if name in options),
+        )
+
+    def check_batch(self) -> None:
+        """What only makes sense in streams is ignored by the stock connector with a word in the log, and here too."""
+        if self.start is not None:
+            self.start.refuse_latest()
+        for name in _OF_STREAMS:
+            if name in self.given:
+                log.warning("Option %s is ignored: this is a batch query", name)
+
+    def check_stream(self) -> None:
+        for name in ENDING:
+            if name in self.given:
+                raise ConfigError(f"{name} is not valid in streaming queries.", name=name)
+        if "pushDownFilters" in self.given:
+            log.warning("Option pushDownFilters is ignored: Spark does not push filters down into streams")
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in _NAMES}
+    for name in options:
+        lower = name.lower()
+        if lower not in known and not lower.startswith(PREFIX):
+            close = difflib.get_close_matches(lower, known, 1)
+            hint = f" Did you mean {known[close[0]]}?" if close else ""
+            raise ConfigError(f"There is no option {name} for this source.{hint}", name=name)
+    if "groupIdPrefix" in options:
+        log.warning("Option groupIdPrefix has no effect: readers of this source are in no group")
+
+
+def _group(options: Mapping[str, str], client: ClientSettings) -> str | None:
+    """The group to commit to, or None."""
+    group = options.get("groupId", "").strip() or None
+    if group is not None and client.group_id is not None and group != client.group_id:
+        raise ConfigError(f"groupId is {group}, but kafka.group.id is {client.group_id}.", name="groupId")
+    group = group or client.group_id
+    if not _boolean(options, "commitOffsetsToGroup", default=group is not None):
+        return None
+    if group is None:
+        raise ConfigError("commitOffsetsToGroup is true, but no groupId says to which group.", name="groupId")
+    return group
+
+
+def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name, str(default)).strip().lower()
+    if text not in {"true", "false"}:
+        raise ConfigError(f"{name} must be true or false, not {options[name]!r}.", name=name)
+    return text == "true"
+
+
+def _positive(options: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
+    if name not in options:
+        return None
+    text = str(options[name]).strip()
+    if not text.isdecimal() or int(text) < least:
+        raise ConfigError(f"{name} must be a whole number of at least {least}, not {options[name]!r}.", name=name)
+    return int(text)
+
+
+def _duration_ms(options: Mapping[str, str], name: str, default_ms: int) -> int:
+    """A time as Spark writes it: 15m, 30s, 500ms; a bare number is milliseconds."""
+    if name not in options:
+        return default_ms
+    match = _DURATION.fullmatch(str(options[name]).strip())
+    unit = (match[2].lower() or "ms") if match else ""
+    if match is None or unit not in _UNITS_MS:
+        raise ConfigError(f"{name} must be a time such as 15m, 30s or 500ms, not {options[name]!r}.", name=name)
+    return int(int(match[1]) * _UNITS_MS[unit])

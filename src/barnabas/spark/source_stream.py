@@ -1,0 +1,185 @@
+"""The source in streaming queries: ``spark.readStream.format("barnabas")``.
+
+A micro-batch, as Spark asks for it::
+
+    initialOffset()               only where there is no checkpoint: where to begin
+    latestOffset(start, limit)    where this batch ends; Spark writes it down, and then never asks again for this batch
+    partitions(start, end)        the tasks; the same after any failure, for they follow from what was written down
+    read(partition)               on executors
+    commit(end)                   while the next batch is planned
+
+After a failure Spark repeats the last batch with the end that it has written down. Everything that makes a batch what
+it is has to follow from those two offsets, and from nothing that is asked anew: see `barnabas.spark.offsets` for the
+one thing that Spark would forget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.spark.data_loss import DataLoss
+from barnabas.spark.group_commits import GroupCommits
+from barnabas.spark.offset_ranges import OffsetRange, split_ranges
+from barnabas.spark.offset_reader import OffsetReader
+from barnabas.spark.offsets import Offsets, beginnings_of, from_json, named, to_json
+from barnabas.spark.partition_reader import read_range
+from barnabas.spark.read_limits import SAMPLE_BYTES, available, limit_bytes, limit_records
+from barnabas.spark.source_options import SourceOptions
+from barnabas.spark.starting_points import LATEST_POINT
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the micro-batches of a query, and reads them."""
+
+    def __init__(
+        self, options: SourceOptions, *, clock: Clock = SYSTEM_CLOCK, offsets: OffsetReader | None = None
+    ) -> None:
+        options.check_stream()
+        self._options = options
+        self._clock = clock
+        self._data_loss = DataLoss(options.fail_on_data_loss)
+        self._offsets = OffsetReader(options, clock=clock) if offsets is None else offsets
+        self._commits = None if options.commit_to_group is None else GroupCommits(options.commit_to_group, clock)
+        self._target: Offsets | None = None
+        """With Trigger.AvailableNow: where everything ended when the query started."""
+        self._latest: Offsets = {}
+        self._last_batch_ms: int | None = None
+
+    # -- planning, in a process beside the driver
+
+    def initialOffset(self) -> Any:  # noqa: N802 - Spark's name
+        """The beginnings of all partitions, and no offsets.
+
+        So the first end is different from this even where there is nothing to read yet, and Spark makes an empty batch
+        of it. Without that, a query that starts at the latest offset, gets nothing, and is stopped, would start at a
+        later one next time.
+        """
+        assigned = self._offsets.assigned()
+        return to_json({}, self._offsets.resolve(self._options.start or LATEST_POINT, assigned, is_start=True))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._offsets.latest({})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Some limit, if the options have any. Which one does not matter: that Spark gives it back says that the
+        options count, and `ReadAllAvailable` that they do not."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Any:  # noqa: N802
+        known = from_json(start)
+        positions = beginnings_of(start) | known
+        # What comes before `start` has been processed, or Spark would not ask what comes after it.
+        self._show(known)
+        ends = self._ends(positions)
+        beginnings = positions | self._new_partitions(ends.keys() - positions.keys())
+        if not isinstance(limit, ReadAllAvailable):
+            ends = self._limited(beginnings, ends)
+        if ends == known:
+            return start  # the very same: Spark compares texts
+        unknown = {one: offset for one, offset in beginnings.items() if one in ends and one not in known}
+        return to_json(ends, unknown)
+
+    def _ends(self, positions: Offsets) -> Offsets:
+        """Where the partitions end, with what is missing or has gone back reported."""
+        if self._target is None:
+            ends = self._offsets.latest(positions)
+        else:
+            ends = dict(self._target)
+            if any(ends.get(one, -1) < offset for one, offset in positions.items()):
+                # Either it is gone, or it was read to beyond the target: then there is nothing to do there.
+                current = self._offsets.latest(positions)
+                ends = {one: end for one, end in ends.items() if one in current} | {
+                    one: min(current[one], max(ends.get(one, -1), offset))
+                    for one, offset in positions.items()
+                    if one in current
+                }
+        self._latest = ends
+        gone = positions.keys() - ends.keys()
+        if gone:
+            self._data_loss.report(f"{named(gone)} are gone")
+        for one, offset in positions.items():
+            if ends.get(one, offset) < offset:
+                self._data_loss.report(f"the end of {one} has gone back from {offset} to {ends[one]}")
+        return ends
+
+    def _new_partitions(self, partitions: set[Any]) -> Offsets:
+        """A partition that a running query meets is read from its beginning, wherever the query itself began."""
+        beginnings = self._offsets.earliest(partitions)
+        for one, offset in beginnings.items():
+            if offset > 0:
+                self._data_loss.report(f"the new partition {one} begins at offset {offset}, not at 0")
+        return beginnings
+
+    def _limited(self, starts: Offsets, ends: Offsets) -> Offsets:
+        options = self._options
+        count = available(starts, ends)
+        if self._is_too_early(count):
+            return {one: min(starts[one], end) for one, end in ends.items()}
+        if not count:
+            return ends
+        self._last_batch_ms = self._clock.hi_res_milliseconds()
+        if options.max_bytes_per_trigger is not None:
+            pending = {one: starts[one] for one, end in ends.items() if end > starts[one]}
+            sizes = self._offsets.bytes_per_offset(pending, SAMPLE_BYTES)
+            ends = limit_bytes(starts, ends, options.max_bytes_per_trigger, sizes)
+        if options.max_offsets_per_trigger is not None:
+            ends = limit_records(starts, ends, options.max_offsets_per_trigger)
+        return ends
+
+    def _is_too_early(self, count: int) -> bool:
+        """Whether to wait for more. Not with Trigger.AvailableNow, which would end with records left."""
+        minimum = self._options.min_offsets_per_trigger
+        if minimum is None or self._target is not None or self._last_batch_ms is None:
+            return False
+        waited_ms = self._clock.hi_res_milliseconds() - self._last_batch_ms
+        return count < minimum and waited_ms < self._options.max_trigger_delay_ms
+
+    def reportLatestOffset(self) -> Any:  # noqa: N802
+        """For the progress of the query; nothing else depends on it."""
+        return to_json(self._latest) or None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if start == end:
+            return []
+        known, beginnings = from_json(start), beginnings_of(end)
+        ranges = [
+            OffsetRange(*one, known[one] if one in known else beginnings.get(one, offset), offset)
+            for one, offset in sorted(from_json(end).items())
+        ]
+        return split_ranges(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._show(from_json(end))
+
+    def _show(self, processed: Offsets) -> None:
+        if self._commits is not None and processed:
+            self._commits.commit(self._offsets.client, processed)
+
+    def stop(self) -> None:
+        self._offsets.close()
+
+    # -- reading, on executors
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, OffsetRange)
+        yield from read_range(partition, self._options)

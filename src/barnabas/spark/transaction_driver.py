@@ -1,0 +1,181 @@
+"""What the driver does about the transactions of a batch: commit all of them, or none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from barnabas.clients.common.blocking_client import ClientError
+from barnabas.common.errors import BarnabasError
+from barnabas.spark.sink_messages import Outcome, TaskTransaction, TaskWritten
+from barnabas.spark.transaction_client import TransactionStatus
+from barnabas.spark.transaction_decision import Decision, DecisionLog, Offsets
+from barnabas.spark.transaction_names import is_of_job, transactional_id
+
+log = logging.getLogger(__name__)
+
+_FOR_AN_EPOCH: Final = "its time was over, or another attempt at the same task has begun"
+
+
+class TransactionLostError(BarnabasError):
+    """A transaction of the batch was aborted before it could be committed."""
+
+
+class Coordinators(Offsets, Protocol):
+    """A `TransactionClient`, as far as it is needed here."""
+
+    def statuses(self, transactional_ids: Iterable[str]) -> Mapping[str, TransactionStatus]: ...
+
+    def end_transactions(self, transactions: Mapping[str, TaskTransaction], *, commit: bool) -> frozenset[str]: ...
+
+    def ongoing_transactions(self) -> list[str]: ...
+
+
+class TransactionDriver:
+    """Completes the transactions that the tasks of a micro-batch have left open.
+
+    **Commit** goes like this, and can be cut off and repeated at any point::
+
+        look      are all transactions still open?      no: fail, and nothing of the batch is there
+        decide    note which they are (`DecisionLog`)   from here on the batch is committed
+        end       EndTxn(commit) for each
+
+    A driver that dies before the decision has left open transactions, which the next attempt at the batch aborts
+    when its tasks begin. One that dies after it has Spark repeat a batch that is decided. Then tasks look at the
+    decision before they do anything, find their transactions there, and write nothing (`TransactionalTask`), and the
+    driver does the last step again.
+
+    **A decided transaction can be lost** if it runs into its time-out before it was ended, unless two-phase commit
+    forbids that. Ending it fails then, and so does the query; when the batch is repeated, that task finds that it was
+    not committed and writes its rows again, in a transaction that is decided about as well. That needs a repeated
+    batch to have the same rows in the same task, which is so if what comes before the sink is deterministic.
+
+    **Abort** ends what was not decided about, and nothing else, as Spark also calls it after a commit that failed half
+    way, or that succeeded.
+    """
+
+    def __init__(self, job: str, coordinators: Coordinators, log_: DecisionLog | None = None) -> None:
+        self._job = job
+        self._coordinators = coordinators
+        self._log = DecisionLog(job, coordinators) if log_ is None else log_
+
+    def commit(self, messages: Sequence[TaskWritten], batch: int) -> None:
+        written = [one for one in messages if one.outcome is Outcome.WRITTEN]
+        if not written and not any(one.outcome is Outcome.DECIDED for one in messages):
+            return  # there were no rows
+        before = self._log.read()
+        if before is not None and before.batch > batch:
+            # A checkpoint that was set back. Tasks have seen the same, unless one began before it was so.
+            self._end({one.partition: _transaction(one) for one in written}, commit=False)
+            return
+        repeated = before if before is not None and before.batch == batch else None
+        if repeated is not None:
+            written = [one for one in written if not repeated.has(one.partition, _transaction(one))]
+        decision = repeated
+        if decision is None or written:
+            self._check_open(written)
+            generation = 0 if before is None else before.generation + 1
+            decision = _merge(messages, batch, repeated, generation)
+            self.decide(decision, next(one.topic for one in written if one.topic is not None))
+        self.complete(decision)
+        if before is None or before.run != decision.run:
+            self._abort_left_over(decision)
+
+    def decide(self, decision: Decision, topic: str) -> None:
+        """The one step that makes the difference."""
+        self._log.write(decision, topic)
+
+    def complete(self, decision: Decision) -> None:
+        """Ends all transactions that were decided about. Those that have been ended before are no error."""
+        decided = {number: one for number, one in enumerate(decision.transactions) if one is not None}
+        lost = [number for number in self._end(decided, commit=True) if not self._is_proven(number, decision.batch)]
+        if lost:
+            raise TransactionLostError(
+                f"Batch {decision.batch} is committed but for the rows of task(s) {', '.join(map(str, lost))}, whose "
+                f"transaction was aborted meanwhile: {_FOR_AN_EPOCH}. Start the query again, and they will be written."
+            )
+
+    def _is_proven(self, partition: int, batch: int) -> bool:
+        """A transaction that is not the last one any more has left a trace if it was committed."""
+        return last_batch(self._coordinators, transactional_id(self._job, partition)) >= batch
+
+    def abort(self, messages: Iterable[TaskWritten], batch: int) -> None:
+        try:
+            decision = self._log.read()
+            if decision is not None and decision.batch < batch:
+                decision = None
+            undecided = {
+                one.partition: one.transaction
+                for one in messages
+                if one.transaction is not None
+                and (decision is None or not decision.has(one.partition, one.transaction))
+            }
+            self._end(undecided, commit=False)
+            # Tasks that were killed have told nobody about their transactions.
+            self._abort_left_over(decision)
+        except ClientError as error:
+            log.warning("Transactions of batch %d stay open until their time is over: %s", batch, error)
+
+    def _check_open(self, written: Sequence[TaskWritten]) -> None:
+        names = {transactional_id(self._job, one.partition): one for one in written}
+        statuses = self._coordinators.statuses(names)
+        gone = [
+            one.partition
+            for name, one in names.items()
+            if name not in statuses or not statuses[name].is_open(_transaction(one))
+        ]
+        if gone:
+            raise TransactionLostError(
+                f"Nothing of the batch is committed, as the transaction of task(s) {', '.join(map(str, gone))} was "
+                f"aborted: {_FOR_AN_EPOCH}."
+            )
+
+    def _end(self, transactions: Mapping[int, TaskTransaction], *, commit: bool) -> list[int]:
+        if not transactions:
+            return []
+        by_name = {transactional_id(self._job, number): one for number, one in transactions.items()}
+        lost = self._coordinators.end_transactions(by_name, commit=commit)
+        return sorted(number for number in transactions if transactional_id(self._job, number) in lost)
+
+    def _abort_left_over(self, decision: Decision | None) -> None:
+        decided = () if decision is None else decision.transactions
+        kept = {transactional_id(self._job, number) for number, one in enumerate(decided) if one is not None}
+        abort_left_over(self._coordinators, self._job, kept)
+
+
+def abort_left_over(coordinators: Coordinators, job: str, kept: Collection[str] = ()) -> None:
+    """Ends transactions that nobody will come back for: of tasks that were killed before they could tell the driver, or
+    that there are no more, because the driver died and a batch has fewer tasks now. Until they end, readers of
+    committed data do not get past them."""
+    names = [one for one in coordinators.ongoing_transactions() if is_of_job(job, one) and one not in kept]
+    found = coordinators.statuses(names) if names else {}
+    if found:
+        log.info("Aborting the transactions of tasks that are gone: %s", ", ".join(sorted(found)))
+        ended = {name: TaskTransaction(one.producer_id, one.epoch, False) for name, one in found.items()}
+        coordinators.end_transactions(ended, commit=False)
+
+
+def last_batch(offsets: Offsets, group: str) -> int:
+    """The last batch that a task has completed: its group's offset, which its transactions have committed."""
+    return max((one.offset for one in offsets.committed(group).values()), default=-1)
+
+
+def _transaction(message: TaskWritten) -> TaskTransaction:
+    assert message.transaction is not None
+    return message.transaction
+
+
+def _merge(messages: Sequence[TaskWritten], batch: int, before: Decision | None, generation: int) -> Decision:
+    """What was decided before, with what had to be written again."""
+    count = len(messages)
+    if before is not None and len(before.transactions) != count:
+        raise TransactionLostError(
+            f"Some rows of batch {batch} have to be written again, but it has {count} tasks now and had "
+            f"{len(before.transactions)}, so that it is not known which. Let it have as many as before."
+        )
+    transactions: list[TaskTransaction | None] = [None] * count if before is None else list(before.transactions)
+    for one in messages:
+        if one.transaction is not None:
+            transactions[one.partition] = one.transaction
+    return Decision(batch, tuple(transactions), messages[0].run, generation)

@@ -1,0 +1,69 @@
+"""The program of a cluster's user: reads a topic in a batch and in a stream, and says what it saw as JSON.
+
+It runs in a process of its own: ``python cluster_program.py MASTER BOOTSTRAP TOPIC DIRECTORY``. Nothing is given to the
+executors but the package that is installed there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+def whereabouts(batches: Iterator[Any]) -> Iterator[Any]:
+    """Where an executor has the package from."""
+    import pandas as pd
+
+    import barnabas
+
+    for _ in batches:
+        yield pd.DataFrame({"executor": [Path.cwd().name], "package": [barnabas.__file__]})
+
+
+def main() -> None:
+    master, bootstrap_servers, topic, directory = sys.argv[1:]
+    spark = (
+        SparkSession.builder.master(master)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.executor.memory", "512m")
+        .config("spark.executor.cores", "1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
+        .config("spark.local.dir", str(Path(directory) / "local"))
+        .getOrCreate()
+    )
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": topic}
+    table = str(Path(directory) / "table")
+    batch = spark.read.format("barnabas").options(**options).load()
+    query = (
+        spark.readStream.format("barnabas")
+        .options(**options, startingOffsets="earliest", maxOffsetsPerTrigger="600")
+        .load()
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(Path(directory) / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(table)
+    )
+    query.awaitTermination()
+    streamed = spark.read.parquet(table)
+    places = spark.range(0, 40, 1, 4).mapInPandas(whereabouts, "executor string, package string").distinct().collect()
+    found = {
+        "batch": batch.count(),
+        "distinct": batch.select("partition", "offset").distinct().count(),
+        "streamed": streamed.count(),
+        "streamed distinct": streamed.select("partition", "offset").distinct().count(),
+        "executors": sorted({row.executor for row in places}),
+        "packages": sorted({row.package for row in places}),
+    }
+    spark.stop()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The command line, progress, and what is said where Java is missing."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from barnabas.cli.main import run
+from barnabas.cli.pipeline import parse_limit, parse_windows
+from barnabas.quota.config import QuotaWindows
+from barnabas.quota.quota_entity import DEFAULT, QuotaEntity
+from barnabas.spark.java_runtime import JavaMissingError, java_at, parse_version, require_java
+from barnabas.spark.pipelines.config import PipelineConfig
+from barnabas.spark.pipelines.progress import BatchProgress, LineProgress, progress_display, records_behind
+from barnabas.spark.pipelines.runner import cause_of
+from barnabas.spark.pipelines.topics import source_options
+
+pytestmark = pytest.mark.mechanism("S05")
+
+
+def java(directory: Path, says: str) -> Path:
+    """Something that says it is Java."""
+    (directory / "bin").mkdir(parents=True)
+    program = directory / "bin" / "java"
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    program.chmod(0o755)
+    return directory
+
+
+def test_java_is_found_or_the_user_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.spark.java_runtime.PLACES", (str(tmp_path / "jvm"),))
+    old = java(tmp_path / "old", 'java version "1.8.0_402"')
+    new = java(tmp_path / "new", 'openjdk version "21.0.1" 2023-10-17')
+    assert java_at(old / "bin" / "java") is not None
+    nowhere = {"PATH": str(tmp_path)}
+    with pytest.raises(JavaMissingError, match=r"no Java here: install it .*apt-get install openjdk-17") as error:
+        require_java(nowhere)
+    assert "\n" not in str(error.value)
+    with pytest.raises(JavaMissingError, match="only Java 8"):
+        require_java({"PATH": str(old / "bin")})
+    with pytest.raises(JavaMissingError, match=r"JAVA_HOME is .* which is Java 8"):
+        require_java({"PATH": str(new / "bin"), "JAVA_HOME": str(old)})
+    with pytest.raises(JavaMissingError, match="where there is no Java"):
+        require_java({"PATH": str(new / "bin"), "JAVA_HOME": str(tmp_path)})
+    found = require_java({"PATH": str(new / "bin")})
+    assert (found.version, found.home) == (21, new.resolve())
+    java(tmp_path / "jvm" / "java-17", 'openjdk version "17"')
+    assert require_java(nowhere).version == 17
+    assert parse_version("nothing of the kind") is None
+
+
+def test_the_command_line_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    def complaint(*arguments: str) -> str:
+        assert run(["pipeline", *arguments]) == 2
+        return capsys.readouterr().err
+
+    assert "there is no pipeline nonsense; there are telemetry, requests" in complaint("run", "nonsense")
+    assert "is not a time" in complaint("run", "requests", "--every", "soon")
+    assert "is not KEY=VALUE" in complaint("run", "requests", "--option", "x")
+    assert "needs a capacity" in complaint("run", "quota-advice")
+    assert "are for quota-dry-run" in complaint("run", "quota-advice", "--advised")
+    assert "are for quota-advice" in complaint("run", "quota-dry-run", "--capacity", "producer_byte_rate=1")
+    assert "does not say whom" in complaint("run", "quota-dry-run", "--limit", "producer_byte_rate=1")
+    assert "neither user" in complaint("run", "quota-dry-run", "--limit", "producer_byte_rate=1,team=x")
+    assert "cannot be replayed" in complaint("run", "quota-dry-run", "--limit", "other=1,user=x")
+    assert "such as 11x1" in complaint("run", "quota-advice", "--capacity", "producer_byte_rate=1", "--windows", "11")
+    assert run(["pipeline", "list"]) == 0
+    assert "quota-advice" in capsys.readouterr().out
+
+
+def test_without_java_there_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert run(["pipeline", "run", "requests", "--once"]) == 1
+    assert capsys.readouterr().err == (
+        "error: JAVA_HOME is /nowhere, where there is no Java: set it to a Java 17 or later\n"
+    )
+
+
+def test_limits_and_windows_are_read() -> None:
+    limit = parse_limit("consumer_byte_rate=1MiB,user=alice,client-id")
+    assert (limit.quota, limit.limit, limit.entity) == ("consumer_byte_rate", 1_048_576, QuotaEntity("alice", DEFAULT))
+    assert parse_windows("3x2") == QuotaWindows(3, 2)
+
+
+def test_progress_is_a_line_where_there_is_no_terminal() -> None:
+    report = {
+        "batchId": 3,
+        "numInputRows": 1_200,
+        "processedRowsPerSecond": 400.4,
+        "batchDuration": 3_000,
+        "sources": [
+            {"endOffset": '{"t":{"0":5},"@from":{"t":{"0":0}}}', "latestOffset": {"t": {"0": 8, "1": 2}}},
+        ],
+    }
+    stream = io.StringIO()
+    with progress_display(stream) as display:
+        assert isinstance(display, LineProgress)
+        display.batch("requests", BatchProgress.of(report))
+        display.batch("requests", BatchProgress.of({"batchId": 4}))
+        display.note("requests", "done")
+    assert stream.getvalue().splitlines() == [
+        "requests: batch 3: 1,200 rows in 3.0 s, 400 rows/s, 5 behind",
+        "requests: done",
+    ]
+    assert records_behind({"endOffset": "17", "latestOffset": "20"}) is None
+
+
+def test_errors_of_spark_are_shortened_to_their_cause() -> None:
+    said = "[STREAM_FAILED] Query\nTraceback:\n  File x\nbarnabas.errors.ConfigError: no such option\n SQLSTATE: 1"
+    assert cause_of(RuntimeError(said)) == "barnabas.errors.ConfigError: no such option"
+    assert cause_of(RuntimeError("[TABLE_GONE] It is gone.\nSomewhere")) == "[TABLE_GONE] It is gone."
+    assert cause_of(RuntimeError()) == "RuntimeError"
+
+
+def test_what_the_user_says_counts_more() -> None:
+    config = PipelineConfig(out="o", source_options={"groupId": "mine", "maxBytesPerTrigger": "5"})
+    options = source_options("requests", ("a", "b"), config)
+    assert options["groupId"] == "mine"
+    assert options["subscribe"] == "a,b"
+    assert options["maxBytesPerTrigger"] == "5"
+    assert config.checkpoint_of("requests") == "o/requests/_checkpoint"

@@ -1,0 +1,167 @@
+"""The tree of commands: every ``--help`` can be read, and shells can complete all of it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from barnabas.cli.completion import CommandNode, bash, fish, walk, zsh
+from barnabas.cli.main import COMMANDS, make_parser, run
+from unit.cli.command_line import environment
+
+WIDTH = 100
+
+
+def parsers(
+    parser: argparse.ArgumentParser, path: tuple[str, ...] = ()
+) -> dict[tuple[str, ...], argparse.ArgumentParser]:
+    found = {path: parser}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, child in action.choices.items():
+                found |= parsers(child, (*path, name))
+    return found
+
+
+TREE = parsers(make_parser())
+LEAVES = {path: parser for path, parser in TREE.items() if parser.get_default("run") is not None}
+
+
+def test_all_commands_are_there() -> None:
+    assert {path[0] for path in TREE if path} == set(COMMANDS)
+    assert len(LEAVES) >= 35
+
+
+@pytest.mark.parametrize("path", TREE, ids=lambda path: " ".join(path) or "barnabas")
+def test_help_reads_well(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    with pytest.raises(SystemExit) as ended:
+        run([*path, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: {' '.join(['barnabas', *path])} ")
+    parser = TREE[path]
+    assert parser.description, "says what it does"
+    assert parser.description[0].isupper()
+    sentence = parser.description.partition("\n\n")[0]
+    assert sentence.endswith((".", ":")), "in a sentence"
+    assert max(map(len, text.splitlines())) <= WIDTH + 20, "and in lines that fit"
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            assert all(choice.help and not choice.help.endswith(".") for choice in action._choices_actions)
+        elif action.help is not argparse.SUPPRESS:
+            assert action.help, f"{action.dest} is explained"
+            assert "%(" not in action.help
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_commands_about_a_cluster_are_told_where_it_is_in_one_way(path: tuple[str, ...]) -> None:
+    options = {name for action in LEAVES[path]._actions for name in action.option_strings}
+    if path[0] in {"start", "format", "completion", "pipeline"}:
+        return
+    assert {"-b", "--bootstrap-server"} <= options
+    shows = {
+        "list",
+        "describe",
+        "get",
+        "quorum",
+        "features",
+        "log-dirs",
+        "find-hanging",
+        "consume",
+        "doctor",
+        "explain",
+    }
+    if path[-1] in shows:
+        assert "--json" in options
+
+
+def test_a_command_loads_no_other() -> None:
+    """``barnabas start`` is not to wait for the modules of commands that it is not."""
+    code = (
+        "import sys; from barnabas.cli.main import make_parser; make_parser('start');"
+        "print(*[name for name in sys.modules if name.startswith(('barnabas.', 'rich', 'asyncio'))])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    loaded = set(out.stdout.split())
+    assert "barnabas.cli.start" in loaded
+    assert not loaded & {"barnabas.cli.topics", "barnabas.clients.admin", "rich", "asyncio"}
+
+
+def test_help_loads_no_client() -> None:
+    code = (
+        "import sys; from barnabas.cli.main import make_parser; make_parser();"
+        "print(*[name for name in sys.modules if name.startswith(('barnabas.clients', 'barnabas.network', 'rich'))])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert out.stdout.split() == []
+
+
+def test_a_wrong_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topcis"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert "topics" in error, "what there is"
+    assert error.count("\n") == 1
+
+
+# -- completion
+
+
+@pytest.fixture(scope="module")
+def nodes() -> list[CommandNode]:
+    return list(walk(make_parser()))
+
+
+def completions(script: Path, *words: str) -> set[str]:
+    """What bash offers for the last word."""
+    program = (
+        f"source {script}; COMP_WORDS=({' '.join(repr(word) for word in words)}); COMP_CWORD={len(words) - 1}; "
+        '_barnabas; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    out = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, timeout=20)
+    assert not out.stderr
+    return set(out.stdout.split())
+
+
+def test_bash_completes_commands_and_options(tmp_path: Path, nodes: list[CommandNode]) -> None:
+    script = tmp_path / "completion.bash"
+    script.write_text(bash(nodes))
+    assert set(COMMANDS) <= completions(script, "barnabas", "")
+    assert completions(script, "barnabas", "to") == {"topics"}
+    assert {"list", "create", "describe"} <= completions(script, "barnabas", "topics", "")
+    assert completions(script, "barnabas", "groups", "reset-offsets", "billing", "--to-l") == {"--to-latest"}
+    assert completions(script, "barnabas", "groups", "list", "--type", "") == {
+        "classic",
+        "consumer",
+        "share",
+        "streams",
+    }
+    assert completions(script, "barnabas", "topics", "list", "-b", "") == set(), "a value that nobody can guess"
+    assert completions(script, "barnabas", "completion", "z") == {"zsh"}
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_accept_their_scripts(tmp_path: Path, nodes: list[CommandNode], shell: str) -> None:
+    text = {"zsh": zsh, "fish": fish}[shell](nodes)
+    for name in COMMANDS:
+        assert name in text
+    assert "--to-earliest" in text or "to-earliest" in text
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"there is no {shell} here")
+    script = tmp_path / "completion"
+    script.write_text(text)
+    subprocess.run([program, "-n", str(script)], check=True, timeout=20)
+
+
+def test_the_command_prints_the_script(nodes: list[CommandNode], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", "bash"]) == 0
+    assert capsys.readouterr().out == bash(nodes)

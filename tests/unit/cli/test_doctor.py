@@ -1,0 +1,181 @@
+"""``barnabas doctor``: each thing that can be wrong is found, and said what it is."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas import EmbeddedBroker
+from barnabas.cli.main import run
+from barnabas.clients.admin import KafkaAdminClient
+
+
+class Doctor:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, address: str, expect: int) -> dict[str, dict[str, Any]]:
+        """The findings, by step."""
+        code = run(["doctor", "-b", address, "--timeout", "1", "--json"])
+        out, err = self._capsys.readouterr()
+        assert code == expect, out + err
+        return {finding["step"]: finding for finding in json.loads(out)}
+
+    def text(self, address: str) -> str:
+        run(["doctor", "-b", address, "--timeout", "1"])
+        return self._capsys.readouterr().out
+
+
+@pytest.fixture
+def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
+    return Doctor(capsys)
+
+
+@contextmanager
+def listener(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Something that is no broker, at an address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection, suppress(OSError):
+                        serve(connection)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def test_all_is_well(doctor: Doctor) -> None:
+    with EmbeddedBroker() as broker:
+        findings = doctor(broker.bootstrap_servers, 0)
+        assert {finding["status"] for finding in findings.values()} == {"ok"}
+        assert "advertised, broker 1" in findings
+        assert "controller" in findings
+        assert "no authorizer" in findings["access"]["what"]
+        text = doctor.text(broker.bootstrap_servers)
+        assert len(text.splitlines()) == len(findings), "one line each"
+
+
+def test_the_address_is_none(doctor: Doctor) -> None:
+    assert "host:port" in doctor("localhost", 1)["address"]["remedy"]
+
+
+def test_the_name_is_not_known(doctor: Doctor) -> None:
+    finding = doctor("no-such-host.invalid:9092", 1)["dns no-such-host.invalid"]
+    assert finding["status"] == "error"
+    assert "/etc/hosts" in finding["remedy"]
+
+
+def test_nothing_listens(doctor: Doctor) -> None:
+    port = free_port()
+    findings = doctor(f"127.0.0.1:{port}", 1)
+    assert "refuses connections" in findings[f"tcp 127.0.0.1:{port}"]["what"]
+    assert "is the broker running" in findings[f"tcp 127.0.0.1:{port}"]["remedy"]
+    assert not any(step.startswith("protocol") for step in findings), "it ends there"
+
+
+def test_it_is_a_web_server(doctor: Doctor) -> None:
+    with listener(lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address:
+        finding = doctor(address, 1)[f"protocol {address}"]
+        assert "HTTP" in finding["what"]
+
+
+def test_it_hangs_up(doctor: Doctor) -> None:
+    with listener(lambda _connection: None) as address:
+        assert "closed the connection" in doctor(address, 1)[f"protocol {address}"]["what"]
+
+
+def test_it_says_nothing(doctor: Doctor) -> None:
+    released = threading.Event()
+
+    def serve(_connection: socket.socket) -> None:
+        released.wait(5)
+
+    with listener(serve) as address:
+        assert "does not answer" in doctor(address, 1)[f"protocol {address}"]["what"]
+        released.set()
+
+
+def test_it_expects_tls(doctor: Doctor, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "1",
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+    ]
+    try:
+        subprocess.run([*command, key, "-out", certificate], check=True, capture_output=True, timeout=30)
+    except FileNotFoundError:
+        pytest.skip("there is no openssl here")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    def serve(connection: socket.socket) -> None:
+        connection.settimeout(5)
+        with context.wrap_socket(connection, server_side=True) as secure:
+            secure.recv(1)
+
+    with listener(serve) as address:
+        finding = doctor(address, 1)[f"protocol {address}"]
+        assert finding["what"] == "the listener speaks TLS"
+        assert "security.protocol=SSL" in finding["remedy"]
+
+
+def test_it_is_the_controller(doctor: Doctor) -> None:
+    with EmbeddedBroker() as broker:
+        with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
+            ((listener_address,),) = admin.describe_metadata_quorum().nodes.values()
+        address = listener_address.removeprefix("CONTROLLER://")
+        assert "listener of a controller" in doctor(address, 1)[f"protocol {address}"]["what"]
+
+
+def test_the_advertised_address_cannot_be_reached(doctor: Doctor) -> None:
+    """The classical mistake: the bootstrap address works, and nothing after it."""
+    port, wrong = free_port(), free_port()
+    with EmbeddedBroker(
+        overrides={
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:0",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{wrong}",
+        }
+    ):
+        findings = doctor(f"127.0.0.1:{port}", 1)
+        assert findings[f"protocol 127.0.0.1:{port}"]["status"] == "ok"
+        assert findings["metadata"]["status"] == "ok"
+        finding = findings["advertised, broker 1"]
+        assert finding["status"] == "error"
+        assert f"127.0.0.1:{wrong} refuses connections" in finding["what"]
+        assert "advertised.listeners" in finding["remedy"]
+
+
+def test_several_addresses(doctor: Doctor) -> None:
+    with EmbeddedBroker() as broker:
+        port = free_port()
+        findings = doctor(f"127.0.0.1:{port},{broker.bootstrap_servers}", 1)
+        assert findings[f"tcp 127.0.0.1:{port}"]["status"] == "error"
+        assert findings["metadata"]["status"] == "ok", "the other one is enough to go on"

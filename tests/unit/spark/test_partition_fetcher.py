@@ -1,0 +1,239 @@
+"""A task's way through leaders that move, offsets that are gone, and answers in the middle of batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from barnabas.clients.common.blocking_client import ClientError
+from barnabas.common.clock import MockClock
+from barnabas.common.errors import Errors
+from barnabas.common.identifiers import ZERO_UUID
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.network.node import Node
+from barnabas.protocol.messages.fetch import AbortedTransaction, PartitionData
+from barnabas.records.columns import HEADERS_TYPE, encode_batch
+from barnabas.spark.client_settings import ClientSettings
+from barnabas.spark.cluster_client import ClusterClient, ClusterState, Leader, UnknownPartitionsError
+from barnabas.spark.data_loss import DataLoss, DataLossError
+from barnabas.spark.offset_ranges import OffsetRange
+from barnabas.spark.partition_fetcher import PartitionFetcher
+from barnabas.spark.row_columns import RowColumns
+
+_PARTITION = TopicPartition("t", 0)
+_NODES = {1: Node(1, "one", 9092), 2: Node(2, "two", 9092)}
+
+
+def batch(first: int, *values: str, **more: Any) -> bytes:
+    array = pa.array([value.encode() for value in values])
+    return bytes(encode_batch(values=array, timestamps=0, base_offset=first, **more))
+
+
+def answer(records: bytes = b"", error: Errors = Errors.NONE, **more: Any) -> PartitionData:
+    return PartitionData(partition_index=0, error_code=error, records=records, **more)
+
+
+@dataclass
+class ScriptedClient:
+    """Gives the answers of a script, one after the other, and notes what it was asked."""
+
+    settings: ClientSettings
+    script: deque[PartitionData | Exception]
+    leaders: deque[int | None] = field(default_factory=lambda: deque([1]))
+    ends: tuple[int, int] = (0, 100)
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    """Node and offset of each fetch."""
+    events: list[str] = field(default_factory=list)
+
+    def describe(self, topics: Any) -> ClusterState:
+        leader = self.leaders[0] if len(self.leaders) == 1 else self.leaders.popleft()
+        known = {} if leader is None else {_PARTITION: Leader(_NODES[leader], ZERO_UUID, 3)}
+        return ClusterState(_NODES, known, frozenset())
+
+    def list_offsets(self, wanted: dict[TopicPartition, int], state: ClusterState) -> dict[TopicPartition, int]:
+        if not state.leaders:
+            raise UnknownPartitionsError("gone", frozenset(wanted))
+        return {one: self.ends[0] if time == -2 else self.ends[1] for one, time in wanted.items()}
+
+    def fetch_request(self, partition: TopicPartition, leader: Leader, offset: int, max_bytes: int) -> tuple[int, int]:
+        return offset, max_bytes
+
+    def post(self, body: tuple[int, int], node: Node) -> Any:
+        self.asked.append((node.id, body[0]))
+        self.events.append(f"ask {body[0]}")
+        return body
+
+    def wait(self, request: Any, node: Node) -> Any:
+        following = self.script.popleft()
+        if isinstance(following, Exception):
+            raise following
+        return _Response(following)
+
+    def fetched(self, response: Any, partition: TopicPartition) -> PartitionData:
+        return cast("PartitionData", response.data)
+
+
+class _ImpatientClock(MockClock):
+    """Nobody else moves it, so who sleeps wakes up at once, later."""
+
+    def sleep(self, milliseconds: float) -> None:
+        self.advance(milliseconds)
+
+
+@dataclass
+class _Response:
+    data: PartitionData
+    error_code: int = 0
+
+
+Run = Callable[..., tuple[list[tuple[Any, ...]], ScriptedClient]]
+
+
+@pytest.fixture
+def run() -> Run:
+    """Reads a range with a script of answers; the rows, and the client that gave the answers."""
+
+    def read(
+        start: int,
+        end: int,
+        *script: PartitionData | Exception,
+        columns: tuple[str, ...] = ("offset", "value"),
+        fail: bool = True,
+        options: dict[str, str] | None = None,
+        **client_fields: Any,
+    ) -> tuple[list[tuple[Any, ...]], ScriptedClient]:
+        settings = ClientSettings.of({"kafka.bootstrap.servers": "one:1"} | (options or {}))
+        client = ScriptedClient(settings, deque(script), **client_fields)
+        fetcher = PartitionFetcher(
+            cast("ClusterClient", client),
+            OffsetRange("t", 0, start, end),
+            RowColumns(_PARTITION, columns),
+            DataLoss(fail),
+            poll_timeout_ms=1000,
+            clock=_ImpatientClock(auto_tick_ms=1),
+        )
+        rows: list[tuple[Any, ...]] = []
+        for found in fetcher:
+            client.events.append(f"rows {found.num_rows}")
+            rows += zip(*(column.to_pylist() for column in found.columns), strict=True)
+        return rows, client
+
+    return read
+
+
+def test_both_ends_are_cut_off(run: Run) -> None:
+    rows, _ = run(1, 5, answer(batch(0, "a", "b") + batch(2, "c", "d")), answer(batch(4, "e", "f")))
+    assert rows == [(1, b"b"), (2, b"c"), (3, b"d"), (4, b"e")]
+
+
+def test_the_next_answer_is_asked_for_before_this_one_is_decoded(run: Run) -> None:
+    _, client = run(0, 4, answer(batch(0, "a", "b")), answer(batch(2, "c", "d")))
+    assert client.events == ["ask 0", "ask 2", "rows 2", "rows 2"]
+
+
+def test_a_gap_of_compaction_is_no_loss(run: Run) -> None:
+    rows, client = run(0, 50, answer(batch(0, "a") + batch(40, "b")), answer(batch(60, "c")))
+    assert rows == [(0, b"a"), (40, b"b")]
+    assert client.asked == [(1, 0), (1, 41)]
+
+
+def test_aborted_transactions_are_not_seen(run: Run) -> None:
+    transactional = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    data = answer(
+        batch(0, "a", **transactional) + batch(1, "b"),
+        aborted_transactions=[AbortedTransaction(producer_id=7, first_offset=0)],
+    )
+    assert run(0, 2, data, options={"kafka.isolation.level": "read_committed"})[0] == [(1, b"b")]
+    assert run(0, 2, data)[0] == [(0, b"a"), (1, b"b")]
+
+
+def test_a_leader_that_moves(run: Run) -> None:
+    rows, client = run(
+        0,
+        3,
+        answer(batch(0, "a")),
+        answer(error=Errors.NOT_LEADER_OR_FOLLOWER),
+        answer(batch(1, "b")),
+        ClientError("the connection was lost"),
+        answer(batch(2, "c")),
+        leaders=deque([1, 2, 1]),
+    )
+    assert rows == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert client.asked == [(1, 0), (1, 1), (2, 1), (2, 2), (1, 2)]
+
+
+def test_a_follower_nearby(run: Run) -> None:
+    rows, client = run(0, 2, answer(preferred_read_replica=2), answer(batch(0, "a", "b")))
+    assert rows == [(0, b"a"), (1, b"b")]
+    assert client.asked == [(1, 0), (2, 0)]
+
+
+def test_records_that_are_gone(run: Run) -> None:
+    out_of_range = answer(error=Errors.OFFSET_OUT_OF_RANGE)
+    with pytest.raises(DataLossError, match="the records before offset 5 are gone, and 0 is the next to read"):
+        run(0, 9, out_of_range, ends=(5, 9))
+    rows, client = run(0, 9, out_of_range, answer(batch(5, *"fghi")), ends=(5, 9), fail=False)
+    assert [offset for offset, _ in rows] == [5, 6, 7, 8]
+    assert client.asked == [(1, 0), (1, 5)]
+    assert run(0, 4, out_of_range, ends=(5, 9), fail=False)[0] == []
+
+
+def test_an_end_that_has_gone_back(run: Run) -> None:
+    out_of_range = answer(error=Errors.OFFSET_OUT_OF_RANGE)
+    with pytest.raises(DataLossError, match="offset 20 is beyond the end of the partition, 3"):
+        run(20, 30, out_of_range, ends=(0, 3))
+    assert run(20, 30, out_of_range, ends=(0, 3), fail=False)[0] == []
+
+
+def test_an_offset_that_a_new_leader_does_not_know_yet(run: Run) -> None:
+    out_of_range = answer(error=Errors.OFFSET_OUT_OF_RANGE)
+    assert run(2, 3, out_of_range, answer(batch(2, "c")), ends=(0, 3))[0] == [(2, b"c")]
+
+
+def test_a_topic_that_is_gone(run: Run) -> None:
+    with pytest.raises(DataLossError, match="there is no partition t-0"):
+        run(0, 3, leaders=deque([None]))
+    assert run(0, 3, leaders=deque([None]), fail=False)[0] == []
+    # For a moment is not for good.
+    assert run(0, 1, answer(batch(0, "a")), leaders=deque([None, None, 1]))[0] == [(0, b"a")]
+
+
+def test_a_broker_that_stays_away(run: Run) -> None:
+    with pytest.raises(ClientError, match=r"nothing could be read from 0 on for \d+ ms: .*connection refused"):
+        run(0, 3, *[ClientError("connection refused")] * 100)
+
+
+def test_records_that_do_not_come(run: Run) -> None:
+    with pytest.raises(ClientError, match=r"cannot read offset 0 within 1000 ms.*the partition ends at 7"):
+        run(0, 3, *[answer(high_watermark=7)] * 1000)
+
+
+def test_other_errors_are_told(run: Run) -> None:
+    with pytest.raises(ClientError, match="TOPIC_AUTHORIZATION_FAILED"):
+        run(0, 3, answer(error=Errors.TOPIC_AUTHORIZATION_FAILED))
+
+
+def test_a_batch_that_does_not_come_whole(run: Run) -> None:
+    whole = batch(0, "a" * 100)
+    assert run(0, 1, answer(whole[:80]), answer(whole))[0] == [(0, b"a" * 100)]
+
+
+def test_columns(run: Run) -> None:
+    names = ("headers", "timestampType", "topic", "key", "partition", "timestamp", "value")
+    data = batch(
+        0,
+        "a",
+        "b",
+        keys=pa.array([None, b"k"]),
+        headers=pa.array([[], [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]], HEADERS_TYPE),
+    )
+    rows, _ = run(0, 1, answer(data), columns=names)
+    assert [(row[0], row[1:5], row[6]) for row in rows] == [(None, (0, "t", None, 0), b"a")]
+    rows, _ = run(0, 2, answer(data), columns=names)
+    assert rows[1][0] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
+    assert run(0, 2, answer(data), columns=("partition",))[0] == [(0,), (0,)]
