@@ -63,8 +63,9 @@ bench: setup
 bench-quick: setup
 	$(BIN)/python -m benchmarks.peers --quick
 
+# Three tenants on one broker, the pipelines on Spark, and a page with charts of it all.
 demo: $(STAMP)
-	$(BIN)/python examples/tour.py
+	$(BIN)/python examples/demo.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

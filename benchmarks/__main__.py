@@ -24,6 +24,7 @@ SUITES = (
     "quotas",
     "coordinators",
     "request_log",
+    "embedded",
 )
 
 

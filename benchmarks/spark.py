@@ -8,6 +8,9 @@ of them at a time, ours has columns, but in Python processes beside the JVM.
 Then both sinks write rows of the same size that Spark makes on the spot, in two tasks, to a topic with two partitions:
 a fifth as many, because they are kept. Ours does so as the stock connector does, and once more exactly once.
 
+On a machine that does something else as well, wall-clock figures of five processes that wait for each other say little.
+So the processor time of all of them together (JVM, Python workers, broker) is there, too.
+
 ``--records`` makes the topic smaller, for a look while working on it.
 """
 
@@ -16,9 +19,11 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +111,45 @@ def source_rows(spark: SparkSession, bootstrap_servers: str, records: int) -> li
         contenders["stock connector, max.poll.records=10000"] = reads("kafka", **{"kafka.max.poll.records": "10000"})
         targets["stock connector"] = TARGET
     case = f"read {records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions, noop sink"
-    return compare(case, "rows/s", rates(contenders, rounds=ROUNDS), "barnabas", targets)
+    cpu_seconds: dict[str, list[float]] = {name: [] for name in contenders}
+
+    def watched(name: str, read: Callable[[], int]) -> Callable[[], int]:
+        def run() -> int:
+            before = _cpu_seconds_below()
+            done = read()
+            cpu_seconds[name].append(_cpu_seconds_below() - before)
+            return done
+
+        return run
+
+    by_time = rates({name: watched(name, read) for name, read in contenders.items()}, rounds=ROUNDS)
+    # The first round is the warm-up.
+    by_cpu = {name: records / statistics.median(seconds[1:]) for name, seconds in cpu_seconds.items()}
+    return [
+        *compare(case, "rows/s", by_time, "barnabas", targets),
+        # For orientation: the target is about the time that a query takes.
+        *(
+            replace(row, target=None)
+            for row in compare(f"{case}: per second of processor time", "rows/s", by_cpu, "barnabas", targets)
+        ),
+    ]
+
+
+def _cpu_seconds_below() -> float:
+    """What all children of this process have used, and theirs, and so on."""
+    used: dict[int, tuple[int, float]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        used[int(path.parent.name)] = int(fields[1]), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    total, wanted = 0.0, {os.getpid()}
+    while wanted:
+        children = {pid for pid, (parent, _) in used.items() if parent in wanted}
+        total += sum(used[pid][1] for pid in children)
+        wanted = children
+    return total
 
 
 def sink_rows(spark: SparkSession, bootstrap_servers: str, records: int) -> list[Row]:

@@ -1,4 +1,4 @@
-"""A tour of what works so far, printed as it happens. `make demo` runs it."""
+"""A tour of the parts, printed as it happens: python examples/tour.py"""
 
 # ruff: noqa: T201
 

@@ -6,7 +6,9 @@
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
 It is the broker that ``barnabas start`` runs, with real sockets and real files, and any client can talk to it. Its data
-are in a temporary directory, which goes when the broker does, unless one is given.
+are in a temporary directory, which goes when the broker does, unless one is given. What is to go so soon need not be
+done so thoroughly, and that makes it quick: nothing in there is synced to the disk, and the topics in which groups and
+transactions are kept have one partition instead of fifty.
 
 There may be several at once, in any thread. An error that would end the process of a broker does not end this one:
 :attr:`EmbeddedBroker.failed` says so then, and the log why.
@@ -20,7 +22,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.kafka_raft_server import KafkaRaftServer
@@ -28,6 +30,16 @@ from barnabas.broker.storage_formatter import format_if_empty
 from barnabas.log.scratch_directories import declare_scratch, forget_scratch
 
 logger = logging.getLogger(__name__)
+
+TEMPORARY: Final[Mapping[str, str]] = {
+    # Fifty partitions each are for many brokers to share. Made by the first group, and closed again with the broker,
+    # they are several times the work of everything else that a broker for one test does.
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+}
+"""Settings of brokers whose data are temporary. One that keeps its data may be run by ``barnabas start`` some day, and
+the number of these partitions must not change then."""
 
 
 class EmbeddedBroker:
@@ -45,7 +57,8 @@ class EmbeddedBroker:
         self._given_dir = None if data_dir is None else Path(data_dir).absolute()
         self._host = host
         self._port = port
-        self._overrides = {key: _text(value) for key, value in (overrides or {}).items()}
+        given = {key: _text(value) for key, value in (overrides or {}).items()}
+        self._overrides = given if data_dir is not None else {**TEMPORARY, **given}
         self._server: KafkaRaftServer | None = None
         self._data_dir: Path | None = None
         self._failed = False

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from pyspark.errors import StreamingQueryException
 
 from barnabas.spark.data_source import BarnabasDataSource
 from barnabas.spark.sink_options import DEFAULT_PREFIX, SinkOptions
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _SECONDS = 60.0
 _FORMAT = "failing_barnabas"
+_STARTS = 4
 
 
 def committed_values(bootstrap_servers: str, topic: str, partitions: int = 2) -> list[str]:
@@ -93,6 +95,7 @@ def register_failing(spark: SparkSession) -> None:
             from pathlib import Path
 
             from pyspark import TaskContext
+            from pyspark.sql.datasource import CaseInsensitiveDict
 
             from barnabas.common.errors import BarnabasError
             from barnabas.spark.sink_columns import SinkColumns
@@ -154,7 +157,8 @@ def register_failing(spark: SparkSession) -> None:
                     point("abort")
                     super().abort(messages, batchId)
 
-            given = {name: value for name, value in self.options.items() if name.lower() != "failures"}
+            given = CaseInsensitiveDict(self.options)
+            del given["failures"]
             options = SinkOptions.of(given, is_stream=True)
             return FailingWriter(options, SinkColumns.of(schema, options.topic))
 
@@ -182,7 +186,21 @@ class SinkStream:
         return [one.name for one in self._failures.iterdir()]
 
     def run(self) -> None:
-        """To the end of what is there, or until it fails; then the failure is raised."""
+        """To the end of what is there, or until it fails; then the failure is raised.
+
+        Spark gives a Python process ten seconds to start. On a busy machine that is not always enough, and the query
+        fails before anything of ours has begun: then it is started again.
+        """
+        for attempt in range(_STARTS):
+            try:
+                self._run()
+            except StreamingQueryException as failure:
+                if attempt == _STARTS - 1 or "failed to connect back" not in str(failure):
+                    raise
+            else:
+                return
+
+    def _run(self) -> None:
         servers = ("kafka.bootstrap.servers", self.bootstrap_servers)
         rows = self._spark.readStream.format("barnabas").option(*servers).option("subscribe", self.source)
         writer = rows.option("startingOffsets", "earliest").load().selectExpr(*self.columns).writeStream.format(_FORMAT)

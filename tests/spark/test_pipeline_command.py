@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import threading
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,7 @@ from barnabas.quota.quota_entity import DEFAULT, QuotaEntity
 from barnabas.spark.java_runtime import JavaMissingError, java_at, parse_version, require_java
 from barnabas.spark.pipelines.config import PipelineConfig
 from barnabas.spark.pipelines.progress import BatchProgress, LineProgress, progress_display, records_behind
-from barnabas.spark.pipelines.runner import cause_of
+from barnabas.spark.pipelines.runner import STREAMS, PipelineError, cause_of, run_stream
 from barnabas.spark.pipelines.topics import source_options
 
 pytestmark = pytest.mark.mechanism("S05")
@@ -112,6 +115,41 @@ def test_errors_of_spark_are_shortened_to_their_cause() -> None:
     assert cause_of(RuntimeError(said)) == "barnabas.errors.ConfigError: no such option"
     assert cause_of(RuntimeError("[TABLE_GONE] It is gone.\nSomewhere")) == "[TABLE_GONE] It is gone."
     assert cause_of(RuntimeError()) == "RuntimeError"
+
+
+class Query:
+    """A query that goes on until it is stopped, or fails at once."""
+
+    def __init__(self, stop: threading.Event, error: Exception | None = None) -> None:
+        self.isActive = True
+        self.recentProgress = [{"batchId": 0, "numInputRows": 5, "batchDuration": 1_000}]
+        self._stop = stop
+        self._error = error
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802 - Spark's name
+        if self._error is not None:
+            raise self._error
+        self._stop.set()
+        return False
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("it broke")])
+def test_a_query_does_not_outlive_its_command(error: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = threading.Event()
+    query: Any = Query(stop, error)
+    monkeypatch.setattr("barnabas.spark.pipelines.stream.StreamPipeline.build", lambda *_: query)
+    stream = io.StringIO()
+    session: Any = None
+    with pytest.raises(PipelineError, match="it broke") if error else nullcontext():
+        run_stream(session, next(iter(STREAMS)), PipelineConfig(out="o", once=True), LineProgress(stream), stop)
+    assert not query.isActive
+    lines = stream.getvalue().splitlines()
+    assert "telemetry: stopping" in lines
+    assert "telemetry: merging small files" not in lines
+    assert ("telemetry: batch 0: 5 rows in 1.0 s, 0 rows/s" in lines) == (error is None)
 
 
 def test_what_the_user_says_counts_more() -> None:

@@ -15,6 +15,8 @@ from deltalake import DeltaTable
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pyiceberg.catalog.sql import SqlCatalog
 
+from barnabas.cli.main import run
+from barnabas.cli.pipeline_lake import lake_config
 from barnabas.spark.pipelines import lake
 from barnabas.spark.pipelines.config import PipelineConfig
 from barnabas.spark.pipelines.lake import LakeConfig, LakeWriter
@@ -351,3 +353,35 @@ def test_a_topic_becomes_a_table_incrementally(spark: SparkSession, topics: Topi
     rows = DeltaTable(config.location).to_pyarrow_table().to_pylist()
     assert sorted(row["value"]["n"] for row in rows) == list(range(20))
     assert {(row["topic"], row["partition"]) for row in rows} == {(topic, 0), (topic, 1)}
+
+
+# ---------------------------------------------------------------------------------------------------- the command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "lake needs a --topic"),
+        (["--topic", "a", "--values", "json"], "json values need a schema"),
+        (["--topic", "a", "--topic", "b"], "a table of several topics needs a name"),
+    ],
+)
+def test_the_command_says_what_is_wrong(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "run", "lake", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_commands_options_become_a_configuration() -> None:
+    config = lake_config(
+        PipelineConfig("out"),
+        topics=["a", "b"],
+        table="both",
+        table_format="delta",
+        values="json",
+        schema="n int",
+        message=None,
+        registry_header=False,
+        catalog=None,
+    )
+    assert (config.topics, config.name, config.location) == (("a", "b"), "both", "out/lake/both")
+    assert isinstance(config.values, JsonValues)

@@ -10,6 +10,9 @@ from pyspark.errors import StreamingQueryException
 
 from barnabas.spark import register
 from clients.broker_process import BrokerProcess
+from oracles.java import OracleUnavailableError
+from oracles.kafka_server import KafkaServer, ensure_available
+from spark.conftest import unavailable
 from spark.sink_streams import (
     SinkStream,
     committed_values,
@@ -193,6 +196,25 @@ def test_a_broker_that_is_killed(spark: SparkSession, topic: str, tmp_path: Path
             broker.kill()
             broker.start()
             writing.restart()
+
+
+@pytest.mark.nightly
+@pytest.mark.java
+def test_on_apache_kafka(spark: SparkSession, topic: str, tmp_path: Path) -> None:
+    try:
+        ensure_available()
+    except OracleUnavailableError as error:
+        unavailable(str(error))
+    server = KafkaServer(tmp_path, transaction_state_log_replication_factor="1", transaction_state_log_min_isr="1")
+    server.format()
+    server.start()
+    try:
+        writing = _writing(spark, tmp_path, server.bootstrap_servers, topic)
+        _crash_at(writing, POINTS[-5:], "die", with_abort=False)
+        writing.stream.forget_commit()
+        writing.restart()
+    finally:
+        server.stop()
 
 
 @pytest.mark.nightly

@@ -94,7 +94,8 @@ def test_a_running_stream(stream: Stream, topics: Topics, topic: str) -> None:
     finally:
         query.stop()
     assert query.exception() is None
-    assert stream.batches()[1] == ["b", "c", "d"]
+    # All in one. There may be an empty batch before it: the one that notes where the new partition begins.
+    assert ["b", "c", "d"] in stream.batches().values()
 
 
 def test_a_group_has_the_last_batch_of_available_now(stream: Stream, topics: Topics, topic: str) -> None:

@@ -120,6 +120,14 @@ def test_settings_have_the_keys_of_kafka_and_values_of_python() -> None:
         assert list(config.value("log.cleanup.policy")) == ["compact", "delete"]
 
 
+def test_internal_topics_are_small_where_they_are_temporary(tmp_path: Path) -> None:
+    names = ("offsets.topic.num.partitions", "transaction.state.log.num.partitions")
+    with EmbeddedBroker(overrides={names[1]: 4}) as broker:
+        assert [broker.server.config.value(name) for name in names] == [1, 4]
+    with EmbeddedBroker(tmp_path) as broker:
+        assert [broker.server.config.value(name) for name in names] == [50, 50]
+
+
 def test_what_cannot_start_leaves_nothing_either(nothing_left: Path) -> None:
     with pytest.raises(ConfigError):
         EmbeddedBroker(overrides={"num.partitions": "many"}).start()

@@ -11,7 +11,9 @@ barnabas pipeline show requests latency_1m --out tables
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.cli.arguments import ArgumentParser, add_command
 from barnabas.cli.cluster import add_cluster
 from barnabas.cli.console import CommandError, UsageError, say
+from barnabas.cli.pipeline_lake import add_lake_options, lake_config, run_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,9 +38,14 @@ stopped, and counts every record once.
   barnabas pipeline run telemetry --out tables
   barnabas pipeline run quotas --once --out tables
   barnabas pipeline run quota-advice --out tables --capacity producer_byte_rate=50MB --by user
-  barnabas pipeline run quota-dry-run --out tables --limit producer_byte_rate=2MB,client-id=reports"""
+  barnabas pipeline run quota-dry-run --out tables --limit producer_byte_rate=2MB,client-id=reports
+  barnabas pipeline run lake --topic orders --format delta --values json --schema 'id bigint, total double'"""
 SHOW: Final = "Shows rows of a table."
 DEFAULT_OUT: Final = "barnabas-tables"
+LAKE: Final = "lake"
+LAKE_OPTIONS: Final = (
+    "topics", "table", "table_format", "values", "schema", "message", "registry_header", "catalog"
+)  # fmt: skip
 _WIDTH: Final = 36
 
 
@@ -72,6 +80,7 @@ def add_pipeline(commands: Commands) -> None:
         help="a further option of the source",
     )
     _add_quota_options(running)
+    add_lake_options(running)
 
     showing = add_command(actions, "show", show_command, "show rows of a table", SHOW)
     showing.add_argument("name", help="the pipeline")
@@ -127,6 +136,7 @@ def list_command() -> None:
         for name, stream in STREAMS.items()
     ]
     rows += [(name, text, "quotas/traffic", ", ".join(one.name for one in TABLES[name])) for name, text in JOBS.items()]
+    rows.append((LAKE, "any topic as a table for others: Parquet, Delta Lake or Apache Iceberg", "--topic", "--table"))
     print_rich(table(("pipeline", "makes", "of", "tables"), rows))
 
 
@@ -141,7 +151,7 @@ def run_command(
     every: str,
     lateness: str,
     options: list[str],
-    **quota_options: Any,
+    **further: Any,
 ) -> None:
     """Runs a pipeline."""
     from barnabas.cli.telemetry import parse_duration  # noqa: PLC0415
@@ -149,8 +159,8 @@ def run_command(
     from barnabas.spark.pipelines.progress import progress_display  # noqa: PLC0415
     from barnabas.spark.pipelines.runner import ADVICE, JOBS, STREAMS, run_stream  # noqa: PLC0415
 
-    if name not in STREAMS and name not in JOBS:
-        raise UsageError(f"there is no pipeline {name}; there are {', '.join((*STREAMS, *JOBS))}")
+    if name not in STREAMS and name not in JOBS and name != LAKE:
+        raise UsageError(f"there is no pipeline {name}; there are {', '.join((*STREAMS, *JOBS, LAKE))}")
     settings = dict(_pair(option, "--option") for option in options)
     config = PipelineConfig(
         out=out,
@@ -162,13 +172,18 @@ def run_command(
         lateness_ms=parse_duration(lateness),
         source_options=settings,
     )
-    if name in STREAMS:
-        with _session(f"barnabas {name}", master) as spark, progress_display() as display:
-            run_stream(spark, name, config, display)
+    lake_options = {option: further.pop(option) for option in LAKE_OPTIONS}
+    if name == LAKE:
+        lake = lake_config(config, **lake_options)
+        with _session(f"barnabas {name}", master) as spark, progress_display() as display, _stop_signals() as stop:
+            run_lake(spark, lake, display, stop)
+    elif name in STREAMS:
+        with _session(f"barnabas {name}", master) as spark, progress_display() as display, _stop_signals() as stop:
+            run_stream(spark, name, config, display, stop)
     elif name == ADVICE:
-        _advise(out, master, **quota_options)
+        _advise(out, master, **further)
     else:
-        _dry_run(out, master, **quota_options)
+        _dry_run(out, master, **further)
 
 
 def show_command(name: str, table: str, out: str, master: str, count: int) -> None:
@@ -297,6 +312,18 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     if not equals or not key:
         raise UsageError(f"{option}: {text!r} is not KEY=VALUE")
     return key, value
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets, in the place of Spark's handler, which raises in the middle of whatever there is."""
+    stop = threading.Event()
+    before = {one: signal.signal(one, lambda *_: stop.set()) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 @contextmanager

@@ -122,6 +122,8 @@ class AbstractIndex(ABC):
 
     layout: ClassVar[struct.Struct]
     """An entry: two numbers, relative to the base offset where they are offsets."""
+    kept_back: ClassVar[int] = 0
+    """How many entries short of the last one it counts as full."""
 
     def __init__(
         self,
@@ -142,6 +144,8 @@ class AbstractIndex(ABC):
         self._lock = threading.Lock()
         """Guards all fields below."""
         self._entries = 0
+        self.is_full = False
+        """Whether there is no room for another entry. Every append asks that, so it is found out when it changes."""
         self._warm_first = 0
         self._written = 0
         self._keys = array("q")
@@ -157,6 +161,7 @@ class AbstractIndex(ABC):
                 self._entries = self._warm_first = self._written = self._length // self.entry_size
                 self._unsynced = self._entries > 0
                 self._warm_up()
+        self._look_whether_full()
         self._entries_changed()
 
     def _create(self) -> int:
@@ -186,10 +191,6 @@ class AbstractIndex(ABC):
     @property
     def max_entries(self) -> int:
         return self._max_entries
-
-    @property
-    def is_full(self) -> bool:
-        return self._entries >= self._max_entries
 
     @property
     def length(self) -> int:
@@ -311,17 +312,17 @@ class AbstractIndex(ABC):
     # For the kinds of index; all with the lock held
 
     def _append(self, key: int, value: int) -> None:
-        self._check_open()
+        if self._closed:
+            self._check_open()
         self._keys.append(key)
         self._values.append(value)
         self._entries += 1
+        self.is_full = self._entries >= self._max_entries - self.kept_back
 
-    def _write_if_due(self) -> None:
-        """After an entry was appended: keeps the arrays from growing for ever."""
-        count = len(self._keys)
-        if count >= self._warm_limit:
-            self._write_out()
-            self._cool_down(count // 2)
+    def _write_out_and_cool_down(self) -> None:
+        """After an entry was appended that reaches `_warm_limit`: keeps the arrays from growing for ever."""
+        self._write_out()
+        self._cool_down(len(self._keys) // 2)
 
     def _entry(self, slot: int) -> tuple[int, int]:
         self._check_open()
@@ -354,6 +355,7 @@ class AbstractIndex(ABC):
         if entries >= self._entries:
             return
         self._entries = entries
+        self._look_whether_full()
         self._written = min(self._written, entries)
         keep = max(entries - self._warm_first, 0)
         del self._keys[keep:], self._values[keep:]
@@ -450,6 +452,10 @@ class AbstractIndex(ABC):
     def _set_length(self, length: int) -> None:
         self._length = length
         self._max_entries = length // self.layout.size
+        self._look_whether_full()
+
+    def _look_whether_full(self) -> None:
+        self.is_full = self._entries >= self._max_entries - self.kept_back
 
     def _round_down(self, size: int) -> int:
         return size - size % self.entry_size

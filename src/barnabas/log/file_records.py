@@ -55,7 +55,7 @@ _SMALLEST_LENGTH: Final = 14
 # an index and the batch that is looked for.
 _FIRST_READ: Final = 1 << 12
 _LONGEST_READ: Final = 1 << 16
-_LARGE_BATCH: Final = 1 << 14
+_LARGE_BATCH: Final = 1 << 13
 _LOAD_CHUNK: Final = 1 << 20
 
 
@@ -136,7 +136,10 @@ class FileRecords:
     what was there when they looked at `size_in_bytes`, which grows after the bytes are written.
     """
 
-    __slots__ = ("_changed", "_handle", "_size", "_unflushed", "mutable", "path")
+    __slots__ = ("_changed", "_handle", "_unflushed", "mutable", "path", "size_in_bytes")
+
+    size_in_bytes: int
+    """The batches that are there, from the point of view of readers. Changed by what is called here, and read often."""
 
     def __init__(self, path: Path, *, preallocate: int = 0, mutable: bool = True) -> None:
         """Opens the file, or makes it.
@@ -154,14 +157,10 @@ class FileRecords:
             if size == 0 and preallocate and mutable:
                 os.ftruncate(handle, preallocate)
         self._handle: FileHandle | None = handle
-        self._size = size
+        self.size_in_bytes = size
         # What a process that was killed had written is in the file, but nobody knows whether it is on the disk.
         self._unflushed = size > 0
         self._changed = False
-
-    @property
-    def size_in_bytes(self) -> int:
-        return self._size
 
     @property
     def is_open(self) -> bool:
@@ -171,11 +170,15 @@ class FileRecords:
 
     def append(self, buffers: Buffer | Sequence[Buffer]) -> int:
         """Writes the bytes, from one buffer or several, behind what is there; returns how many they were."""
-        handle = self._open_handle()
-        position = self._size
+        handle = self._handle
+        if handle is None:
+            handle = self._open_handle()
+        position = self.size_in_bytes
         try:
             if isinstance(buffers, BUFFER_TYPES):
-                size = self._room_for(len(buffers))
+                size = len(buffers)
+                if size > MAX_SEGMENT_SIZE - position:
+                    self._room_for(size)
                 written = os.pwrite(handle, buffers, position)
                 if written < size:
                     written += write_fully(handle, (memoryview(buffers)[written:],), position + written)
@@ -187,12 +190,12 @@ class FileRecords:
                 os.ftruncate(handle, position)
             raise storage_error("append to", self.path, error) from error
         self._unflushed = self._changed = True
-        self._size = position + written
+        self.size_in_bytes = position + written
         return written
 
     def _room_for(self, size: int) -> int:
-        if size > MAX_SEGMENT_SIZE - self._size:
-            raise ValueError(f"{size} bytes are too many for {self.path}, which has {self._size} already")
+        if size > MAX_SEGMENT_SIZE - self.size_in_bytes:
+            raise ValueError(f"{size} bytes are too many for {self.path}, which has {self.size_in_bytes} already")
         return size
 
     def flush(self) -> None:
@@ -209,11 +212,11 @@ class FileRecords:
 
     def truncate_to(self, size: int) -> int:
         """Cuts the file off at a position, which should be where a batch begins; returns how many bytes went."""
-        original = self._size
+        original = self.size_in_bytes
         if not 0 <= size <= original:
             raise ValueError(f"cannot truncate {self.path} to {size} bytes: it has {original}")
         handle = self._open_handle()
-        self._size = size
+        self.size_in_bytes = size
         with disk_access("truncate", self.path):
             if size < os.fstat(handle).st_size:
                 os.ftruncate(handle, size)
@@ -222,7 +225,7 @@ class FileRecords:
 
     def trim(self) -> None:
         """Gives back what was preallocated and not used."""
-        self.truncate_to(self._size)
+        self.truncate_to(self.size_in_bytes)
 
     # The file
 
@@ -293,7 +296,7 @@ class FileRecords:
         It is read in chunks of a megabyte, or of one batch where that is larger.
         """
         position = start
-        end = self._size if end is None else min(end, self._size)
+        end = self.size_in_bytes if end is None else min(end, self.size_in_bytes)
         chunk_size = _LOAD_CHUNK
         while end - position > MAGIC_OFFSET:
             wanted = min(chunk_size, end - position)
@@ -323,7 +326,7 @@ class FileRecords:
         """
         # Like `_scan`, but the walk to a batch is what a fetch spends its time with.
         handle = self._open_handle()
-        end = self._size
+        end = self.size_in_bytes
         position = start_position
         chunk = b""
         at = size = 0
@@ -331,7 +334,13 @@ class FileRecords:
         unpack = _SEARCHED.unpack_from
         while end - position > MAGIC_OFFSET:
             if at + HEADER_SIZE > len(chunk):
-                chunk = self._read_ahead(handle, position, end, HEADER_SIZE if size >= _LARGE_BATCH else read_ahead)
+                wanted = min(HEADER_SIZE if size >= _LARGE_BATCH else read_ahead, end - position)
+                try:
+                    chunk = os.pread(handle, wanted, position)
+                except OSError as error:
+                    raise storage_error("read", self.path, error) from error
+                if len(chunk) < wanted:
+                    chunk = self._read_ahead(handle, position, end, wanted)
                 read_ahead = min(read_ahead * 4, _LONGEST_READ)
                 at = 0
                 if len(chunk) < HEADER_SIZE:
@@ -377,7 +386,7 @@ class FileRecords:
         if len(head) <= MAGIC_OFFSET:
             return False
         length, magic = _LENGTH_AND_MAGIC.unpack_from(head)
-        if magic not in (0, 1) or not _SMALLEST_LENGTH <= length <= self._size - position - LOG_OVERHEAD:
+        if magic not in (0, 1) or not _SMALLEST_LENGTH <= length <= self.size_in_bytes - position - LOG_OVERHEAD:
             return False
         data = self.read_bytes(position, length + LOG_OVERHEAD)
         stated: int = _LEGACY_CRC.unpack_from(data)[0]
@@ -392,7 +401,7 @@ class FileRecords:
         return handle
 
     def _available(self, position: int, size: int) -> int:
-        end = self._size
+        end = self.size_in_bytes
         if not 0 <= position <= end or size < 0:
             raise ValueError(f"no {size} bytes at position {position} of {self.path}, which has {end}")
         return min(size, end - position)
@@ -400,7 +409,7 @@ class FileRecords:
     def _scan(self, start: int, end: int | None = None) -> Iterator[tuple[int, int, bytes, int]]:
         """The batches that are all there: position, size, and a buffer with the header at an offset in it."""
         handle = self._open_handle()
-        end = self._size if end is None else min(end, self._size)
+        end = self.size_in_bytes if end is None else min(end, self.size_in_bytes)
         position = chunk_start = start
         chunk = b""
         read_ahead = _FIRST_READ
@@ -439,7 +448,7 @@ class FileRecords:
         return CorruptRecordError(f"{where} has the unknown magic {magic}")
 
     def __repr__(self) -> str:
-        return f"FileRecords({self.path}, size={self._size}{'' if self.is_open else ', closed'})"
+        return f"FileRecords({self.path}, size={self.size_in_bytes}{'' if self.is_open else ', closed'})"
 
 
 def _leader_epoch(batch: RecordBatch) -> int | None:

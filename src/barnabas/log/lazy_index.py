@@ -24,14 +24,15 @@ class LazyIndex(Generic[IndexT]):
     Once closed or deleted, it does not open again: a reader that comes too late must not bring the file back to life.
     """
 
-    __slots__ = ("_closed", "_index", "_lock", "_open", "_path")
+    __slots__ = ("_closed", "_lock", "_open", "_path", "index")
 
     def __init__(self, path: Path, open_index: Callable[[Path], IndexT]) -> None:
         self._path = path
         self._open = open_index
         self._lock = threading.Lock()
         """Guards the fields; an index's own lock may be taken inside it."""
-        self._index: IndexT | None = None
+        self.index: IndexT | None = None
+        """What `get` returns, if it has been opened. For those who come with every append."""
         self._closed = False
 
     @property
@@ -40,25 +41,25 @@ class LazyIndex(Generic[IndexT]):
 
     @property
     def is_open(self) -> bool:
-        return self._index is not None
+        return self.index is not None
 
     def get(self) -> IndexT:
-        index = self._index
+        index = self.index
         return self._load() if index is None else index
 
     def _load(self) -> IndexT:
         with self._lock:
-            if self._index is None:
+            if self.index is None:
                 if self._closed:
                     raise FileClosedError(f"{self._path} is closed")
-                self._index = self._open(self._path)
-            return self._index
+                self.index = self._open(self._path)
+            return self.index
 
     def rename(self, path: Path) -> None:
         """Renames the file; that of an index nobody has asked for yet need not exist."""
         with self._lock:
-            if self._index is not None:
-                self._index.rename(path)
+            if self.index is not None:
+                self.index.rename(path)
             else:
                 with disk_access("rename", self._path):
                     try:
@@ -72,20 +73,20 @@ class LazyIndex(Generic[IndexT]):
         """Takes note that the directory was renamed."""
         with self._lock:
             self._path = directory / self._path.name
-            if self._index is not None:
-                self._index.update_parent_dir(directory)
+            if self.index is not None:
+                self.index.update_parent_dir(directory)
 
     def flush(self) -> None:
         """What nobody has opened, nobody has changed."""
-        index = self._index
+        index = self.index
         if index is not None:
             index.flush()
 
     def close(self) -> None:
         """Closes the index. Leaves a file in any case: a segment without its index files counts as damaged."""
         with self._lock:
-            if self._index is not None:
-                self._index.close()
+            if self.index is not None:
+                self.index.close()
             elif not self._closed:
                 with disk_access("create", self._path):
                     FileHandle.open(self._path, os.O_WRONLY | os.O_CREAT)
@@ -93,16 +94,16 @@ class LazyIndex(Generic[IndexT]):
 
     def close_handler(self) -> None:
         with self._lock:
-            if self._index is not None:
-                self._index.close_handler()
+            if self.index is not None:
+                self.index.close_handler()
             self._closed = True
 
     def delete_if_exists(self) -> bool:
         """Removes the file; returns whether it was there."""
         with self._lock:
             self._closed = True
-            if self._index is not None:
-                return self._index.delete_if_exists()
+            if self.index is not None:
+                return self.index.delete_if_exists()
             with disk_access("delete", self._path):
                 try:
                     self._path.unlink()

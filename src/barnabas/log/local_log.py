@@ -107,11 +107,17 @@ class LocalLog:
         max_timestamp: int,
         offset_of_max_timestamp: int,
         buffers: Buffer | Sequence[Buffer],
+        segment: LogSegment | None = None,
+        one_batch: bool = False,
     ) -> LogSegment:
-        """Writes batches at the end; returns the segment that has them now."""
-        segment = self.active_segment_for_append()
+        """Writes batches at the end; returns the segment that has them now.
+
+        Who has asked for `active_segment_for_append` before passes it, and says if there is no more than `one_batch`.
+        """
+        if segment is None:
+            segment = self.active_segment_for_append()
         try:
-            segment.append(last_offset, max_timestamp, offset_of_max_timestamp, buffers)
+            segment.append(last_offset, max_timestamp, offset_of_max_timestamp, buffers, one_batch)
         except KafkaStorageError:
             raise  # the directory goes offline, and a restart looks what there is
         except BaseException:
@@ -119,7 +125,9 @@ class LocalLog:
             # append must not come behind them with the same offsets.
             segment.truncate_to(self.log_end_offset)
             raise
-        self.log_end_offset_metadata = LogOffsetMetadata(last_offset + 1, segment.base_offset, segment.size)
+        self.log_end_offset_metadata = LogOffsetMetadata(
+            last_offset + 1, segment.base_offset, segment.records.size_in_bytes
+        )
         return segment
 
     def update_log_end_offset(self, offset: int) -> None:

@@ -38,6 +38,8 @@ class LogDirFailureChannel:
         """Guards changes of all fields below; only the clock is called while it is held. `_offline` is read without
         it, as it comes with every append and read."""
         self._offline: dict[Path, str] = {}
+        self.any_offline = False
+        """Whether there is one at all. Set for good, and after the directory is in the table."""
         self._queue: deque[Path] = deque()
         self._closed = False
 
@@ -57,6 +59,7 @@ class LogDirFailureChannel:
                 logger.debug("%s, which is offline already: %s", log_dir, message)
                 return False
             self._offline[log_dir] = message
+            self.any_offline = True
             self._queue.append(log_dir)
             self._changed.notify()
         logger.error("Log directory %s has failed and goes offline: %s", log_dir, message, exc_info=error)
@@ -99,7 +102,7 @@ class LogDirGuard:
 
     def check(self) -> None:
         """Raises `KafkaStorageError` if the directory is offline."""
-        if self.channel.has_offline_log_dir(self.log_dir):
+        if self.channel.any_offline and self.channel.has_offline_log_dir(self.log_dir):
             raise KafkaStorageError(f"log directory {self.log_dir} is offline: its disk has failed before")
 
     def watch(self, action: str) -> _Watch:

@@ -63,6 +63,9 @@ class LogReader(LogWriter):
     def maybe_increment_high_watermark(self, high_watermark: LogOffsetMetadata) -> LogOffsetMetadata | None:
         return self._watermarks.maybe_increment_high_watermark(high_watermark)
 
+    def move_high_watermark_to_end(self) -> bool:
+        return self._watermarks.move_high_watermark_to_end()
+
     def maybe_update_high_watermark(self, high_watermark: int) -> int | None:
         return self._watermarks.maybe_update_high_watermark(high_watermark)
 

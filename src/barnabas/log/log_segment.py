@@ -145,11 +145,12 @@ class LogSegment:
         largest_timestamp_ms: int,
         shallow_offset_of_max_timestamp: int,
         buffers: Buffer | Sequence[Buffer],
+        one_batch: bool = False,
     ) -> int:
         """Writes batches whose offsets have been assigned; returns their size.
 
         `largest_offset` is the last offset of the last batch. The largest timestamp of the batches is given with the
-        last offset of the first batch that has it.
+        last offset of the first batch that has it. Who knows that it is `one_batch` saves a look at its header.
         """
         relative = largest_offset - self.base_offset
         if not 0 <= relative <= MAX_RELATIVE_OFFSET:
@@ -159,12 +160,17 @@ class LogSegment:
         size = records.append(buffers)
         if size == 0:
             return 0
-        offset_index = self._offset_index.get()
-        if position + size - offset_index.last_entry.position <= self._index_interval_bytes:
-            self._note_timestamp(largest_timestamp_ms, shallow_offset_of_max_timestamp)
-        elif _size_of_first_batch(buffers) == size:
-            self._note_timestamp(largest_timestamp_ms, shallow_offset_of_max_timestamp)
-            if position - offset_index.last_entry.position > self._index_interval_bytes:
+        offset_index = self._offset_index.index or self._offset_index.get()
+        indexed = offset_index.last_entry.position
+        if (
+            one_batch
+            or position + size - indexed <= self._index_interval_bytes
+            or _size_of_first_batch(buffers) == size
+        ):
+            largest = self._max_timestamp
+            if largest is None or largest_timestamp_ms > largest[0]:
+                self._note_timestamp(largest_timestamp_ms, shallow_offset_of_max_timestamp)
+            if position - indexed > self._index_interval_bytes:
                 self._append_to_indexes(offset_index, largest_offset, position)
         else:
             # Several at once, as a follower gets them: any may be due for an entry.
@@ -182,11 +188,12 @@ class LogSegment:
             self._max_timestamp = TimestampOffset(timestamp, offset)
 
     def _append_to_indexes(self, offset_index: OffsetIndex, offset: int, position: int) -> None:
-        time_index = self._time_index.get()
+        time_index = self._time_index.index or self._time_index.get()
         # A log rolls before its indexes are full; but one append can bring many entries. To leave one out does no harm.
         if not offset_index.is_full and not time_index.is_full:
             offset_index.append(offset, position)
-            time_index.maybe_append(*self.max_timestamp_and_offset)
+            timestamp, its_offset = self._max_timestamp or self.max_timestamp_and_offset
+            time_index.maybe_append(timestamp, its_offset)
 
     def append_aborted_txn(self, aborted: AbortedTxn) -> None:
         """Takes note of a transaction whose abort marker was appended."""
@@ -241,8 +248,10 @@ class LogSegment:
         """
         if max_size < 0:
             raise ValueError(f"cannot read {max_size} bytes from {self.records.path}")
-        end = self.records.size_in_bytes
-        found = self.translate_offset(start_offset)
+        records = self.records
+        end = records.size_in_bytes
+        offset_index = self._offset_index.index or self._offset_index.get()
+        found = records.search_for_offset(start_offset, offset_index.lookup(start_offset).position)
         if found is None:
             return None
         offset, position, size = found
@@ -253,7 +262,7 @@ class LogSegment:
         available = min(end - position, limit)
         if available <= 0:
             return FetchDataInfo(metadata, b"")
-        return FetchDataInfo(metadata, self.records.read_slice(position, available), limit < size)
+        return FetchDataInfo(metadata, records.read_slice(position, available), limit < size)
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size: int) -> int | None:
         """An offset that a read of so many bytes from there cannot have reached; None if the segment knows none."""
@@ -352,12 +361,20 @@ class LogSegment:
         size = self.records.size_in_bytes
         if size > max_segment_bytes - messages_size:
             return True
-        if size and self.time_waited_for_roll(now_ms, max_timestamp_in_messages) > max_segment_ms - self.roll_jitter_ms:
-            return True
+        if size:
+            first = self._first_timestamp
+            if first is None or first < 0:
+                waited = self.time_waited_for_roll(now_ms, max_timestamp_in_messages)
+            else:
+                waited = max_timestamp_in_messages - first
+            if waited > max_segment_ms - self.roll_jitter_ms:
+                return True
+        offset_index = self._offset_index.index or self._offset_index.get()
+        time_index = self._time_index.index or self._time_index.get()
         return (
-            not 0 <= max_offset_in_messages - self.base_offset <= MAX_RELATIVE_OFFSET
-            or self._offset_index.get().is_full
-            or self._time_index.get().is_full
+            offset_index.is_full
+            or time_index.is_full
+            or not 0 <= max_offset_in_messages - self.base_offset <= MAX_RELATIVE_OFFSET
         )
 
     def on_become_inactive_segment(self) -> None:

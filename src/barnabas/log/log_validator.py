@@ -39,6 +39,7 @@ from barnabas.records.batch import (
 )
 from barnabas.records.checksum import crc32c
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, compress
+from barnabas.records.plain_batch import is_plain_batch
 from barnabas.records.reader import Record, read_records, uncompressed_records
 from barnabas.records.validation import RecordsSummary, validate_header, validate_records
 
@@ -104,6 +105,28 @@ class LogValidator:
         self._clock = clock
         # For a batch as a whole, where Kafka has a limit for each record alone, and by default none worth the name.
         self._max_decompressed_bytes = max(DEFAULT_MAX_DECOMPRESSED_BYTES, config.max_message_bytes)
+
+    def plain_batch(self, records: Buffer, now_ms: int) -> memoryview | None:
+        """A client's batch that may go into the log as it is, once it has its offset; None if that is not sure.
+
+        Everything that `validate` checks has been checked then, in one step: see `barnabas.records.plain_batch`.
+        """
+        config = self._config
+        view = memoryview(records)
+        if (
+            config.compression is None
+            and config.timestamp_type is TimestampType.CREATE_TIME
+            and is_plain_batch(
+                view,
+                config.max_message_bytes,
+                now_ms,
+                config.message_timestamp_before_max_ms,
+                config.message_timestamp_after_max_ms,
+                config.compact,
+            )
+        ):
+            return memoryview(bytearray(view)) if view.readonly else view
+        return None
 
     def validate(self, records: Buffer, origin: AppendOrigin) -> ValidatedBatch:
         """The one batch that `records` must be. Raises what is wrong with it."""

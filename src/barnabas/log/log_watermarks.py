@@ -126,6 +126,15 @@ class LogWatermarks:
                 return old
         return None
 
+    def move_high_watermark_to_end(self) -> bool:
+        """Moves it to the end of the log; whether it was not there. For a leader that has nobody to wait for."""
+        with self._lock:
+            end = self._local_log.log_end_offset_metadata
+            if self._high_watermark.message_offset < end.message_offset:
+                self._set_high_watermark(end)
+                return True
+            return self.maybe_increment_high_watermark(end) is not None
+
     def maybe_update_high_watermark(self, high_watermark: int) -> int | None:
         """Sets it to what the leader says, within the log; returns the new one if it is another one."""
         with self._lock:
@@ -151,14 +160,18 @@ class LogWatermarks:
                     new.message_offset,
                 )
             self._high_watermark = new
-            self._producer_state.on_high_watermark_updated(new.message_offset)
-            self.listener(new.message_offset)
-            self.update_first_unstable_offset()
+            state = self._producer_state
+            if state.may_have_transactions:
+                state.on_high_watermark_updated(new.message_offset)
+            if self.listener is not no_listener:
+                self.listener(new.message_offset)
+            if state.may_have_transactions or self._first_unstable_offset is not None:
+                self.update_first_unstable_offset()
 
     def fetch_high_watermark(self) -> LogOffsetMetadata:
         """The high watermark with its place, looked up if need be."""
         metadata = self._high_watermark
-        if not metadata.message_offset_only:
+        if metadata.segment_base_offset >= 0 or not metadata.message_offset_only:
             return metadata
         with self._lock:
             metadata = self.with_place(self.high_watermark)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from typing import ClassVar, NamedTuple
 
-from barnabas.log.abstract_index import KEY, VALUE, AbstractIndex
+from barnabas.log.abstract_index import KEY, MAX_RELATIVE_OFFSET, VALUE, AbstractIndex
 from barnabas.log.storage_errors import CorruptIndexError
 
 
@@ -53,19 +54,28 @@ class OffsetIndex(AbstractIndex):
                 f"{self.path}: entry {self.entries} cannot be for offset {offset}, not larger than the last one, "
                 f"{self.last_entry.offset}"
             )
-        relative = self.relative_offset(offset)
+        relative = offset - self.base_offset
+        if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+            self.relative_offset(offset)
         with self._lock:
             self._append(relative, position)
             self.last_entry = OffsetPosition(offset, position)
-            self._write_if_due()
+            if len(self._keys) >= self._warm_limit:
+                self._write_out_and_cool_down()
 
     def lookup(self, target: int) -> OffsetPosition:
         """The last entry for an offset that is the target or smaller; before the first, the base offset at 0."""
         last = self.last_entry
         if target >= last.offset:
             return last
+        relative = target - self.base_offset
         with self._lock:
-            slot = self._floor_slot(KEY, target - self.base_offset)
+            keys = self._keys
+            if keys and relative >= keys[0] and not self._closed:
+                # In memory, as nearly always.
+                at = bisect_right(keys, relative) - 1
+                return OffsetPosition(self.base_offset + keys[at], self._values[at])
+            slot = self._floor_slot(KEY, relative)
             return OffsetPosition(self.base_offset, 0) if slot < 0 else self._parse(slot)
 
     def entry(self, slot: int) -> OffsetPosition:

@@ -101,11 +101,24 @@ class ProducerStateEntry:
         )
 
     def add_batch(self, epoch: int, batch: BatchMetadata) -> None:
+        batches = self._batches
         if epoch != self.producer_epoch:
-            self._batches.clear()
+            batches.clear()
             self.producer_epoch = epoch
-        self._remember(batch)
+        elif len(batches) == NUM_BATCHES_TO_RETAIN:
+            del batches[0]
+        batches.append(batch)
         self.last_timestamp = batch.timestamp
+
+    def is_followed_by(self, epoch: int, first_seq: int) -> bool:
+        """Whether a batch outside of transactions is just the next one: same epoch, and the number behind the last."""
+        batches = self._batches
+        return (
+            bool(batches)
+            and first_seq == batches[-1].last_seq + 1
+            and epoch == self.producer_epoch
+            and self.current_txn_first_offset is None
+        )
 
     def _remember(self, batch: BatchMetadata) -> None:
         batches = self._batches

@@ -87,6 +87,8 @@ class ProducerStates:
         self._ongoing: SortedMap[TxnMetadata] = SortedMap()
         self._unreplicated: SortedMap[TxnMetadata] = SortedMap()
         self._oldest_txn_last_timestamp = -1
+        self.may_have_transactions = False
+        """False if both tables are empty, and nothing can be unstable. Every append asks that."""
 
     # Producers
 
@@ -111,6 +113,7 @@ class ProducerStates:
         first_offset = entry.current_txn_first_offset
         if first_offset is not None:
             self._ongoing[first_offset] = TxnMetadata(entry.producer_id, LogOffsetMetadata(first_offset))
+            self.may_have_transactions = True
             self._note_oldest_transaction()
 
     def remove_expired_producers(self, now_ms: int) -> None:
@@ -135,6 +138,7 @@ class ProducerStates:
         self._producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
+        self.may_have_transactions = False
         self._note_oldest_transaction()
 
     # Appends
@@ -156,6 +160,7 @@ class ProducerStates:
             current.update(info.entry)
         for transaction in info.started_transactions:
             self._ongoing[transaction.first_offset.message_offset] = transaction
+            self.may_have_transactions = True
         self._note_oldest_transaction()
 
     def analyze(
@@ -192,6 +197,18 @@ class ProducerStates:
                     completed.append(done)
             position += batch.size_in_bytes
         return ProducerAnalysis(updated, completed)
+
+    def entry_followed_by(self, producer_id: int, epoch: int, first_seq: int) -> ProducerStateEntry | None:
+        """The producer's entry, if this batch of a client, outside of transactions, is just what comes next.
+
+        Then it is no repetition, there is nothing to find out about it, and `ProducerStateEntry.add_batch` is all that
+        remains to be done when it is in the log. That is so for all but the first of a producer that goes about its
+        work. In all other cases, None: `analyze` knows.
+        """
+        entry = self._producers.get(producer_id)
+        if entry is None or not entry.is_followed_by(epoch, first_seq) or producer_id in self._verifications:
+            return None
+        return entry
 
     def find_duplicate_batch(self, batch: RecordBatch) -> BatchMetadata | None:
         """The batch of the same producer that this one repeats."""
@@ -338,6 +355,7 @@ class ProducerStates:
             last_offset = self._unreplicated[first_offset].last_offset
             if last_offset is not None and last_offset < offset:
                 self._unreplicated.pop(first_offset)
+        self.may_have_transactions = bool(self._ongoing) or bool(self._unreplicated)
 
     def has_late_transaction(self, now_ms: int) -> bool:
         """Whether a transaction has been open for longer than any may be: nobody is going to end it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar, NamedTuple
 
-from barnabas.log.abstract_index import KEY, VALUE, AbstractIndex
+from barnabas.log.abstract_index import KEY, MAX_RELATIVE_OFFSET, VALUE, AbstractIndex
 from barnabas.log.storage_errors import CorruptIndexError
 from barnabas.records.batch import NO_TIMESTAMP
 
@@ -34,13 +34,10 @@ class TimeIndex(AbstractIndex):
     """
 
     layout: ClassVar[struct.Struct] = struct.Struct(">qi")
+    kept_back: ClassVar[int] = 1
 
     last_entry: TimestampOffset
     """Timestamp -1 and the base offset, if there are no entries. Always one whole pair: read without the lock."""
-
-    @property
-    def is_full(self) -> bool:
-        return self._entries >= self._max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
         """Adds an entry if the timestamp is larger than the last one; it cannot be smaller, and neither can the offset.
@@ -56,11 +53,14 @@ class TimeIndex(AbstractIndex):
                 f"before the last one, {last}"
             )
         if timestamp > last.timestamp:
-            relative = self.relative_offset(offset)
+            relative = offset - self.base_offset
+            if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+                self.relative_offset(offset)
             with self._lock:
                 self._append(timestamp, relative)
                 self.last_entry = TimestampOffset(timestamp, offset)
-                self._write_if_due()
+                if len(self._keys) >= self._warm_limit:
+                    self._write_out_and_cool_down()
 
     def lookup(self, target: int) -> TimestampOffset:
         """The last entry for a timestamp that is the target or earlier; before the first, -1 and the base offset."""

@@ -153,6 +153,14 @@ class RecordBatch:
         batch._header = HEADER.unpack_from(whole, offset)
         return batch
 
+    @classmethod
+    def with_header(cls, view: memoryview, header: tuple[int, ...]) -> RecordBatch:
+        """A batch whose header has been read already."""
+        batch = cls.__new__(cls)
+        batch.view = view
+        batch._header = header
+        return batch
+
     @property
     def base_offset(self) -> int:
         return self._header[0]

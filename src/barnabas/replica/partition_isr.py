@@ -200,9 +200,9 @@ class PartitionIsr:
 
     def _maybe_increment_leader_hw(self, log: UnifiedLog, now_ms: int | None = None) -> bool:
         """Moves the high watermark as far as it can go; whether it has moved. The lock must be held."""
-        end = log.log_end_offset_metadata
         if not self._remote:
-            return log.maybe_increment_high_watermark(end) is not None
+            return log.move_high_watermark_to_end()
+        end = log.log_end_offset_metadata
         if len(self.state.isr) < self.effective_min_isr(log):
             return False
         if now_ms is None:

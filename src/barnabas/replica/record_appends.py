@@ -130,7 +130,9 @@ class RecordAppends:
                 None,
                 last_offset,
             )
-            if required_acks == ACKS_ALL:
+            change = info.leader_hw_change
+            # If it has moved and there is nobody to wait for, it has moved past these records.
+            if required_acks == ACKS_ALL and (change is not LeaderHwChange.INCREASED or partition.has_followers):
                 enough, wrong = partition.check_enough_replicas_reach_offset(last_offset + 1)
                 if wrong:
                     result = result._replace(error=wrong)
@@ -139,7 +141,7 @@ class RecordAppends:
                         pending = []
                     pending.append(PendingAppend(topic_id_partition, last_offset + 1, result))
             results[topic_id_partition] = result
-            self._wake_up_later(partition, info.leader_hw_change)
+            self._wake_up_later(partition, change)
         if pending is None:
             callback(results)
             return

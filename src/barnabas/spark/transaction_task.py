@@ -113,7 +113,7 @@ class TransactionalTask:
         if decision.batch > identity.batch or identity.partition >= len(decision.transactions):
             return True
         transaction = decision.transactions[identity.partition]
-        if transaction is None or self._is_proven(client):
+        if transaction is None:
             return True
         name = identity.transactional_id
         status = client.statuses([name]).get(name)

@@ -333,6 +333,21 @@ def test_leaders_are_elected_and_reassignments_listed() -> None:
     assert (listed.error_code, listed.topics) == (OK, [])
 
 
+def test_the_timeout_of_some_requests_is_no_deadline() -> None:
+    clock = MockClock()
+    bench = ApisBench(clock=clock)
+    key = FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
+    bodies: list[tuple[RequestBody, int]] = [
+        (ListPartitionReassignmentsRequest(timeout_ms=0, topics=None), 0),
+        (UpdateFeaturesRequest(timeout_ms=0, feature_updates=[key]), 1),
+    ]
+    for body, version in bodies:
+        request = bench.send(body, version)
+        clock.advance(1)
+        bench.harness.step()
+        assert bench.bench.answer(request).error_code == OK
+
+
 # -- configs
 
 

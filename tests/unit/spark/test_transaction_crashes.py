@@ -43,6 +43,8 @@ class Query:
         self._options = SinkOptions.of({**OPTIONS, **options}, is_stream=True)
         self._columns = SinkColumns("out", ("value",))
         self._limit = limit
+        self.shuffled = False
+        """Whether each run deals the rows of a batch to other tasks."""
         self.runs = 0
         self.committed = 0
         """The number of the first batch that Spark has not noted as done."""
@@ -66,11 +68,14 @@ class Query:
         client: Any = ScriptedClient(self._cluster)
         driver = TransactionDriver(JOB, client, DecisionLog(JOB, client, limit=self._limit))
         try:
-            messages += [self.task(batch, task).write(_batches(ROWS[batch][task])) for task in range(TASKS)]
+            messages += [self.task(batch, task).write(_batches(self._rows(batch, task))) for task in range(TASKS)]
             driver.commit(messages, batch)
         except BarnabasError:
             driver.abort(messages, batch)
             raise
+
+    def _rows(self, batch: int, task: int) -> list[str]:
+        return ROWS[batch][(task + self.runs) % TASKS if self.shuffled else task]
 
     def run_to_the_end(self, between: Callable[[], None] = lambda: None) -> None:
         for _ in range(10):
@@ -131,6 +136,18 @@ def test_a_crash_anywhere(error: type[BaseException], time_runs_out: bool, limit
         assert cluster.open_transactions() == [], f"after a crash at point {point}"
 
 
+@pytest.mark.parametrize("error", [CrashError, BarnabasError])
+def test_a_batch_that_was_decided_need_not_be_the_same_again(error: type[BaseException]) -> None:
+    """The decision is about all rows, so it does not matter who has them when the batch is repeated."""
+    for point in range(1, _points() + 1):
+        cluster = ScriptedCluster()
+        cluster.at_call = _crash_at(point, error=error)
+        query = Query(cluster)
+        query.shuffled = True
+        query.run_to_the_end()
+        assert sorted(cluster.visible) == EXPECTED, f"after a crash at point {point}: {query.failures}"
+
+
 @pytest.mark.parametrize("time_runs_out", [False, True])
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.nightly)])
 def test_two_crashes_anywhere(step: int, time_runs_out: bool) -> None:
@@ -166,6 +183,18 @@ def test_a_zombie_anywhere(kind: type[TransactionalTask], crash_follows: bool) -
         cluster.at_call = zombie
         query.run_to_the_end()
         assert sorted(cluster.visible) == EXPECTED, f"after a zombie at point {point}: {query.failures}"
+
+
+def test_a_second_driver_that_was_late() -> None:
+    """Two drivers work on the same batch. Tasks of the second have looked for a decision before the first made it."""
+    cluster = ScriptedCluster()
+    query = Query(cluster)
+    client: Any = ScriptedClient(cluster)
+    for kind in (TransactionalTask, _Zombie):
+        messages = [query.task(0, task, kind).write(_batches(ROWS[0][task])) for task in range(TASKS)]
+        TransactionDriver(JOB, client).commit(messages, 0)
+    assert sorted(cluster.visible) == sorted(row for task in ROWS[0] for row in task)
+    assert cluster.open_transactions() == []
 
 
 def test_a_transaction_that_was_decided_and_timed_out_is_written_again() -> None:
@@ -221,6 +250,47 @@ def test_an_abort_after_a_commit_does_nothing() -> None:
     driver.commit(messages, 0)
     driver.abort(messages, 0)
     assert sorted(cluster.visible) == sorted(row for task in ROWS[0] for row in task)
+
+
+def test_time_that_ran_out_before_the_decision_fails_the_whole_batch() -> None:
+    cluster = ScriptedCluster()
+    query = Query(cluster)
+    client: Any = ScriptedClient(cluster)
+    messages = [query.task(0, 0).write(_batches(ROWS[0][0]))]
+    cluster.let_time_run_out()
+    messages += [query.task(0, task).write(_batches(ROWS[0][task])) for task in (1, 2)]
+    with pytest.raises(
+        BarnabasError, match=r"Nothing of the batch is committed, as the transaction of task\(s\) 0 was"
+    ):
+        TransactionDriver(JOB, client).commit(messages, 0)
+    assert DecisionLog(JOB, client).read() is None
+    assert cluster.visible == []
+
+
+def test_transactions_of_tasks_that_were_killed_are_aborted() -> None:
+    """They have told nobody what they left."""
+    cluster = ScriptedCluster()
+    query = Query(cluster)
+    client: Any = ScriptedClient(cluster)
+    messages = [query.task(0, task).write(_batches(ROWS[0][task])) for task in range(TASKS)]
+    other = ScriptedProducer(cluster, {"transactional.id": f"{JOB}-of-somebody-else"})
+    other.init_transactions()
+    other.send_table("out", pa.record_batch({"value": ["a"]}))
+    TransactionDriver(JOB, client).abort(messages[:1], 0)
+    assert cluster.open_transactions() == [f"{JOB}-of-somebody-else"]
+
+
+def test_transactions_of_tasks_that_there_are_no_more_are_aborted() -> None:
+    """A driver dies before the decision, and the batch has fewer tasks when it is repeated."""
+    cluster = ScriptedCluster()
+    query = Query(cluster)
+    client: Any = ScriptedClient(cluster)
+    for task in range(TASKS):
+        query.task(0, task).write(_batches(ROWS[0][task]))
+    messages = [query.task(0, 0).write(_batches([row for rows in ROWS[0] for row in rows]))]
+    TransactionDriver(JOB, client).commit(messages, 0)
+    assert cluster.open_transactions() == []
+    assert sorted(cluster.visible) == sorted(row for rows in ROWS[0] for row in rows)
 
 
 def test_a_checkpoint_that_was_set_back_writes_nothing_again() -> None:

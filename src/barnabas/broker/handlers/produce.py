@@ -334,7 +334,15 @@ def _has_transactional_records(body: ProduceRequest) -> bool:
     for topic in body.topic_data:
         for partition in topic.partition_data:
             records = partition.records
-            if records is not None and batch_size(records):
+            if records is None:
+                continue
+            if len(records) > _LEADING_FIELDS.size:
+                length, magic, attributes = _LEADING_FIELDS.unpack_from(records)
+                if magic == MAGIC and length + LOG_OVERHEAD == len(records):
+                    if attributes & TRANSACTIONAL_MASK:
+                        return True
+                    continue
+            if batch_size(records):
                 _, magic, attributes = _LEADING_FIELDS.unpack_from(records)
                 if magic == MAGIC and attributes & TRANSACTIONAL_MASK:
                     return True
@@ -365,6 +373,10 @@ def the_one_batch(records: Buffer | None, version: int) -> Buffer:
 
     What is left of a batch behind it, if the client was cut off there, is left out.
     """
+    if records is not None and version >= _ZSTD and len(records) > _LEADING_FIELDS.size:
+        length, magic, _ = _LEADING_FIELDS.unpack_from(records)
+        if magic == MAGIC and length + LOG_OVERHEAD == len(records):
+            return records
     size = 0 if records is None else batch_size(records)
     if records is None or size == 0:
         raise InvalidRecordError(f"Produce v{version} needs a record batch for each partition")

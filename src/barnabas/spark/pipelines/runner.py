@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -39,27 +40,39 @@ class PipelineError(Exception):
     """A pipeline has ended with an error; the message is its cause."""
 
 
-def run_stream(spark: SparkSession, name: str, config: PipelineConfig, display: ProgressDisplay) -> None:
-    """Runs a pipeline over topics until it has read all there is, if that is what is wanted, or until Ctrl-C."""
+def run_stream(
+    spark: SparkSession,
+    name: str,
+    config: PipelineConfig,
+    display: ProgressDisplay,
+    stop: threading.Event | None = None,
+) -> None:
+    """Runs a pipeline over topics until it is to stop, or until it has read all there is, if that is wanted."""
     pipeline = STREAMS[name]
+    stop = stop or threading.Event()
     display.note(name, "starting")
     query = pipeline.build(spark, config)
     try:
-        _watch(query, name, display)
-    except KeyboardInterrupt:
-        display.note(name, "stopping")
-        query.stop()
-        raise
-    if config.once:
+        watch(query, name, display, stop)
+    finally:
+        # Whatever the reason: nobody is there any more to look after it. A batch that is cut off is run again.
+        if query.isActive:
+            display.note(name, "stopping")
+            query.stop()
+    if config.once and not stop.is_set():
         display.note(name, "merging small files")
         TableStore(spark, config.out, name).compact(pipeline.all_tables, config.lateness_ms * 1_000)
     display.note(name, "done")
 
 
-def _watch(query: StreamingQuery, name: str, display: ProgressDisplay) -> None:
+def watch(query: StreamingQuery, name: str, display: ProgressDisplay, stop: threading.Event) -> None:
+    """Shows progress until the query is over or is to stop.
+
+    That is looked at between two short waits. An exception out of a signal handler would not do: it could come in the
+    middle of an exchange with the Java machine, and the answers to all later questions would be those to others.
+    """
     shown = -1
-    while True:
-        is_over = False
+    while not stop.is_set():
         try:
             is_over = bool(query.awaitTermination(_POLL_SECONDS))  # type: ignore[arg-type]
         except Exception as error:

@@ -1,0 +1,84 @@
+"""The options of ``barnabas pipeline run lake``: which topics become which table."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from barnabas.cli.console import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from barnabas.cli.arguments import ArgumentParser
+    from barnabas.spark.pipelines.config import PipelineConfig
+    from barnabas.spark.pipelines.lake import LakeConfig
+    from barnabas.spark.pipelines.progress import ProgressDisplay
+
+VALUES: Final = ("raw", "json", "avro", "protobuf")
+TABLE_FORMATS: Final = ("parquet", "delta", "iceberg")
+
+
+def add_lake_options(parser: ArgumentParser) -> None:
+    lake = parser.add_argument_group("lake")
+    lake.add_argument("--topic", dest="topics", action="append", default=[], metavar="TOPIC", help="a topic to read")
+    lake.add_argument("--table", metavar="NAME", help="the table's name, if not that of the topic")
+    lake.add_argument(
+        "--format", dest="table_format", choices=TABLE_FORMATS, default="parquet", help="parquet if left out"
+    )
+    lake.add_argument("--values", choices=VALUES, default="raw", help="what the values are; raw (bytes) if left out")
+    lake.add_argument(
+        "--schema",
+        metavar="SCHEMA",
+        help="json: columns as Spark writes them, or a file; avro: a schema file; protobuf: a descriptor set",
+    )
+    lake.add_argument("--message", metavar="NAME", help="protobuf: the message, such as shop.Order")
+    lake.add_argument(
+        "--registry-header",
+        action="store_true",
+        help="values begin with the header of a schema registry; not looked up",
+    )
+    lake.add_argument("--catalog", metavar="NAME", help="iceberg: a catalog that pyiceberg is configured for")
+
+
+def lake_config(
+    pipeline: PipelineConfig,
+    *,
+    topics: list[str],
+    table: str | None,
+    table_format: str,
+    values: str,
+    schema: str | None,
+    message: str | None,
+    registry_header: bool,
+    catalog: str | None,
+) -> LakeConfig:
+    """From the options; `UsageError` says what is wrong with them."""
+    from barnabas.spark.pipelines.lake import LakeConfig  # noqa: PLC0415
+    from barnabas.spark.pipelines.lake_values import ValueFormatError, value_format  # noqa: PLC0415
+
+    if not topics:
+        raise UsageError("lake needs a --topic")
+    try:
+        reader = value_format(values, schema, message, confluent=registry_header)
+        return LakeConfig(pipeline, tuple(topics), table, table_format, reader, catalog)
+    except (ValueError, ValueFormatError) as error:
+        raise UsageError(str(error)) from None
+    except ImportError as error:
+        raise UsageError(f"{error.name} is missing: pip install 'barnabas[lake]'") from None
+
+
+def run_lake(spark: SparkSession, config: LakeConfig, display: ProgressDisplay, stop: threading.Event) -> None:
+    from barnabas.spark.pipelines.lake import build  # noqa: PLC0415
+    from barnabas.spark.pipelines.runner import watch  # noqa: PLC0415
+
+    name = f"lake-{config.name}"
+    display.note(name, "starting")
+    query = build(spark, config)
+    try:
+        watch(query, name, display, stop)
+    finally:
+        if query.isActive:
+            display.note(name, "stopping")
+            query.stop()
+    display.note(name, f"done: {config.location}")

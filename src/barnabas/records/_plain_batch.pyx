@@ -1,0 +1,145 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=False
+# cython: freethreading_compatible=True
+"""The look at a whole batch in one call, compiled: the twin of `_plain_batch_pure`, where the idea is told."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint32_t, uint64_t, uint8_t
+
+from barnabas.records._accelerator cimport Fields, parse_record
+
+from barnabas.records.checksum import crc32c
+
+cdef enum:
+    HEADER_SIZE = 61
+    LOG_OVERHEAD = 12
+    CRC_STARTS = 21
+    MAGIC = 2
+    TRANSACTIONAL_MASK = 0x10
+    # From this size on, other threads get a turn. The walk over a batch of the usual size is quicker than that.
+    LONG_WALK = 1 << 17
+
+
+cdef inline int32_t int32_at(const uint8_t *data) noexcept nogil:
+    return <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16) | (<uint32_t>data[2] << 8) | data[3])
+
+
+cdef inline int16_t int16_at(const uint8_t *data) noexcept nogil:
+    return <int16_t>((<uint32_t>data[0] << 8) | data[1])
+
+
+cdef inline int64_t int64_at(const uint8_t *data) noexcept nogil:
+    return <int64_t>((<uint64_t><uint32_t>int32_at(data) << 32) | <uint32_t>int32_at(data + 4))
+
+
+cdef inline void put_int32(uint8_t *out, uint32_t value) noexcept nogil:
+    out[0] = <uint8_t>(value >> 24)
+    out[1] = <uint8_t>(value >> 16)
+    out[2] = <uint8_t>(value >> 8)
+    out[3] = <uint8_t>value
+
+
+cdef bint header_is_plain(const uint8_t *data, Py_ssize_t size) noexcept nogil:
+    cdef int32_t last_delta = int32_at(data + 23)
+    cdef int16_t attributes = int16_at(data + 21)
+    cdef int64_t producer_id = int64_at(data + 43)
+    if int64_at(data) != 0 or <int64_t>int32_at(data + 8) + LOG_OVERHEAD != size or data[16] != MAGIC:
+        return False
+    if attributes & ~TRANSACTIONAL_MASK:
+        return False
+    if last_delta < 0 or <int64_t>int32_at(data + 57) != <int64_t>last_delta + 1:
+        return False
+    if int64_at(data + 27) < -1 or int64_at(data + 35) < -1:
+        return False
+    if producer_id >= 0:
+        return int16_at(data + 51) >= 0 and int32_at(data + 53) >= 0
+    return attributes == 0
+
+
+cdef bint records_are_plain(
+    const uint8_t *data, Py_ssize_t size, int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms, bint keys_needed
+) noexcept nogil:
+    cdef Fields fields
+    cdef Py_ssize_t position = HEADER_SIZE
+    cdef int32_t index, count = int32_at(data + 57)
+    cdef int64_t timestamp, base = int64_at(data + 27), max_timestamp = int64_at(data + 35)
+    cdef int64_t lowest = 0, highest = 0
+    fields.detail = 0
+    for index in range(count):
+        if parse_record(data, size, &position, &fields):
+            return False
+        if fields.offset_delta != index or (keys_needed and fields.key_length < 0):
+            return False
+        # Before the sum is made, which would overflow otherwise: it has to be between -1 and the largest timestamp.
+        if fields.timestamp_delta < -1 - base or (
+            fields.timestamp_delta > 0 and base > max_timestamp - fields.timestamp_delta
+        ):
+            return False
+        timestamp = base + fields.timestamp_delta
+        if index == 0 or timestamp < lowest:
+            lowest = timestamp
+        if index == 0 or timestamp > highest:
+            highest = timestamp
+    if position != size or highest != max_timestamp:
+        return False
+    if highest < 0:
+        return True
+    return highest - now_ms <= after_max_ms and (lowest >= now_ms - before_max_ms or now_ms - before_max_ms <= 0)
+
+
+def is_plain_batch(
+    data, Py_ssize_t max_size, int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms, bint keys_needed
+):
+    """Whether there is nothing to say about a batch, and nothing in it to change."""
+    cdef Py_buffer buffer
+    cdef const uint8_t *start
+    cdef uint32_t crc
+    cdef bint found
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        start = <const uint8_t *>buffer.buf
+        if not HEADER_SIZE < buffer.len <= max_size or not header_is_plain(start, buffer.len):
+            return False
+        crc = crc32c(PyMemoryView_FromMemory(<char *>start + CRC_STARTS, buffer.len - CRC_STARTS, PyBUF_READ))
+        if crc != <uint32_t>int32_at(start + 17):
+            return False
+        if buffer.len < LONG_WALK:
+            found = records_are_plain(start, buffer.len, now_ms, before_max_ms, after_max_ms, keys_needed)
+        else:
+            with nogil:
+                found = records_are_plain(start, buffer.len, now_ms, before_max_ms, after_max_ms, keys_needed)
+    finally:
+        PyBuffer_Release(&buffer)
+    return found
+
+
+def place_batch(data, int64_t offset, int32_t leader_epoch):
+    """Writes offset and leader epoch into the header of a batch; returns all fields of it, in their order."""
+    cdef Py_buffer buffer
+    cdef uint8_t *start
+    PyObject_GetBuffer(data, &buffer, PyBUF_WRITABLE)
+    try:
+        if buffer.len < HEADER_SIZE:
+            raise ValueError(f"{buffer.len} bytes are too few for the header of a batch")
+        start = <uint8_t *>buffer.buf
+        put_int32(start, <uint32_t>(<uint64_t>offset >> 32))
+        put_int32(start + 4, <uint32_t>offset)
+        put_int32(start + 12, <uint32_t>leader_epoch)
+        return (
+            offset,
+            int32_at(start + 8),
+            leader_epoch,
+            <int8_t>start[16],
+            <uint32_t>int32_at(start + 17),
+            int16_at(start + 21),
+            int32_at(start + 23),
+            int64_at(start + 27),
+            int64_at(start + 35),
+            int64_at(start + 43),
+            int16_at(start + 51),
+            int32_at(start + 53),
+            int32_at(start + 57),
+        )
+    finally:
+        PyBuffer_Release(&buffer)

@@ -1,0 +1,167 @@
+"""What the documents show works: every block of code in the quick start and in the page on clients is run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from barnabas import EmbeddedBroker
+from barnabas.clients.admin import AsyncKafkaAdminClient, KafkaAdminClient
+from barnabas.clients.consumer import AsyncKafkaConsumer, KafkaConsumer
+from documents import ROOT, Block, blocks_of, is_test, run_program
+from unit.cli.command_line import broker as started
+from unit.cli.command_line import environment
+
+QUICK_START: Final = "quickstart.md"
+CLIENTS: Final = "clients.md"
+WAIT_S: Final = 60
+SETTINGS: Final = {
+    # What the page says that two-phase commit needs.
+    "transaction.two.phase.commit.enable": True,
+    "unstable.api.versions.enable": True,
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(overrides=SETTINGS) as running:
+        yield running
+
+
+def test_the_python_of_the_quick_start(broker: EmbeddedBroker) -> None:
+    blocks = [block for block in blocks_of(QUICK_START) if block.heading != "Spark"]  # that is in tests/spark
+    assert run_program(QUICK_START, blocks, broker.bootstrap_servers) == 4
+
+
+def test_the_python_of_the_page_on_clients(broker: EmbeddedBroker) -> None:
+    assert run_program(CLIENTS, blocks_of(CLIENTS), broker.bootstrap_servers) == 14
+
+
+def test_the_tests_in_the_quick_start_pass(tmp_path: Path) -> None:
+    tests = [block for block in blocks_of(QUICK_START) if is_test(block)]
+    for number, block in enumerate(tests):
+        (tmp_path / f"test_{number}.py").write_text(block.code)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "error"]
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert f"{len(tests)} passed" in result.stdout, result.stdout + result.stderr
+    assert len(tests) == 2
+
+
+# ---------------------------------------------------------------------------------------------------- commands
+
+
+def commands_of(block: Block) -> list[tuple[str, str]]:
+    """Each command of a block, and what it prints."""
+    parts = re.split(r"^\$ (.*)\n", block.code, flags=re.MULTILINE)
+    assert parts[0] == "", f"{QUICK_START}, line {block.line}: a block of commands begins with a command"
+    return [(command, shown.strip("\n")) for command, shown in zip(parts[1::2], parts[2::2], strict=True)]
+
+
+def test_the_commands_print_what_the_page_says(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    shim = tmp_path / "barnabas"
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m barnabas.cli.main "$@"\n')
+    shim.chmod(0o755)
+    env = environment(
+        BARNABAS_BOOTSTRAP=broker.bootstrap_servers, NO_COLOR="1", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    )
+    ran = 0
+    for block in blocks_of(QUICK_START):
+        if block.language != "console" or block.heading == "A local broker":
+            continue
+        for command, shown in commands_of(block):
+            result = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", command],
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=WAIT_S,
+                check=False,
+            )
+            assert (result.stdout.strip("\n"), result.stderr) == (shown, ""), command
+            ran += 1
+    assert ran == 4
+
+
+def test_a_broker_says_what_the_page_says(tmp_path: Path) -> None:
+    """But for the log, and for where it is, as 9092 and the user's folder may be in use."""
+    (block,) = (one for one in blocks_of(QUICK_START) if one.heading == "A local broker" and one.language == "console")
+    ((command, shown),) = commands_of(block)
+    assert command == "barnabas start"
+    with started(tmp_path / "data") as terminal:
+        terminal.read_until("Ctrl-C stops it")
+        text = terminal.text
+        terminal.interrupt()
+        assert terminal.wait() == 0
+    own = re.compile(r"(?<=bootstrap server  )\S+|(?<=data              )\S+|(?<=cluster id        )\S+")
+    assert own.sub("...", text[text.index("\nBarnabas") : text.index("it.") + 3]).strip("\n") == own.sub("...", shown)
+
+
+def test_what_is_to_be_installed_is_there() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pages = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in (QUICK_START, CLIENTS))
+    named = set(re.findall(r"barnabas\[(\w+)\]", pages))
+    assert named <= extras.keys()
+    assert named == {"arrow", "spark"}
+
+
+# ---------------------------------------------------------------------------------------------------- names
+
+
+def test_every_class_that_the_page_on_clients_names_exists() -> None:
+    text = (ROOT / "docs" / CLIENTS).read_text(encoding="utf-8")
+    modules = [
+        importlib.import_module(f"barnabas.clients.{name}")
+        for name in ("admin", "consumer", "producer", "consumer.errors", "producer.errors")
+    ]
+    modules.append(importlib.import_module("barnabas.common.errors"))
+    for path in re.findall(r"`(barnabas(?:\.\w+)*\.[A-Z]\w+)`", text):
+        module, _, name = path.rpartition(".")
+        assert hasattr(importlib.import_module(module), name), path
+    for name in re.findall(r"`([A-Z][a-z]\w+[A-Z]\w+)`", text):
+        if name != "DataFrame":
+            assert any(hasattr(module, name) for module in modules), name
+
+
+def table_methods(heading: str) -> set[str]:
+    """The names in code type in the second column of a chapter's table."""
+    text = (ROOT / "docs" / CLIENTS).read_text(encoding="utf-8")
+    chapter = text.split(f"## {heading}\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[2] for line in chapter.splitlines() if line.startswith("| ")]
+    return {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
+
+
+@pytest.mark.parametrize("client", [KafkaAdminClient, AsyncKafkaAdminClient])
+def test_every_operation_of_the_table_exists_and_none_is_missing(client: type) -> None:
+    not_operations = {"close", "submit", "with_timeout", "sync", "config"}
+    public = {name for name in dir(client) if not name.startswith("_")} - not_operations
+    assert table_methods("Looking after the cluster") == public
+
+
+@pytest.mark.parametrize("client", [KafkaConsumer, AsyncKafkaConsumer])
+def test_every_method_of_the_consumer_that_is_named_exists(client: type) -> None:
+    named = table_methods("Reading") - {"for", "enable_auto_commit", "group_instance_id"}
+    assert {name for name in named if not hasattr(client, name)} == set()
+    assert len(named) > 20
+
+
+@pytest.mark.parametrize("page", [QUICK_START, CLIENTS])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        path, _, anchor = target.partition("#")
+        file = (ROOT / "docs" / (path or page)).resolve()
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", one).strip().lower().replace(" ", "-") for one in headings}, target
