@@ -87,7 +87,9 @@ class ClientQuotaControlManager:
             except ApiError as raised:
                 error = raised
             code, message = error_fields(error)
-            responses.append(ResponseEntryData(error_code=code, error_message=message, entity=entries[0].entity))
+            # By type, like everything that tells of an entity: clients compare it with what they find described.
+            entity = sorted(entries[0].entity, key=lambda part: part.entity_type)
+            responses.append(ResponseEntryData(error_code=code, error_message=message, entity=entity))
         check_operation_size(len(records))
         result = ControllerResult.atomic_of(records, AlterClientQuotasResponse(entries=responses))
         return result.without_records() if request.validate_only else result

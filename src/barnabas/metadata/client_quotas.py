@@ -81,9 +81,10 @@ class ClientQuotasImage:
         return messages.DescribeClientQuotasResponse(error_message=None, entries=entries)
 
     def _in_order(self) -> list[tuple[ClientQuotaEntity, Limits]]:
+        """All users, then those with a client id: what is for more clients comes first."""
         return sorted(
             self.entities.items(),
-            key=lambda item: [(kind, name is not None, name or "") for kind, name in item[0].parts],
+            key=lambda item: (len(item[0].parts), [(kind, name is not None, name or "") for kind, name in item[0].parts]),
         )
 
 

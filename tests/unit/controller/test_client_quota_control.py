@@ -53,6 +53,17 @@ def test_quotas_are_set_changed_and_removed(harness: Harness) -> None:
     assert harness.written()[-1] == ClientQuotaRecord(entity=parts, key="request_percentage", remove=True)
 
 
+def test_the_parts_of_an_entity_come_back_by_type(harness: Harness) -> None:
+    both = entry([("user", "alice"), ("client-id", "billing")], producer_byte_rate=1.0)
+    response = harness.result(
+        harness.controller.alter_client_quotas(CONTEXT, messages.AlterClientQuotasRequest(entries=[both]))
+    )
+    assert [(part.entity_type, part.entity_name) for part in response.entries[0].entity] == [
+        ("client-id", "billing"),
+        ("user", "alice"),
+    ]
+
+
 def test_the_default_is_an_entity_of_its_own(harness: Harness) -> None:
     alter(
         harness,

@@ -86,7 +86,7 @@ class KafkaConsumer:
 
     **How records come.** ``poll`` returns up to ``max.poll.records`` of them by partition; iterating gives one after
     the other; ``poll_table`` gives an Arrow table, with no object for a single record. A thread of the consumer's own
-    fetches ahead meanwhile, up to one answer per partition.
+    fetches ahead meanwhile, up to one answer per partition, or two for whoever reads tables.
 
     **Positions and commits.** The *position* is what comes next; it moves as records are handed out, one by one when
     iterating. The *committed* offset is where the group goes on after a restart. It follows the position every
@@ -204,8 +204,8 @@ class KafkaConsumer:
         columns: Sequence[str] | None = None,
         include_headers: bool = False,
     ) -> pa.Table:
-        """The next records as an Arrow table: all that has been fetched, or at most so many; waits for some, at most so
-        long.
+        """The next records as an Arrow table: what one fetch has brought of each partition, or at most so many; waits
+        for some, at most so long.
 
         The columns are ``topic`` (a dictionary), ``partition``, ``offset``, ``timestamp`` (microseconds of UTC),
         ``timestamp_type``, ``key``, ``value`` and, if asked for, ``headers``; or those that are named, in that order.

@@ -55,20 +55,29 @@ class RecordTables:
         self.include_headers = "headers" in names
 
     def assemble(self, parts: Mapping[TopicPartition, Sequence[Any]]) -> pa.Table:
-        """One table of the tables of all partitions, of which none is copied."""
-        tables = [self._placed(partition, table) for partition, some in parts.items() for table in some]
-        return pa.concat_tables(tables) if tables else self.schema.empty_table()
+        """One table of the tables of all partitions, of which none is copied.
 
-    def _placed(self, partition: TopicPartition, table: pa.Table) -> pa.Table:
-        count = table.num_rows
+        What is decoded keeps its chunks, one for each fetch. Topic and partition are one chunk for all rows: to make
+        them for each partition would cost more than all the rest here.
+        """
+        placed = [(partition, table) for partition, some in parts.items() for table in some]
+        if not placed:
+            return self.schema.empty_table()
+        counts = [table.num_rows for _, table in placed]
         columns: list[Any] = []
         for field in self.schema:
             if field.name == "topic":
-                columns.append(
-                    pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([partition.topic]))
-                )
+                names = dict.fromkeys(partition.topic for partition, _ in placed)
+                topics = {topic: index for index, topic in enumerate(names)}
+                rows = _repeated([topics[partition.topic] for partition, _ in placed], counts)
+                columns.append(pa.DictionaryArray.from_arrays(rows, pa.array(list(topics), pa.string())))
             elif field.name == "partition":
-                columns.append(pa.array(np.full(count, partition.partition, np.int32)))
+                columns.append(_repeated([partition.partition for partition, _ in placed], counts))
             else:
-                columns.append(table.column(field.name))
+                chunks = [chunk for _, table in placed for chunk in table.column(field.name).chunks]
+                columns.append(pa.chunked_array(chunks, field.type))
         return pa.Table.from_arrays(columns, schema=self.schema)
+
+
+def _repeated(numbers: list[int], counts: list[int]) -> pa.Array:
+    return pa.array(np.repeat(np.array(numbers, np.int32), counts))

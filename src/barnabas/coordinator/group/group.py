@@ -16,18 +16,18 @@ UNKNOWN_MEMBER_ID = ""
 
 
 class GroupType(Enum):
-    """The kinds of groups, under the names that ListGroups shows."""
+    """The kinds of groups, under the names that ListGroups shows: in small letters, while states have capitals."""
 
-    CLASSIC = "Classic"
-    CONSUMER = "Consumer"
-    UNKNOWN = "Unknown"
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    UNKNOWN = "unknown"
 
     @classmethod
     def parse(cls, name: str) -> GroupType:
         return _TYPES.get(name.lower(), cls.UNKNOWN)
 
 
-_TYPES = {kind.value.lower(): kind for kind in GroupType}
+_TYPES = {kind.value: kind for kind in GroupType}
 
 
 class OffsetExpirationCondition(NamedTuple):

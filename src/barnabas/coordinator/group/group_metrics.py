@@ -110,7 +110,7 @@ class GroupMetrics:
 
     def _add_gauges(self, metrics: Metrics) -> None:
         for kind in (GroupType.CLASSIC, GroupType.CONSUMER):
-            tags = {"protocol": kind.value.lower()}
+            tags = {"protocol": kind.value}
             self._gauge(metrics, "group-count", tags, lambda kind=kind: self._count(kind))  # type: ignore[misc]
         for state in CONSUMER_GROUP_STATES:
             self._gauge(

@@ -239,7 +239,7 @@ def test_list_in_all_versions(version: int) -> None:
     (listed,) = world.ask(ListGroupsRequest(), version).groups
     assert (listed.group_id, listed.protocol_type) == ("g", "consumer")
     if version >= 5:
-        assert (listed.group_state, listed.group_type) == ("Stable", "Classic")
+        assert (listed.group_state, listed.group_type) == ("Stable", "classic")
 
 
 @pytest.mark.parametrize("version", range(4))

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.clients.consumer.auto_offset_reset import EARLIEST, AutoOffsetResetStrategy, StrategyType
 from barnabas.clients.consumer.consumer_config import ConsumerConfig, GroupProtocol, IsolationLevel
+from barnabas.clients.consumer.internals.consumer_parts import ConsumerParts
 from barnabas.common.config_def import ConfigError
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
@@ -84,3 +85,17 @@ def test_durations(text: str, milliseconds: int) -> None:
     strategy = AutoOffsetResetStrategy.parse(f"by_duration:{text}")
     assert strategy.duration_ms == milliseconds
     assert strategy.timestamp(date_ms=10**12) == 10**12 - milliseconds
+
+
+def test_only_a_receive_buffer_that_was_asked_for_is_tied_to_its_size() -> None:
+    def asked_for(**settings: Any) -> int:
+        parts = ConsumerParts({"bootstrap.servers": "127.0.0.1:9092"}, settings)
+        try:
+            return parts.delegate.client.config.receive_buffer_bytes
+        finally:
+            parts.delegate.close()
+            parts.close_plug_ins()
+
+    assert asked_for() == -1
+    assert asked_for(receive_buffer_bytes=65_536) == 65_536
+    assert asked_for(receive_buffer_bytes=-1) == -1

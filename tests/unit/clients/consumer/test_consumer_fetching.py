@@ -13,9 +13,11 @@ from barnabas.clients.consumer.errors import (
     NoOffsetForPartitionError,
     RecordDeserializationError,
 )
+from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, FetchReading, offset_after
 from barnabas.clients.consumer.testing import ConsumerCluster
 from barnabas.common.errors import CorruptRecordError, Errors, TopicAuthorizationError
 from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.records.batch import CompressionType, TimestampType
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch
@@ -305,6 +307,79 @@ def test_tables_by_so_many_and_mixed_with_records() -> None:
     assert offsets(max_records=2) == [7, 8]
     assert cluster.run(consumer, lambda: consumer.position(T0)) == 9
     assert offsets() == [9, 10, 11]
+
+
+def test_a_table_of_several_topics() -> None:
+    cluster = ConsumerCluster({"t": 2, "u": 1})
+    expected = []
+    for topic, partition in (("t", 1), ("u", 0), ("t", 0)):
+        cluster.append(topic, partition, [b"%s%d" % (topic.encode(), partition)] * 2)
+        expected += [(topic, partition, offset, f"{topic}{partition}".encode()) for offset in (0, 1)]
+    consumer = assigned(cluster, T0, T1, TopicPartition("u", 0))
+    columns = ["topic", "partition", "offset", "value"]
+    table = cluster.run(consumer, lambda: consumer.poll_table(1000, columns=columns))
+    assert table.schema.names == columns
+    assert sorted(tuple(row.values()) for row in table.to_pylist()) == sorted(expected)
+    table.validate(full=True)
+    assert table.column("topic").num_chunks == table.column("partition").num_chunks == 1
+
+
+def table_offsets(cluster: ConsumerCluster, consumer: KafkaConsumer) -> list[int]:
+    offsets: list[int] = cluster.run(consumer, lambda: consumer.poll_table(1000)).column("offset").to_pylist()
+    for _ in range(5):
+        consumer.network_thread.run_once()
+    return offsets
+
+
+def test_tables_are_fetched_ahead_by_one_answer() -> None:
+    cluster = cluster_with(30)
+    consumer = assigned(cluster, max_partition_fetch_bytes=1)  # a batch for each answer
+    assert table_offsets(cluster, consumer) == [0, 1, 2, 3, 4]
+    assert len(cluster.requests(ApiKey.FETCH)) == 3, "the second answer and a third, but no fourth"
+    assert table_offsets(cluster, consumer) == [5, 6, 7, 8, 9]
+    assert len(cluster.requests(ApiKey.FETCH)) == 4
+    assert cluster.run(consumer, lambda: consumer.position(T0)) == 10
+    consumer.seek(T0, 2)
+    assert table_offsets(cluster, consumer) == [2, 3, 4], "what was fetched ahead is not wanted any more"
+    consumer.pause(T0)
+    assert table_offsets(cluster, consumer) == []
+    consumer.resume(T0)
+    assert table_offsets(cluster, consumer) == [5, 6, 7, 8, 9]
+    # Whoever reads records instead has one answer at a time again, after what is there.
+    asked = len(cluster.requests(ApiKey.FETCH))
+    assert poll(cluster, consumer, max_records=1) == [10]
+    for _ in range(5):
+        consumer.network_thread.run_once()
+    assert len(cluster.requests(ApiKey.FETCH)) == asked
+    assert poll(cluster, consumer, times=4) == list(range(11, 30))
+
+
+def test_nothing_is_fetched_ahead_of_an_error() -> None:
+    cluster = cluster_with(10)
+    consumer = assigned(cluster, max_partition_fetch_bytes=1)
+    cluster.run(consumer, lambda: consumer.poll_table(1000, max_records=1))
+    buffer = consumer.network_thread._managers[-1]._buffer  # type: ignore[attr-defined]
+    for _ in range(5):
+        consumer.network_thread.run_once()
+    assert buffer.ends() == {T0: None}, "two answers"
+    taken = [buffer.poll(), buffer.next_in_line]
+    assert [fetch.end_offset() for fetch in taken] == [10, 5]
+    taken[1].drain()
+    assert buffer.ends() == {}
+    refused = PartitionData(error_code=Errors.NOT_LEADER_OR_FOLLOWER.value)
+    buffer.add([CompletedFetch(T0, refused, 5, FetchReading())])
+    assert buffer.ends() == {T0: None}
+
+
+def test_the_end_of_what_was_fetched() -> None:
+    batch = RecordBatchBuilder(base_offset=7)
+    batch.append(0, b"k", b"v")
+    batch.append(0, b"k", b"v")
+    data = bytes(batch.close())
+    assert offset_after(memoryview(data)) == 9
+    assert offset_after(memoryview(data + data[:-1])) == 9, "what was cut off does not count"
+    assert offset_after(memoryview(data[:-1])) is None
+    assert offset_after(memoryview(b"")) is None
 
 
 def test_tables_with_columns_that_there_are_not() -> None:

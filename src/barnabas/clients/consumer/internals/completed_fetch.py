@@ -18,6 +18,8 @@ from barnabas.records.reader import uncompressed_records
 
 _LENGTH_AND_EPOCH: Final = struct.Struct(">ii")
 _BASE_OFFSET: Final = struct.Struct(">q")
+_OFFSETS: Final = struct.Struct(">qi11xi")
+"""Of a batch's header: base offset, length and, after what is of no interest here, last offset delta."""
 _MAX_BASE_OFFSET: Final = 2**63 - 2**31
 
 
@@ -48,6 +50,7 @@ class CompletedFetch:
         "_aborted",
         "_batch",
         "_batches",
+        "_end_offset",
         "_error",
         "_reader",
         "_reading",
@@ -83,6 +86,7 @@ class CompletedFetch:
         self._aborted: AbortedTransactions | None = None
         self._error: BarnabasError | None = None
         self._table: tuple[Any, Any, int] | None = None
+        self._end_offset: int | None = None
 
     @property
     def records(self) -> memoryview:
@@ -100,6 +104,15 @@ class CompletedFetch:
         """Whether there is anything to read at all."""
         data = self.records
         return len(data) >= 16 and len(data) >= 12 + _LENGTH_AND_EPOCH.unpack_from(data, 8)[0]
+
+    def end_offset(self) -> int | None:
+        """Where it ends, and reading will go on, if it is read to its end; None if it is an error or has no batch.
+
+        Looks at the headers of batches only, and always finds the same: any thread may ask.
+        """
+        if self._end_offset is None and not self.data.error_code:
+            self._end_offset = offset_after(self.records)
+        return self._end_offset
 
     # -- as records
 
@@ -233,6 +246,18 @@ class CompletedFetch:
     def __repr__(self) -> str:
         state = "consumed" if self.is_consumed else f"next {self.next_fetch_offset}"
         return f"CompletedFetch({self.partition}@{self.fetch_offset}, {len(self.records)} bytes, {state})"
+
+
+def offset_after(data: memoryview) -> int | None:
+    """The offset behind the last whole batch."""
+    at, size, found = 0, len(data), None
+    while at + _OFFSETS.size <= size:
+        base_offset, length, last_offset_delta = _OFFSETS.unpack_from(data, at)
+        if at + 12 + length > size or length <= 0:
+            break
+        found = base_offset + last_offset_delta + 1
+        at += 12 + length
+    return found
 
 
 def leader_epoch_before(data: memoryview, offset: int) -> int | None:

@@ -59,6 +59,7 @@ class ConsumerParts:
         properties = client_properties(config, settings)
         given_key = key_deserializer or properties.pop("key.deserializer", None)
         given_value = value_deserializer or properties.pop("value.deserializer", None)
+        self._sizes_receive_buffers = "receive.buffer.bytes" in properties
         self.config = ConsumerConfig.from_properties(properties)
         self.clock = clock
         self.random = Random() if random is None else random  # noqa: S311 - spreads load, keeps no secret
@@ -204,7 +205,10 @@ class ConsumerParts:
                 socket_connection_setup_timeout_ms=values.get_int("socket.connection.setup.timeout.ms"),
                 socket_connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
                 send_buffer_bytes=values.get_int("send.buffer.bytes"),
-                receive_buffer_bytes=values.get_int("receive.buffer.bytes"),
+                # Kafka's default of 64 KiB is a floor here: systems begin with no less. To ask for it would tie the
+                # buffer to that size, so that an answer of megabytes comes in a hundred pieces, each with a wait of its
+                # own at both ends; left alone it grows with the traffic. A size that was given is asked for.
+                receive_buffer_bytes=values.get_int("receive.buffer.bytes") if self._sizes_receive_buffers else -1,
             ),
             clock=self.clock,
             random=self.random,

@@ -16,7 +16,9 @@ class FetchBuffer:
     """Between the two threads of a consumer: the background one adds, the application's takes.
 
     ``next_in_line`` is the answer that the application is in the middle of. While a partition is in here, nothing more
-    is fetched of it: that bounds what a slow application can pile up to one answer per partition.
+    is fetched of it: that bounds what a slow application can pile up to one answer per partition. An application that
+    reads tables takes whole answers, megabytes at a time, and decodes them for as long as the next ones take to arrive.
+    For such a one there may be a second answer, which begins where the first ends (see ``reads_ahead``).
 
     It is also where the application thread waits, for whatever it waits: data, the end of a request, an event, a
     `wakeup`. So there is one condition, and whoever has news notifies it.
@@ -30,6 +32,9 @@ class FetchBuffer:
         self._completed: deque[CompletedFetch] = deque()
         self._next_in_line: CompletedFetch | None = None
         self._notified = False
+        self.reads_ahead = False
+        """Whether a second answer may be fetched while the first is here. Written by the application thread, as it
+        reads one way or the other; a value that is a moment old does no harm."""
         self.on_news: Callable[[], None] | None = None
         """Called along with each notification, on whatever thread that comes from, for who cannot wait on a condition.
         It must not wait, and lock nothing."""
@@ -78,6 +83,21 @@ class FetchBuffer:
             if self._next_in_line is not None and not self._next_in_line.is_consumed:
                 found.add(self._next_in_line.partition)
             return found
+
+    def ends(self) -> dict[TopicPartition, int | None]:
+        """The partitions that there is something of, and where a second answer would begin; None if there must be none.
+
+        That is so for a partition with two answers, and for one whose only answer is an error: what comes of that is
+        not known before its turn.
+        """
+        with self._lock:
+            fetches = list(self._completed)
+            if self._next_in_line is not None and not self._next_in_line.is_consumed:
+                fetches.append(self._next_in_line)
+        found: dict[TopicPartition, int | None] = {}
+        for fetch in fetches:
+            found[fetch.partition] = None if fetch.partition in found else fetch.end_offset()
+        return found
 
     def retain_all(self, partitions: AbstractSet[TopicPartition]) -> None:
         """Throws away what belongs to other partitions, which this consumer has no more."""

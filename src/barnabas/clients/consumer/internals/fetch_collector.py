@@ -84,6 +84,7 @@ class FetchCollector:
 
     def collect_fetch(self, max_records: int) -> Collected:
         """Up to so many records."""
+        self._buffer.reads_ahead = False
         found = Collected()
         parts: dict[TopicPartition, list[ConsumerRecord]] = found.parts
 
@@ -102,7 +103,11 @@ class FetchCollector:
     def collect_tables(
         self, max_records: int | None, columns: tuple[str, ...] | None, include_headers: bool
     ) -> Collected:
-        """The same as Arrow tables: all that there is, if no number is given."""
+        """The same as Arrow tables: all that there is, if no number is given, but no second answer for a partition.
+
+        That one is for the next call: then the fetch of a third is on its way while the second is being decoded.
+        """
+        self._buffer.reads_ahead = True
         found = Collected()
         parts: dict[TopicPartition, list[Any]] = found.parts
 
@@ -113,17 +118,27 @@ class FetchCollector:
                 found.count += table.num_rows
                 parts.setdefault(fetch.partition, []).append(table)
 
-        self._collect(found, max_records, take)
+        self._collect(found, max_records, take, lambda fetch: fetch.partition not in parts)
         return found
 
-    def _collect(self, found: Collected, max_records: int | None, take: Callable[[CompletedFetch], None]) -> None:
-        """Has records taken from the answers that may be read now, and moves the positions."""
+    def _collect(
+        self,
+        found: Collected,
+        max_records: int | None,
+        take: Callable[[CompletedFetch], None],
+        is_wanted: Callable[[CompletedFetch], bool] = lambda _fetch: True,
+    ) -> None:
+        """Has records taken from the answers that may be read now, up to one that is not wanted, and moves the
+        positions."""
         buffer, subscriptions = self._buffer, self._subscriptions
         paused: list[CompletedFetch] = []
         try:
             while max_records is None or found.count < max_records:
                 fetch = buffer.next_in_line
                 if fetch is None or fetch.is_consumed:
+                    following = buffer.peek()
+                    if following is not None and not is_wanted(following):
+                        break
                     if self._initialize_next(found) is None:
                         break
                     continue

@@ -44,6 +44,11 @@ class FetchRequestManager:
     come twice; to leave them out would mean to drop them from the fetch session and to add them again with the next
     request, and others with it. So a node is asked again when the application has taken all that came from it.
 
+    **Except for tables.** To decode an answer takes an application that reads tables about as long as to get one. So
+    that both happen at once, the next request goes out as soon as an answer has arrived, from where that one ends. With
+    the second answer there, the node waits as above. If the application seeks meanwhile, the answer is about another
+    position than the partition's, and is thrown away like any other that comes too late.
+
     **Where to fetch.** From the leader, or from the replica that the leader has recommended because it is in the
     consumer's rack (KIP-392). The recommendation is forgotten after a while, when the replica fails, and when the
     leader changes.
@@ -87,7 +92,12 @@ class FetchRequestManager:
 
     def _plan(self, now: int) -> tuple[dict[int, dict[TopicPartition, PartitionToFetch]], int]:
         """What to ask each node for, and when there is something to try again."""
-        buffered = self._buffer.buffered_partitions()
+        ends: dict[TopicPartition, int | None] = {}
+        if self._buffer.reads_ahead:
+            ends = self._buffer.ends()
+            buffered = {partition for partition, end in ends.items() if end is None}
+        else:
+            buffered = self._buffer.buffered_partitions()
         subscriptions, metadata = self._subscriptions, self._metadata
         fetchable = subscriptions.fetchable_partitions(lambda partition: partition not in buffered)
         if not fetchable:
@@ -114,9 +124,10 @@ class FetchRequestManager:
                 wait_ms = min(wait_ms, self._config.retry_backoff_ms)
                 continue
             self._nodes[node.id] = node
+            end_offset = ends.get(partition)
             wanted.setdefault(node.id, {})[partition] = PartitionToFetch(
                 snapshot.topic_id(partition.topic),
-                position.offset,
+                position.offset if end_offset is None else end_offset,
                 self._config.max_partition_fetch_bytes,
                 position.current_leader.epoch,
             )
