@@ -197,7 +197,7 @@ class ScriptedCluster:
         max_message_bytes: int = 1_048_588,
         versions: Mapping[ApiKey, tuple[int, int]] | None = None,
     ) -> None:
-        """``versions`` narrows down what the brokers speak. The APIs of telemetry they speak only if these are in it."""
+        """``versions`` narrows down what the brokers speak; those of telemetry they speak only if they are in it."""
         self.clock = DrivingClock() if clock is None else clock
         self.nodes = {index: Node(index, f"node-{index}.test", 9092) for index in range(1, nodes + 1)}
         self.down: set[int] = set()

@@ -17,6 +17,10 @@ USER = "user"
 CLIENT_ID = "client-id"
 IP = "ip"
 
+_DESCRIBED_FIRST = ("consumer_byte_rate", "request_percentage", "producer_byte_rate")
+"""The order in which Kafka lists limits is that of the hash codes of their names, and there are clients whose tests
+expect it. Any order is right by the protocol; so it is this one."""
+
 _MATCH_EXACT = 0
 _MATCH_DEFAULT = 1
 _MATCH_SPECIFIED = 2
@@ -73,7 +77,7 @@ class ClientQuotasImage:
         entries = [
             messages.EntryData(
                 entity=[messages.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.parts],
-                values=[messages.ValueData(key=key, value=value) for key, value in sorted(limits.items())],
+                values=[messages.ValueData(key=key, value=limits[key]) for key in sorted(limits, key=_described_order)],
             )
             for entity, limits in self._in_order()
             if _matches(entity.to_dict(), exact, specified, request.strict)
@@ -84,8 +88,16 @@ class ClientQuotasImage:
         """All users, then those with a client id: what is for more clients comes first."""
         return sorted(
             self.entities.items(),
-            key=lambda item: (len(item[0].parts), [(kind, name is not None, name or "") for kind, name in item[0].parts]),
+            key=lambda item: (
+                len(item[0].parts),
+                [(kind, name is not None, name or "") for kind, name in item[0].parts],
+            ),
         )
+
+
+def _described_order(key: str) -> tuple[int, str]:
+    place = _DESCRIBED_FIRST.index(key) if key in _DESCRIBED_FIRST else len(_DESCRIBED_FIRST)
+    return place, key
 
 
 def _read_filter(components: Iterable[messages.ComponentData]) -> tuple[dict[str, str | None], set[str]]:

@@ -68,6 +68,26 @@ def found(cache: MetadataCache, *components: tuple[str, int, str | None], strict
     return sorted(int(entry.values[0].value) for entry in response.entries)
 
 
+def test_quotas_for_more_clients_come_first(cache: MetadataCache) -> None:
+    response = cache.describe_client_quotas(DescribeClientQuotasRequest(components=[]))
+    kinds = [[part.entity_type for part in entry.entity] for entry in response.entries or ()]
+    assert kinds == [["client-id"], ["ip"], ["ip"], ["user"], ["user"], ["user"], *[["client-id", "user"]] * 2]
+
+
+def test_limits_come_in_the_order_of_kafka() -> None:
+    keys = ["producer_byte_rate", "request_percentage", "controller_mutation_rate", "consumer_byte_rate"]
+    part = EntityData(entity_type="user", entity_name="ann")
+    cache = MetadataCache()
+    cache.set_image(image_of([ClientQuotaRecord(entity=[part], key=key, value=1.0) for key in keys]))
+    response = cache.describe_client_quotas(DescribeClientQuotasRequest(components=[]))
+    assert [value.key for entry in response.entries or () for value in entry.values] == [
+        "consumer_byte_rate",
+        "request_percentage",
+        "producer_byte_rate",
+        "controller_mutation_rate",
+    ]
+
+
 def test_quota_filters(cache: MetadataCache) -> None:
     assert found(cache) == list(range(8))
     assert found(cache, strict=True) == []

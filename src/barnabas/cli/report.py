@@ -1,0 +1,94 @@
+"""``barnabas report``: the tables of the pipelines as one page with charts.
+
+barnabas report --out tables
+barnabas report --out tables --html monday.html --png charts --open
+barnabas report --out tables --json
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from barnabas.cli.arguments import add_command
+from barnabas.cli.console import CommandError, reason, say
+
+if TYPE_CHECKING:
+    from barnabas.cli.arguments import Commands
+
+DESCRIPTION: Final = """Makes one page of the tables that barnabas pipeline has written: traffic, latency, quotas, noisy
+neighbours, advice, clients. The page needs nothing else, no server and no network. No Spark is needed here, but the
+extra: pip install 'barnabas[report]'.
+
+  barnabas report --out tables --html monday.html
+  barnabas report --out tables --png charts
+  barnabas report --out tables --json"""
+DEFAULT_OUT: Final = "barnabas-tables"
+DEFAULT_HTML: Final = Path("barnabas-report.html")
+
+
+def add_report(commands: Commands) -> None:
+    parser = add_command(commands, "report", report_command, "make a page with charts of the tables", DESCRIPTION)
+    parser.add_argument(
+        "--out", default=DEFAULT_OUT, metavar="DIR", help=f"where the tables are; {DEFAULT_OUT} if left out"
+    )
+    parser.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help=f"where the page goes; {DEFAULT_HTML} if neither this nor --png is given",
+    )
+    parser.add_argument("--png", type=Path, metavar="DIR", help="each chart as a picture in this directory")
+    parser.add_argument(
+        "--by",
+        choices=("user", "client-id", "user,client-id"),
+        default="client-id",
+        help="what a tenant is; client-id if left out",
+    )
+    parser.add_argument("--title", default="Barnabas report", metavar="TEXT", help="the heading of the page")
+    parser.add_argument("--open", dest="opens", action="store_true", help="show the page in the browser")
+    parser.add_argument(
+        "--json", dest="as_json", action="store_true", help="print the numbers; no page unless --html or --png is given"
+    )
+
+
+def report_command(
+    out: str, html: Path | None, png: Path | None, by: str, title: str, opens: bool, as_json: bool
+) -> None:
+    """Makes the report."""
+    from barnabas.cli.output import print_json, print_rich  # noqa: PLC0415 - not for --help
+    from barnabas.spark.pipelines.quota_proposal import Tenancy  # noqa: PLC0415
+
+    if html is None and ((png is None and not as_json) or opens):
+        html = DEFAULT_HTML
+    try:
+        import matplotlib as mpl  # noqa: PLC0415, F401 - to say what is missing before any work is done
+        import pyarrow as pa  # noqa: PLC0415, F401
+
+        from barnabas.report.page import make_report  # noqa: PLC0415
+        from barnabas.report.table_reader import ReportError  # noqa: PLC0415
+        from barnabas.report.terminal import summary_table  # noqa: PLC0415
+    except ImportError as error:
+        raise CommandError(f"{error.name} is missing: pip install 'barnabas[report]'") from None
+    try:
+        report = make_report(out, title, Tenancy(by))
+        if html is not None:
+            report.write_html(html)
+        pictures = report.write_pngs(png) if png is not None else []
+    except ReportError as error:
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(f"the report cannot be written: {reason(error)}") from None
+    if as_json:
+        print_json(report.summary)
+    else:
+        print_rich(summary_table(report.summary))
+        if html is not None:
+            say(f"The report: {html.resolve().as_uri()}\n", sys.stdout)
+        if png is not None:
+            say(f"Charts: {len(pictures)} in {png}\n", sys.stdout)
+    if opens and html is not None:
+        import webbrowser  # noqa: PLC0415
+
+        webbrowser.open(html.resolve().as_uri())

@@ -1,0 +1,169 @@
+"""One page of all that the tables have to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+from barnabas.report import sections
+from barnabas.report.chart_style import DARK, LIGHT, Chart
+from barnabas.report.clients import read_clients
+from barnabas.report.latency import read_latency
+from barnabas.report.page_style import SCRIPT, STYLE
+from barnabas.report.quota_use import read_advice, read_quota_use
+from barnabas.report.section import Cell, Section, SectionTable
+from barnabas.report.summary import make_summary
+from barnabas.report.table_reader import TableReader
+from barnabas.report.tenancy import TenantNames
+from barnabas.report.traffic import read_traffic
+from barnabas.report.units import NONE, duration, moment, number, size
+from barnabas.spark.pipelines.quota_proposal import Tenancy
+
+MOST_ROWS: Final = 50
+"""Of a table; the rest is in the tables themselves."""
+FEW_ROWS: Final = 10
+"""So many are shown before somebody asks for more; the style sheet has the same number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report that is made; it can be written in several forms."""
+
+    title: str
+    sections: Sequence[Section]
+    summary: Mapping[str, Any]
+
+    @property
+    def charts(self) -> list[Chart]:
+        return [chart for section in self.sections for chart in section.charts]
+
+    def write_html(self, file: Path) -> None:
+        """One file that needs nothing else."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(self.html(), encoding="utf-8")
+
+    def write_pngs(self, directory: Path) -> list[Path]:
+        """Each chart as a picture."""
+        files = [directory / f"{chart.name}.png" for chart in self.charts]
+        for chart, file in zip(self.charts, files, strict=True):
+            chart.write_png(file)
+        return files
+
+    def html(self) -> str:
+        links = "".join(f'<a href="#{one.name}">{escape(one.title)}</a>' for one in self.sections)
+        return (
+            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(self.title)}</title>\n'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<style>{_colors()}{STYLE}</style></head>\n"
+            f"<body><header><h1>{escape(self.title)}</h1><p>{escape(self._subtitle())}</p>"
+            f"{_tiles(self.summary)}<nav>{links}</nav></header>\n<main>\n"
+            + "\n".join(_section(one) for one in self.sections)
+            + f"\n</main>\n<script>{SCRIPT}</script></body></html>\n"
+        )
+
+    def _subtitle(self) -> str:
+        start, end = self.summary["start_us"], self.summary["end_us"]
+        if start is None:
+            return "No requests were recorded."
+        return f"{moment(start)} to {moment(end)} ({duration((end - start) / 1_000)}), {self.summary['sampling']}"
+
+
+def make_report(out: str | Path, title: str = "Barnabas report", tenancy: Tenancy = Tenancy.CLIENT_ID) -> Report:
+    """Reads the tables below a directory; `ReportError` if there are none."""
+    tables = TableReader(out)
+    names = TenantNames(tenancy)
+    traffic = read_traffic(tables, names)
+    latency = read_latency(tables, names)
+    use = read_quota_use(tables)
+    advice = read_advice(tables)
+    clients = read_clients(tables, traffic.colors if traffic else ())
+    dead: dict[str, dict[str, int]] = {
+        name: sections.dead_letters(tables, name) for name in sections.STREAMS if name in tables.pipelines
+    }
+    shown = [
+        sections.traffic_section(traffic, tables),
+        sections.latency_section(latency, tables),
+        sections.quota_section(use, traffic, tables),
+        sections.noise_section(traffic, tables),
+        sections.advice_section(advice, traffic, tables),
+        sections.client_section(clients, tables),
+        sections.dead_letter_section(dead, tables),
+    ]
+    summary = make_summary(tables, traffic, latency, use, advice, clients, dead)
+    return Report(title, shown, summary)
+
+
+def _colors() -> str:
+    def block(palette: Mapping[str, str]) -> str:
+        return "".join(f"{name}:{color};" for name, color in palette.items())
+
+    return f":root{{{block(LIGHT.named())}}}\n@media (prefers-color-scheme:dark){{:root{{{block(DARK.named())}}}}}\n"
+
+
+def _tiles(summary: Mapping[str, Any]) -> str:
+    tiles = [
+        ("tenants", number(sum(_has_data(one) for one in summary["tenants"])), ""),
+        ("requests", number(summary["requests"]), ""),
+        ("produced", size(summary["produced_bytes"]), ""),
+        ("fetched", size(summary["fetched_bytes"]), ""),
+        ("p99 of Produce", duration(summary["produce_p99_ms"]), ""),
+        ("held back", duration(summary["throttle_ms"]), "alarm" if summary["throttle_ms"] else ""),
+        ("clients that tell", NONE if summary["clients"] is None else number(len(summary["clients"])), ""),
+        ("dead letters", number(summary["dead_letters"]), "alarm" if summary["dead_letters"] else ""),
+    ]
+    return (
+        '<div class="tiles">'
+        + "".join(f'<div class="{kind}"><b>{escape(value)}</b><span>{name}</span></div>' for name, value, kind in tiles)
+        + "</div>"
+    )
+
+
+def _has_data(tenant: Mapping[str, Any]) -> bool:
+    return bool(tenant["produced_bytes"] or tenant["fetched_bytes"])
+
+
+def _section(section: Section) -> str:
+    parts = [f'<section id="{section.name}"><h2>{escape(section.title)}</h2><p>{escape(section.lead)}</p>']
+    if section.missing is not None:
+        words, _, command = section.missing.partition(" Run: ")
+        parts.append(f'<p class="missing">{escape(words)}<br><code>{escape(command)}</code></p>')
+    parts += [f"<figure>{chart.svg()}</figure>" for chart in section.charts]
+    parts += [_table(table) for table in section.tables]
+    return "".join(parts) + "</section>"
+
+
+def _table(table: SectionTable) -> str:
+    caption, rows = table.caption, table.rows
+    left = len(rows) - MOST_ROWS
+    note = f" (the first {MOST_ROWS} of {len(rows)})" if left > 0 else ""
+    more = (
+        f'<button type="button" class="more">all {min(len(rows), MOST_ROWS)} rows</button>'
+        if len(rows) > FEW_ROWS
+        else ""
+    )
+    if not rows:
+        return f"<h3>{escape(caption)}</h3><p>None.</p>"
+    numbers = [isinstance(cell, Cell) and not isinstance(cell.value, str) for cell in rows[0]]
+    head = "".join(
+        f'<th{" class=n" if is_number else ""}><button type="button">{escape(header)}</button></th>'
+        for header, is_number in zip(table.headers, numbers, strict=True)
+    )
+    body = "".join(
+        "<tr>" + "".join(_cell(cell, is_number) for cell, is_number in zip(row, numbers, strict=True)) + "</tr>"
+        for row in rows[:MOST_ROWS]
+    )
+    return (
+        f'<h3>{escape(caption + note)}</h3><div class="scroll"><table{" class=few" if more else ""}>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}"
+    )
+
+
+def _cell(cell: Cell | str, is_number: bool) -> str:
+    if isinstance(cell, str):
+        return f"<td>{escape(cell)}</td>"
+    classes = " ".join(name for name, holds in (("n", is_number), ("alarm", cell.is_alarming)) if holds)
+    kind = f' class="{classes}"' if classes else ""
+    return f'<td{kind} data-v="{escape(str(cell.value))}">{escape(cell.text)}</td>'

@@ -1,0 +1,261 @@
+"""The sections of the report: of data, what to show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from barnabas.report import charts
+from barnabas.report.clients import ClientHealth
+from barnabas.report.latency import PARTS, TOTAL, Latency, LatencyRow
+from barnabas.report.quota_use import Advice, QuotaUse
+from barnabas.report.section import Cell, Section, SectionTable
+from barnabas.report.table_reader import TableReader
+from barnabas.report.traffic import Traffic
+from barnabas.report.units import duration, moment, number, percent, rate, size
+
+STREAMS: Final = ("requests", "quotas", "telemetry")
+INSTANCE_LETTERS: Final = 8
+"""Of a client instance id: enough to tell them apart."""
+CAPACITY: Final = " --capacity producer_byte_rate=50MB"
+Rows = list[Sequence[Cell | str]]
+
+
+def dead_letters(tables: TableReader, pipeline: str) -> dict[str, int]:
+    """How many records could not be used, by reason. Numbers in reasons differ from record to record, and are left
+    out."""
+    found = tables.read(pipeline, "dead_letters", ("topic", "reason"))
+    counts: dict[str, int] = {}
+    for row in [] if found is None else found.to_pylist():
+        reason = f"{row['topic']}: {(row['reason'] or '').split(':')[0]}"
+        counts[reason] = counts.get(reason, 0) + 1
+    return counts
+
+
+def traffic_section(traffic: Traffic | None, tables: TableReader) -> Section:
+    lead = "Bytes that tenants sent and read, by what the request log has of them."
+    if traffic is None:
+        return _missing("traffic", "Traffic", lead, _run(tables, "quotas"), "the table quotas/tenants_1m")
+    headers = ("tenant", "requests", "produced", "fetched", "time of threads", "delays", "held back", "longest delay")
+    rows: Rows = [
+        (
+            one.name,
+            _number(one.requests),
+            Cell(size(one.produced_bytes), one.produced_bytes),
+            Cell(size(one.fetched_bytes), one.fetched_bytes),
+            _duration(one.thread_ms),
+            _number(one.throttled),
+            Cell(duration(one.throttle_ms), one.throttle_ms, one.throttle_ms > 0),
+            _duration(one.max_throttle_ms),
+        )
+        for one in traffic.tenants
+    ]
+    return Section(
+        "traffic", "Traffic", lead, [charts.traffic_chart(traffic)], [SectionTable("Tenants", headers, rows)]
+    )
+
+
+def latency_section(latency: Latency | None, tables: TableReader) -> Section:
+    lead = (
+        "Where the time of requests goes. Percentiles are of the time in the broker; what clients are told to wait "
+        "after that is the part “held back”."
+    )
+    if latency is None:
+        return _missing("latency", "Latency", lead, _run(tables, "requests"), "the table requests/latency_1h")
+    parts = [part.replace("_", " ") for part in PARTS]
+    headers = ("API", "requests", "failed", *parts, "p50", "p99", "p99.9", "max")
+    by_tenant = ("API", "tenant", "requests", "failed", "mean", "p50", "p99", "p99.9", "max", "p99 delay")
+    return Section(
+        "latency",
+        "Latency",
+        lead,
+        [charts.latency_chart(latency)],
+        [
+            SectionTable(
+                "By API: the means of the parts, and percentiles of the whole",
+                headers,
+                [_api_row(one) for one in latency.by_api],
+            ),
+            SectionTable("By API and tenant", by_tenant, [_tenant_row(one) for one in latency.by_tenant]),
+        ],
+    )
+
+
+def _api_row(one: LatencyRow) -> list[Cell | str]:
+    return [
+        one.api,
+        _number(one.requests),
+        _failed(one),
+        *(_duration(one.mean_ms[part]) for part in PARTS),
+        *(_duration(value) for value in (one.p50, one.p99, one.p999, one.max)),
+    ]
+
+
+def _tenant_row(one: LatencyRow) -> list[Cell | str]:
+    values = (one.mean_ms[TOTAL], one.p50, one.p99, one.p999, one.max, one.throttle_p99)
+    return [one.api, one.tenant or "", _number(one.requests), _failed(one), *(_duration(value) for value in values)]
+
+
+def _failed(one: LatencyRow) -> Cell:
+    part = one.failed / one.requests if one.requests else 0.0
+    return Cell(percent(part), part, part > 0)
+
+
+def quota_section(use: QuotaUse | None, traffic: Traffic | None, tables: TableReader) -> Section:
+    lead = "Use of quotas against their limits, and who was held back for how long. Amounts are exact."
+    if use is None:
+        what = "rows in quotas/usage (a broker writes them while quotas are set: barnabas quotas set)"
+        return _missing("quotas", "Quotas", lead, _run(tables, "quotas"), what)
+    headers = ("quota", "who", "limit", "mean", "peak", "peak of limit", "delays", "held back")
+    rows: Rows = [
+        (
+            one.quota,
+            one.name,
+            Cell(rate(one.quota, one.limit), one.limit or 0.0),
+            Cell(rate(one.quota, one.mean), one.mean),
+            Cell(rate(one.quota, one.peak), one.peak),
+            Cell(percent(one.peak_of_limit), one.peak_of_limit or 0.0, (one.peak_of_limit or 0.0) > 1),
+            _number(one.throttle_count),
+            Cell(duration(one.throttle_ms), one.throttle_ms, one.throttle_ms > 0),
+        )
+        for one in use.groups
+    ]
+    shown = [charts.quota_chart(use, traffic)] if use.used_of_limit else []
+    if traffic is not None and traffic.series.by_tenant["throttle_ms"]:
+        shown.append(charts.throttle_chart(traffic))
+    return Section(
+        "quotas", "Quotas", lead, shown, [SectionTable("Who shares a limit, and what they used of it", headers, rows)]
+    )
+
+
+def noise_section(traffic: Traffic | None, tables: TableReader) -> Section:
+    lead = (
+        "Tenants that used at least twice an equal share of something in a minute, and how long requests of all "
+        "others waited for a handler meanwhile."
+    )
+    title = "Noisy neighbours"
+    if traffic is None:
+        return _missing("noise", title, lead, _run(tables, "quotas"), "the table quotas/tenants_1m")
+    headers = ("minute", "broker", "tenant", "resource", "used", "share", "equal shares", "others waited")
+    rows: Rows = [
+        (
+            moment(one.minute_us),
+            str(one.node_id),
+            one.tenant,
+            charts.QUOTA_TITLES[one.quota],
+            Cell(duration(one.amount) if one.quota == "request_percentage" else size(one.amount), one.amount),
+            Cell(percent(one.share), one.share),
+            Cell(f"{one.noise:.1f}", one.noise, one.noise >= 2),
+            _duration(one.others_queue_ms),
+        )
+        for one in traffic.noise
+    ]
+    return Section(
+        "noise",
+        title,
+        lead,
+        [charts.share_chart(traffic)],
+        [SectionTable("Minutes with a noisy tenant", headers, rows)],
+    )
+
+
+def advice_section(advice: Advice | None, traffic: Traffic | None, tables: TableReader) -> Section:
+    lead = "Limits that would have kept all tenants within the capacity, and what a dry run of limits has come to."
+    title = "Advice and dry run"
+    if advice is None:
+        return _missing("advice", title, lead, _run(tables, "quota-advice", CAPACITY), "advice")
+    span = f"They are about {moment(advice.start_us)} to {moment(advice.end_us)}."
+    advised = ("quota", "who", "verdict", "limit", "peak", "mean", "share", "fair share", "capacity")
+    limit_rows: Rows = [
+        (
+            one.quota,
+            one.name,
+            Cell(one.verdict, one.verdict, one.verdict == "noisy"),
+            *(Cell(rate(one.quota, value), value or 0.0) for value in (one.limit, one.peak, one.mean)),
+            Cell(percent(one.share), one.share),
+            *(Cell(rate(one.quota, value), value or 0.0) for value in (one.fair_share, one.capacity)),
+        )
+        for one in advice.limits
+    ]
+    tried = ("quota", "who", "limit", "requests", "peak", "delays", "held back", "longest delay", "latest", "recorded")
+    dry_rows: Rows = [
+        (
+            one.quota,
+            one.name,
+            *(Cell(rate(one.quota, value), value) for value in (one.limit,)),
+            _number(one.requests),
+            Cell(rate(one.quota, one.peak), one.peak),
+            _number(one.throttled),
+            Cell(duration(one.throttle_ms), one.throttle_ms, one.throttle_ms > 0),
+            *(_duration(value) for value in (one.max_throttle_ms, one.max_behind_ms, one.recorded_throttle_ms)),
+        )
+        for one in advice.dry_run
+    ]
+    tables_shown = [SectionTable("Limits that are advised", advised, limit_rows)] if limit_rows else []
+    if dry_rows:
+        tables_shown.append(SectionTable("Dry run: what these limits would have done", tried, dry_rows))
+    missing = None
+    if not dry_rows:
+        missing = f"There is no dry run yet. Run: {_run(tables, 'quota-dry-run', ' --advised')}"
+    elif not limit_rows:
+        missing = f"There is no advice yet. Run: {_run(tables, 'quota-advice', CAPACITY)}"
+    return Section("advice", title, f"{lead} {span}", [charts.advice_chart(advice, traffic)], tables_shown, missing)
+
+
+def client_section(health: ClientHealth | None, tables: TableReader) -> Section:
+    lead = (
+        "What clients say of themselves, through their own metrics (KIP-714). A dash: this client does not push that."
+    )
+    if health is None:
+        what = "client metrics (a subscription asks for them: barnabas telemetry subscribe)"
+        return _missing("clients", "Clients", lead, _run(tables, "telemetry"), what)
+    headers = (
+        "client", "software", "version", "records/s", "latency", "longest", "in the queue", "longest delay", "errors",
+        "retries", "instance",
+    )  # fmt: skip
+    rows: Rows = [
+        (
+            one.client_id,
+            one.software,
+            one.version,
+            _number(one.values.get("records_per_s")),
+            *(_duration(one.values.get(name)) for name in ("latency_ms", "max_latency_ms", "queue_ms", "throttle_ms")),
+            Cell(number(one.values.get("errors")), one.values.get("errors", -1.0), one.values.get("errors", 0.0) > 0),
+            _number(one.values.get("retries")),
+            one.instance_id[:INSTANCE_LETTERS],
+        )
+        for one in health.clients
+    ]
+    shown = [charts.client_chart(health)] if health.series else []
+    return Section("clients", "Clients", lead, shown, [SectionTable("Client instances", headers, rows)])
+
+
+def dead_letter_section(dead: Mapping[str, Mapping[str, int]], tables: TableReader) -> Section:
+    lead = "Records that the pipelines could not use, or that came too late. They are kept in the tables dead_letters."
+    title = "Dead letters"
+    if not dead:
+        return _missing("dead-letters", title, lead, _run(tables, "requests"), "a pipeline over topics")
+    rows: Rows = []
+    for pipeline, reasons in dead.items():
+        found = sorted(reasons.items(), key=lambda one: -one[1]) or [("none", 0)]
+        rows += [(pipeline, reason, Cell(number(count), count, count > 0)) for reason, count in found]
+    return Section(
+        "dead-letters", title, lead, [], [SectionTable("By pipeline", ("pipeline", "reason", "records"), rows)]
+    )
+
+
+def _run(tables: TableReader, pipeline: str, more: str = "") -> str:
+    once = " --once" if pipeline in STREAMS else ""
+    return f"barnabas pipeline run {pipeline}{once} --out {tables.out}{more}"
+
+
+def _missing(name: str, title: str, lead: str, command: str, what: str) -> Section:
+    return Section(name, title, lead, [], [], f"There is nothing yet: this needs {what}. Run: {command}")
+
+
+def _number(value: float | None) -> Cell:
+    return Cell(number(value), -1.0 if value is None else value)
+
+
+def _duration(value: float | None) -> Cell:
+    return Cell(duration(value), -1.0 if value is None else value)

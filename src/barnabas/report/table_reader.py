@@ -1,0 +1,71 @@
+"""The tables of the pipelines, read with Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from barnabas.spark.pipelines.manifest import DIRECTORY
+from barnabas.spark.pipelines.tables import table_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PIPELINES: Final = ("requests", "quotas", "telemetry", "quota-advice", "quota-dry-run")
+
+
+class ReportError(Exception):
+    """There is no report to be made; the message is one line that says why."""
+
+
+class TableReader:
+    """Reads tables below one directory.
+
+    Roll-ups may have several rows for a window and key until the pipeline has merged them. So whatever is made of them
+    here is a sum, a maximum, or a percentile of merged sketches, which come out the same either way.
+    """
+
+    def __init__(self, where: str | Path) -> None:
+        if "://" in str(where):
+            raise ReportError(f"{where} is not a local directory: copy the tables to this machine first")
+        out = Path(where)
+        if not out.is_dir():
+            raise ReportError(f"there is no directory {out}; barnabas pipeline run ... --out {out} makes it")
+        self.out = out
+        self.pipelines = tuple(name for name in PIPELINES if any((out / name / DIRECTORY).glob("*.json")))
+        if not self.pipelines:
+            raise ReportError(
+                f"there are no tables in {out}; barnabas pipeline run requests --once --out {out} makes some"
+            )
+
+    def read(self, pipeline: str, table: str, columns: Sequence[str]) -> pa.Table | None:
+        """The rows of a table; None if it has none. Times become microseconds since 1970."""
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        try:
+            files = table_files(self.out, pipeline, table)
+            # Spark's times have no unit in the file but the twelve bytes of an old Hive; nanoseconds end in 2262.
+            parts = [
+                pq.read_table(file, columns=list(columns), coerce_int96_timestamp_unit="us", partitioning=None)
+                for file in files
+            ]
+        except (OSError, ValueError, KeyError) as error:
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ReportError(f"the table {pipeline}/{table} in {self.out} cannot be read: {first}") from None
+        parts = [part for part in parts if part.num_rows]
+        if not parts:
+            return None
+        rows = pa.concat_tables(parts, promote_options="permissive")
+        for number, field in enumerate(rows.schema):
+            if pa.types.is_timestamp(field.type):
+                moments = rows.column(number).cast(pa.timestamp("us", field.type.tz)).cast(pa.int64())
+                rows = rows.set_column(number, field.name, moments)
+        return rows
+
+    def count(self, pipeline: str, table: str) -> int:
+        """How many rows a table has, without reading them."""
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        return sum(pq.read_metadata(file).num_rows for file in table_files(self.out, pipeline, table))

@@ -1,0 +1,55 @@
+"""The report in a few lines, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.report.units import NONE, duration, rate, size
+from barnabas.spark.pipelines.quota_advice import NOISY
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HEADERS: Final = ("tenant", "produced", "fetched", "p99", "delays", "advice", "dry run")
+CAPTION: Final = "p99: of Produce; dry run: delays under the limits that were tried"
+MOST_ROWS: Final = 15
+
+
+def summary_table(summary: Mapping[str, Any]) -> Table:
+    """A row for each tenant: what it did, how long it waited, and what limit is advised."""
+    from rich import box  # noqa: PLC0415 - not for those who have no terminal
+    from rich.table import Table  # noqa: PLC0415
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=CAPTION)
+    for header in HEADERS:
+        made.add_column(header, justify="left" if header == "tenant" else "right", overflow="fold")
+    for row in summary_rows(summary)[:MOST_ROWS]:
+        made.add_row(*row)
+    return made
+
+
+def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The rows of the table, as texts."""
+    produce = {row["tenant"]: row["p99_ms"] for row in summary["latency"] or () if row["api"] == "Produce"}
+    advised = {row["who"]: row for row in summary["advice"] or ()}
+    tried = {row["who"]: row for row in summary["dry_run"] or ()}
+    rows: list[tuple[str, ...]] = []
+    for one in summary["tenants"]:
+        if not one["produced_bytes"] and not one["fetched_bytes"]:
+            continue
+        name = one["tenant"]
+        advice = advised.get(name)
+        dry = tried.get(name)
+        rows.append(
+            (
+                f"{name} (noisy)" if advice is not None and advice["verdict"] == NOISY else name,
+                size(one["produced_bytes"]),
+                size(one["fetched_bytes"]),
+                duration(produce.get(name)),
+                duration(one["throttle_ms"]),
+                NONE if advice is None else rate(advice["quota"], advice["limit"]),
+                NONE if dry is None else duration(dry["throttle_ms"]),
+            )
+        )
+    return rows
