@@ -49,7 +49,7 @@ imports: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 unit: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not nightly'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not nightly' --durations=15
 
 check: lint types imports
 

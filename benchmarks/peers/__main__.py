@@ -52,7 +52,7 @@ def main() -> int:
                 measured += loaded_memory(servers, tell)
                 if not arguments.quick:
                     keep_profiles(measured, cases, servers, arguments.output, tell)
-    results.write(measured, rounds, arguments.output, is_whole=not arguments.only and not arguments.quick)
+    results.write(measured, rounds, arguments.output, is_whole=not arguments.only)
     missed = [one for one in measured if one.reached is False]
     print(f"\n{len(missed)} targets not reached; {time.perf_counter() - started:.0f} s")
     return 1 if missed else 0

@@ -24,7 +24,7 @@ END = "<!-- end: benchmarks.peers -->"
 
 
 def write(measured: Sequence[Measured], rounds: int, directory: Path, *, is_whole: bool) -> None:
-    """`is_whole`: all cases were run, so the page gets them too."""
+    """`is_whole`: no case was left out by hand, so the page gets them too."""
     directory.mkdir(parents=True, exist_ok=True)
     machine = machine_facts(rounds)
     (directory / "peers.json").write_text(json.dumps(document(measured, machine), indent=1) + "\n")

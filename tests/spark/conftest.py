@@ -85,6 +85,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         gc.collect()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_garbage_for_others() -> Iterator[None]:
+    """Sockets of Spark's gateway are left to the garbage collector, whose warnings would fail whichever test comes
+    next."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One for all tests of a worker. That it ends well, without an error in its log, is part of what is tested."""
