@@ -8,25 +8,38 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import shutil
 import sys
-import uuid
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from clients.broker_process import BrokerProcess
+from broker_fixtures import (
+    bootstrap,
+    broker,
+    leaks_of_other_projects,
+    pytest_runtest_makereport,
+    shared_broker,
+    topic,
+)
 from spark.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = [
+    "bootstrap",
+    "broker",
+    "leaks_of_other_projects",
+    "pytest_runtest_makereport",
+    "shared_broker",
+    "topic",
+]
+
 SPARK_JARS = Path(__file__).resolve().parents[2] / "target" / "spark-jars"
-_LOG_POSITION = pytest.StashKey[tuple[BrokerProcess, int]]()
 
 
 def unavailable(reason: str) -> None:
@@ -85,56 +98,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         gc.collect()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _no_garbage_for_others() -> Iterator[None]:
-    """Sockets of Spark's gateway are left to the garbage collector, whose warnings would fail whichever test comes
-    next."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
-@pytest.fixture(scope="session")
-def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One for all tests of a worker. That it ends well, without an error in its log, is part of what is tested."""
-    if address := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
-        yield BrokerProcess.elsewhere(tmp_path_factory.mktemp("broker"), address)
-        return
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
-        yield broker
-
-
-@pytest.fixture
-def broker(shared_broker: BrokerProcess, request: pytest.FixtureRequest) -> BrokerProcess:
-    """The shared broker; what it logs from here on belongs to this test."""
-    request.node.stash[_LOG_POSITION] = (shared_broker, shared_broker.log_size())
-    return shared_broker
-
-
-@pytest.fixture
-def bootstrap(broker: BrokerProcess) -> str:
-    return broker.bootstrap_servers
-
-
 @pytest.fixture
 def topics(bootstrap: str) -> Topics:
     return Topics(bootstrap)
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A name that no other test has; nothing of that name exists."""
-    words = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")
-    return f"{words[:100]}-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.failed and _LOG_POSITION in item.stash:
-        broker, position = item.stash[_LOG_POSITION]
-        report.sections.append(("Log of the broker", broker.log(position)))
-    return report

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import client_properties, refuse_unknown
-from barnabas.clients.common.default_metadata_updater import DefaultMetadataUpdater
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo
+from barnabas.clients.common.network_client import make_network_client
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
-from barnabas.clients.common.telemetry.telemetry_sender import TelemetrySender
 from barnabas.clients.producer.errors import (
     BufferExhaustedError,
     IllegalStateError,
@@ -57,11 +56,9 @@ from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
 from barnabas.metrics.registry import Metrics
 from barnabas.network.client import NetworkClient
-from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.host_resolver import HostResolver, resolve_all_ips
 from barnabas.network.node_api_versions import ApiVersions
 from barnabas.network.selectable import Selectable
-from barnabas.network.selector import Selector
 from barnabas.records.batch import CompressionType
 from barnabas.records.builder import estimate_size_in_bytes_upper_bound
 
@@ -249,38 +246,21 @@ class KafkaProducer:
         log.debug("The producer %s has started", cfg.client_id)
 
     def _network_client(self, selector: Selectable | None, resolver: HostResolver, random: Random) -> NetworkClient:
-        values = self.config.values
-        updater = DefaultMetadataUpdater(
+        return make_network_client(
+            self.config.values,
             self.metadata,
-            can_rebootstrap=values.get_str("metadata.recovery.strategy").upper() == "REBOOTSTRAP",
-            rebootstrap_trigger_ms=values.get_int("metadata.recovery.rebootstrap.trigger.ms"),
-            check_cluster=values.get_bool("metadata.cluster.check.enable"),
-        )
-        if selector is None:
-            selector = Selector(clock=self._clock, connections_max_idle_ms=values.get_int("connections.max.idle.ms"))
-        client = NetworkClient(
             selector,
-            updater,
-            NetworkClientConfig(
-                client_id=self.config.client_id,
-                max_in_flight_requests_per_connection=self.config.max_in_flight,
-                request_timeout_ms=self.config.request_timeout_ms,
-                reconnect_backoff_ms=values.get_int("reconnect.backoff.ms"),
-                reconnect_backoff_max_ms=values.get_int("reconnect.backoff.max.ms"),
-                socket_connection_setup_timeout_ms=values.get_int("socket.connection.setup.timeout.ms"),
-                socket_connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
-                send_buffer_bytes=values.get_int("send.buffer.bytes"),
-                receive_buffer_bytes=values.get_int("receive.buffer.bytes"),
-            ),
+            client_id=self.config.client_id,
+            max_in_flight=self.config.max_in_flight,
+            request_timeout_ms=self.config.request_timeout_ms,
+            receive_buffer_bytes=self.config.values.get_int("receive.buffer.bytes"),
             clock=self._clock,
             random=random,
             resolver=resolver,
             api_versions=self.api_versions,
-            throttle_time_sensor=self._sender_metrics.throttle_time,
-            telemetry=None if self._telemetry is None else TelemetrySender(self._telemetry),
+            throttle_time=self._sender_metrics.throttle_time,
+            telemetry=self._telemetry,
         )
-        updater.reason_of = client.last_error
-        return client
 
     def _metadata_age_s(self) -> float:
         updated_ms = self.metadata.last_successful_update_ms

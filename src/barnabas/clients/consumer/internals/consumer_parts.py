@@ -8,9 +8,8 @@ from typing import Any
 
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import client_properties, refuse_unknown
-from barnabas.clients.common.default_metadata_updater import DefaultMetadataUpdater
+from barnabas.clients.common.network_client import make_network_client
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
-from barnabas.clients.common.telemetry.telemetry_sender import TelemetrySender
 from barnabas.clients.consumer.consumer_config import CONFIG, ConsumerConfig
 from barnabas.clients.consumer.deserialization import Deserializer, as_deserializer
 from barnabas.clients.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
@@ -32,11 +31,9 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.metrics.config import MetricConfig, RecordingLevel
 from barnabas.metrics.registry import Metrics
 from barnabas.network.client import NetworkClient
-from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.host_resolver import HostResolver, resolve_all_ips
 from barnabas.network.node_api_versions import ApiVersions
 from barnabas.network.selectable import Selectable
-from barnabas.network.selector import Selector
 
 
 class ConsumerParts:
@@ -183,42 +180,27 @@ class ConsumerParts:
         )
 
     def _network_client(self, selector: Selectable | None, resolver: HostResolver) -> NetworkClient:
-        values = self.config.values
-        updater = DefaultMetadataUpdater(
+        return make_network_client(
+            self.config.values,
             self.metadata,
-            can_rebootstrap=values.get_str("metadata.recovery.strategy").upper() == "REBOOTSTRAP",
-            rebootstrap_trigger_ms=values.get_int("metadata.recovery.rebootstrap.trigger.ms"),
-            check_cluster=values.get_bool("metadata.cluster.check.enable"),
-        )
-        if selector is None:
-            selector = Selector(clock=self.clock, connections_max_idle_ms=values.get_int("connections.max.idle.ms"))
-        client = NetworkClient(
             selector,
-            updater,
-            NetworkClientConfig(
-                client_id=self.config.client_id,
-                # As many as managers like to send; each of them limits itself.
-                max_in_flight_requests_per_connection=100,
-                request_timeout_ms=self.config.request_timeout_ms,
-                reconnect_backoff_ms=values.get_int("reconnect.backoff.ms"),
-                reconnect_backoff_max_ms=values.get_int("reconnect.backoff.max.ms"),
-                socket_connection_setup_timeout_ms=values.get_int("socket.connection.setup.timeout.ms"),
-                socket_connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
-                send_buffer_bytes=values.get_int("send.buffer.bytes"),
-                # Kafka's default of 64 KiB is a floor here: systems begin with no less. To ask for it would tie the
-                # buffer to that size, so that an answer of megabytes comes in a hundred pieces, each with a wait of its
-                # own at both ends; left alone it grows with the traffic. A size that was given is asked for.
-                receive_buffer_bytes=values.get_int("receive.buffer.bytes") if self._sizes_receive_buffers else -1,
+            client_id=self.config.client_id,
+            # As many as managers like to send; each of them limits itself.
+            max_in_flight=100,
+            request_timeout_ms=self.config.request_timeout_ms,
+            # Kafka's default of 64 KiB is a floor here: systems begin with no less. To ask for it would tie the buffer
+            # to that size, so that an answer of megabytes comes in a hundred pieces, each with a wait of its own at
+            # both ends; left alone it grows with the traffic. A size that was given is asked for.
+            receive_buffer_bytes=(
+                self.config.values.get_int("receive.buffer.bytes") if self._sizes_receive_buffers else -1
             ),
             clock=self.clock,
             random=self.random,
             resolver=resolver,
             api_versions=self.api_versions,
-            throttle_time_sensor=self.fetch_metrics.throttle_time,
-            telemetry=None if self.telemetry is None else TelemetrySender(self.telemetry),
+            throttle_time=self.fetch_metrics.throttle_time,
+            telemetry=self.telemetry,
         )
-        updater.reason_of = client.last_error
-        return client
 
     def close_plug_ins(self) -> None:
         self.interceptors.close()

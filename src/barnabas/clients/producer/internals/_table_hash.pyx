@@ -3,34 +3,10 @@
 """The partitions of a whole column of keys, compiled: the twin of `_table_hash_pure`."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
-cdef enum:
-    SEED = 0x9747b28c
-    M = 0x5bd1e995
-
-
-cdef inline uint32_t murmur(const uint8_t *data, int64_t length) noexcept nogil:
-    cdef uint32_t h = <uint32_t>SEED ^ <uint32_t>length
-    cdef uint32_t k
-    cdef int64_t at = 0
-    while at + 4 <= length:
-        k = (<uint32_t>data[at] | <uint32_t>data[at + 1] << 8 | <uint32_t>data[at + 2] << 16
-             | <uint32_t>data[at + 3] << 24)
-        k = k * <uint32_t>M
-        k = (k ^ (k >> 24)) * <uint32_t>M
-        h = (h * <uint32_t>M) ^ k
-        at += 4
-    if length - at == 3:
-        h ^= <uint32_t>data[at + 2] << 16
-    if length - at >= 2:
-        h ^= <uint32_t>data[at + 1] << 8
-    if length - at >= 1:
-        h = (h ^ data[at]) * <uint32_t>M
-    h = (h ^ (h >> 13)) * <uint32_t>M
-    return h ^ (h >> 15)
-
+from barnabas.common._murmur2 cimport murmur
 
 cdef class Lease:
     """Holds one object's memory until the last user is gone."""

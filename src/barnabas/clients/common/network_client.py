@@ -1,0 +1,68 @@
+"""The `NetworkClient` of a producer or a consumer, made from the settings that both have."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from barnabas.clients.common.default_metadata_updater import DefaultMetadataUpdater
+from barnabas.clients.common.metadata import Metadata
+from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
+from barnabas.clients.common.telemetry.telemetry_sender import TelemetrySender
+from barnabas.common.clock import Clock
+from barnabas.common.config_def import ConfigValues
+from barnabas.network.client import NetworkClient
+from barnabas.network.client_config import NetworkClientConfig
+from barnabas.network.host_resolver import HostResolver
+from barnabas.network.selectable import Selectable
+from barnabas.network.selector import Selector
+
+
+def make_network_client(
+    values: ConfigValues,
+    metadata: Metadata,
+    selector: Selectable | None,
+    *,
+    client_id: str,
+    max_in_flight: int,
+    request_timeout_ms: int,
+    receive_buffer_bytes: int,
+    clock: Clock,
+    random: Random,
+    resolver: HostResolver,
+    api_versions: Any,
+    throttle_time: Any,
+    telemetry: ClientTelemetryReporter | None,
+) -> NetworkClient:
+    """Metadata are kept up to date by the client itself, which also tells them why nobody answers."""
+    updater = DefaultMetadataUpdater(
+        metadata,
+        can_rebootstrap=values.get_str("metadata.recovery.strategy").upper() == "REBOOTSTRAP",
+        rebootstrap_trigger_ms=values.get_int("metadata.recovery.rebootstrap.trigger.ms"),
+        check_cluster=values.get_bool("metadata.cluster.check.enable"),
+    )
+    if selector is None:
+        selector = Selector(clock=clock, connections_max_idle_ms=values.get_int("connections.max.idle.ms"))
+    client = NetworkClient(
+        selector,
+        updater,
+        NetworkClientConfig(
+            client_id=client_id,
+            max_in_flight_requests_per_connection=max_in_flight,
+            request_timeout_ms=request_timeout_ms,
+            reconnect_backoff_ms=values.get_int("reconnect.backoff.ms"),
+            reconnect_backoff_max_ms=values.get_int("reconnect.backoff.max.ms"),
+            socket_connection_setup_timeout_ms=values.get_int("socket.connection.setup.timeout.ms"),
+            socket_connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
+            send_buffer_bytes=values.get_int("send.buffer.bytes"),
+            receive_buffer_bytes=receive_buffer_bytes,
+        ),
+        clock=clock,
+        random=random,
+        resolver=resolver,
+        api_versions=api_versions,
+        throttle_time_sensor=throttle_time,
+        telemetry=None if telemetry is None else TelemetrySender(telemetry),
+    )
+    updater.reason_of = client.last_error
+    return client
