@@ -55,7 +55,9 @@ def kafka_python(bootstrap: str, group: str, topic: str) -> None:
     )
     consumer.subscribe([topic], listener=Listener())
     while not _stop.is_set():
-        for records in consumer.poll(timeout_ms=100).values():
+        # kafka-python 3.0.12 forgets an assignment whose SyncGroup response comes after the poll that asked for it has
+        # timed out, and then neither fetches nor sends heartbeats any more: the time-out is far from a rebalance's end.
+        for records in consumer.poll(timeout_ms=2000).values():
             for record in records:
                 tell("record", partition=record.partition, offset=record.offset)
     consumer.close()
