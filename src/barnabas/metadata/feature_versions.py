@@ -32,6 +32,9 @@ class Feature:
 
     name: str
     levels: tuple[FeatureLevel, ...]
+    served: bool = True
+    """Whether it does anything here. What does not stays off in a new cluster, but the levels are known: a directory of
+    Apache Kafka's, where it is on, can be opened."""
 
     @property
     def highest(self) -> int:
@@ -39,7 +42,7 @@ class Feature:
 
     def default_level(self, version: MetadataVersion) -> int:
         """The level that a cluster formatted for this metadata version starts with."""
-        return max(level.level for level in self.levels if level.since <= version)
+        return max(level.level for level in self.levels if level.since <= version) if self.served else 0
 
     def missing(self, level: int, levels: Mapping[str, int]) -> dict[str, int]:
         """What would have to be raised before this feature can get to ``level``: the features, and how far."""
@@ -49,8 +52,8 @@ class Feature:
         raise ValueError(f"{self.name} has no level {level}; its levels are 0 to {self.highest}")
 
 
-def _feature(name: str, *levels: FeatureLevel) -> Feature:
-    return Feature(name, (FeatureLevel(0, MINIMUM_VERSION), *levels))
+def _feature(name: str, *levels: FeatureLevel, served: bool = True) -> Feature:
+    return Feature(name, (FeatureLevel(0, MINIMUM_VERSION), *levels), served)
 
 
 KRAFT_VERSION = _feature(
@@ -76,10 +79,10 @@ ELR_VERSION = _feature(
 )
 """1: replicas that left the ISR too late to have missed a committed record may still be elected (KIP-966)."""
 
-SHARE_VERSION = _feature("share.version", FeatureLevel(1, MetadataVersion.IBP_4_2_IV0))
+SHARE_VERSION = _feature("share.version", FeatureLevel(1, MetadataVersion.IBP_4_2_IV0), served=False)
 """1: share groups (KIP-932)."""
 
-STREAMS_VERSION = _feature("streams.version", FeatureLevel(1, MetadataVersion.IBP_4_2_IV1))
+STREAMS_VERSION = _feature("streams.version", FeatureLevel(1, MetadataVersion.IBP_4_2_IV1), served=False)
 """1: groups of Kafka Streams that the coordinator rebalances (KIP-1071)."""
 
 FEATURES: Mapping[str, Feature] = {

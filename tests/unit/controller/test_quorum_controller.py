@@ -61,8 +61,6 @@ def test_an_empty_log_begins_with_the_bootstrap_records() -> None:
         level("metadata.version", 30),
         level("eligible.leader.replicas.version", 1),
         level("group.version", 1),
-        level("share.version", 1),
-        level("streams.version", 1),
         level("transaction.version", 2),
         ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="1"),
         EndTransactionRecord(),
@@ -85,8 +83,6 @@ def test_levels_can_be_chosen_and_records_added_at_bootstrap() -> None:
     )
     assert [record.message for record in bootstrap.records] == [
         level("metadata.version", 30),
-        level("share.version", 1),
-        level("streams.version", 1),
         level("transaction.version", 2),
         NoOpRecord(),
     ]
@@ -531,7 +527,7 @@ def test_metrics_have_kafkas_names() -> None:
     controller.queue.run_until_idle()
     assert gauge("ActiveControllerCount") == 1
     assert gauge("NewActiveControllersCount") == 1
-    assert gauge("LastCommittedRecordOffset") == gauge("LastAppliedRecordOffset") == 9
+    assert gauge("LastCommittedRecordOffset") == gauge("LastAppliedRecordOffset") == 7
     assert gauge("MetadataErrorCount") == 0
 
 

@@ -114,9 +114,13 @@ def test_levels_of_a_new_cluster() -> None:
         "transaction.version": 2,
         "group.version": 1,
         "eligible.leader.replicas.version": 1,
-        "share.version": 1,
-        "streams.version": 1,
     }
+
+
+def test_what_is_not_served_is_off_in_a_new_cluster_but_known() -> None:
+    for name in ("share.version", "streams.version"):
+        assert FEATURES[name].default_level(LATEST_VERSION) == 0
+        assert FEATURES[name].highest == 1
 
 
 def test_what_a_level_needs() -> None:
