@@ -37,6 +37,7 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.channel import ChannelState, KafkaChannel
 from barnabas.network.host_resolver import ResolvedAddress
 from barnabas.network.node import Node
+from barnabas.network.reactor import SelectorStats
 from barnabas.network.selector import CloseMode
 from barnabas.network.send import NetworkSend
 from barnabas.protocol.api_keys import ApiKey
@@ -719,6 +720,7 @@ class InMemorySelector:
         self.completed_sends: list[tuple[KafkaChannel, NetworkSend]] = []
         self.connected: list[KafkaChannel] = []
         self.disconnected: list[tuple[KafkaChannel, ChannelState]] = []
+        self.stats = SelectorStats()
         self._channels: dict[str, KafkaChannel] = {}
         self._hosts: dict[str, int] = {}
         self._events: list[_Event] = []
@@ -790,6 +792,7 @@ class InMemorySelector:
                 wait_ms = min(wait_ms, next_due - now)
             if wait_ms > 0:
                 self._clock.advance(wait_ms)
+                self.stats.select_ns += round(wait_ms * 1_000_000)
         self._woken = False
         now = self._now()
         due = [event for event in self._events if event.due_ms <= now]
@@ -803,9 +806,11 @@ class InMemorySelector:
             return  # given up meanwhile
         if event.is_connect:
             channel.state = ChannelState.READY
+            self.stats.connections_created += 1
             self.connected.append(channel)
         elif event.payload is None:
             del self._channels[channel.id]
+            self.stats.connections_closed += 1
             self.disconnected.append((channel, channel.state))
         else:
             self.completed_receives.append((channel, memoryview(event.payload)))
@@ -818,7 +823,8 @@ class InMemorySelector:
                 self._events.append(_Event(now, channel, None))
 
     def close(self, channel: KafkaChannel, mode: CloseMode = CloseMode.DISCARD_NO_NOTIFY) -> None:  # noqa: ARG002
-        self._channels.pop(channel.id, None)
+        if self._channels.pop(channel.id, None) is not None:
+            self.stats.connections_closed += 1
         self._events = [event for event in self._events if event.channel is not channel]
 
     def wakeup(self) -> None:
@@ -826,5 +832,6 @@ class InMemorySelector:
         self.wakeups += 1
 
     def close_all(self) -> None:
+        self.stats.connections_closed += len(self._channels)
         self._channels.clear()
         self._events.clear()

@@ -13,6 +13,7 @@ who                         what for
 ``ClientConnections``       the channels, one for each node; what each node speaks
 ``ClusterConnectionStates`` how far each connection has come, when to try again, until when it is throttled
 ``MetadataUpdater``         which nodes there are; given by the owner of the client
+``SelectorMetrics``         how much goes to whom; given by its owner, if it has metrics
 ``TelemetryHook``           what the client tells about itself; given by its owner, too
 =========================== =====================================================================================
 """
@@ -45,6 +46,7 @@ from barnabas.network.node_api_versions import ApiVersions, NodeApiVersions
 from barnabas.network.node_connection import ConnectionState
 from barnabas.network.request_pipeline import RequestPipeline
 from barnabas.network.selectable import Selectable
+from barnabas.network.selector_metrics import SelectorMetrics
 from barnabas.network.telemetry_hook import TelemetryHook
 from barnabas.protocol.message import Request
 from barnabas.protocol.versions import VersionRange
@@ -97,11 +99,13 @@ class NetworkClient:
         api_versions: ApiVersions | None = None,
         throttle_time_sensor: Sensor | None = None,
         telemetry: TelemetryHook | None = None,
+        metrics: SelectorMetrics | None = None,
     ) -> None:
         self.config = NetworkClientConfig() if config is None else config
         self._selector = selector
         self._updater = metadata_updater
         self._telemetry = telemetry
+        self._metrics = metrics
         self._clock = clock
         self._random = Random() if random is None else random  # noqa: S311 - spreads load, keeps no secret
         self.api_versions = ApiVersions() if api_versions is None else api_versions
@@ -110,8 +114,10 @@ class NetworkClient:
         )
         self._states = self._connections.states
         self._pipeline = RequestPipeline(
-            selector, self._connections, metadata_updater, self.config, throttle_time_sensor
+            selector, self._connections, metadata_updater, self.config, throttle_time_sensor, metrics
         )
+        if metrics is not None:
+            metrics.show_connections(self._connections.channels)
         self._phase_lock = threading.Lock()
         """Guards changes of ``_phase``, which any thread may make."""
         self._phase = _Phase.ACTIVE
@@ -250,7 +256,10 @@ class NetworkClient:
             self._states.time_to_next_setup_timeout_ms(now),
         )
         self._selector.poll(max(wait_ms, 0))
-        responses = self._pipeline.handle_events(self._clock.hi_res_milliseconds())
+        now = self._clock.hi_res_milliseconds()
+        responses = self._pipeline.handle_events(now)
+        if self._metrics is not None:
+            self._metrics.polled(now)
         for response in responses:
             try:
                 response.on_complete()

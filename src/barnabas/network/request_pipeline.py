@@ -29,6 +29,7 @@ from barnabas.network.node import Node
 from barnabas.network.node_api_versions import NodeApiVersions
 from barnabas.network.node_connection import READY, ConnectionState
 from barnabas.network.selectable import Selectable
+from barnabas.network.selector_metrics import SelectorMetrics
 from barnabas.network.send import NetworkSend
 from barnabas.network.version_negotiation import version_to_try_next
 from barnabas.protocol.api_keys import ApiKey
@@ -58,6 +59,7 @@ class RequestPipeline:
         metadata_updater: MetadataUpdater,
         config: NetworkClientConfig,
         throttle_time_sensor: Sensor | None,
+        metrics: SelectorMetrics | None = None,
     ) -> None:
         self._selector = selector
         self._connections = connections
@@ -66,6 +68,7 @@ class RequestPipeline:
         self._updater = metadata_updater
         self._config = config
         self._throttle_time_sensor = throttle_time_sensor
+        self._metrics = metrics
         self.in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
         self.ended: list[ClientResponse] = []
         self._correlation_id = 0
@@ -124,6 +127,8 @@ class RequestPipeline:
             return
         send = NetworkSend(parts, request)
         self.in_flight.add(InFlightRequest(request, version, send, now, internal=internal))
+        if self._metrics is not None:
+            self._metrics.sent(node_id, send.size)
         sent = self._selector.send(self._connections.channels[node_id], send)
         if sent and not request.expect_response:
             self.ended.append(self.in_flight.complete_last_sent(node_id).completed(None, now))
@@ -155,6 +160,8 @@ class RequestPipeline:
             if not self._connections.is_current(channel):
                 continue
             node_id = channel.id
+            if self._metrics is not None:
+                self._metrics.received(node_id, len(payload))
             try:
                 request, body = self._match(node_id, payload)
             except (ProtocolError, UnsupportedVersionError) as error:

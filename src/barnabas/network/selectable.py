@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from barnabas.network.channel import ChannelState, KafkaChannel
+from barnabas.network.reactor import SelectorStats
 from barnabas.network.selector import CloseMode
 from barnabas.network.send import NetworkSend
 
@@ -16,6 +17,7 @@ class Selectable(Protocol):
     completed_sends: list[tuple[KafkaChannel, NetworkSend]]
     connected: list[KafkaChannel]
     disconnected: list[tuple[KafkaChannel, ChannelState]]
+    stats: SelectorStats
 
     def connect(
         self, channel_id: str, address: tuple[str, int], *, family: int, send_buffer: int, receive_buffer: int

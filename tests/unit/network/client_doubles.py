@@ -17,6 +17,7 @@ from barnabas.network.client_request import ClientRequest, ClientResponse
 from barnabas.network.host_resolver import ResolvedAddress
 from barnabas.network.metadata_updater import ManualMetadataUpdater, MetadataClient
 from barnabas.network.node import Node
+from barnabas.network.reactor import SelectorStats
 from barnabas.network.selector import CloseMode
 from barnabas.network.send import NetworkSend
 from barnabas.protocol.api_keys import ApiKey
@@ -116,6 +117,7 @@ class ScriptedSelector:
         self.completed_sends: list[tuple[KafkaChannel, NetworkSend]] = []
         self.connected: list[KafkaChannel] = []
         self.disconnected: list[tuple[KafkaChannel, ChannelState]] = []
+        self.stats = SelectorStats()
         self.channels: dict[str, KafkaChannel] = {}
         self.transports: dict[str, FakeTransport] = {}
         self.attempts: list[tuple[str, tuple[str, int], int]] = []

@@ -11,11 +11,13 @@ from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTe
 from barnabas.clients.common.telemetry.telemetry_sender import TelemetrySender
 from barnabas.common.clock import Clock
 from barnabas.common.config_def import ConfigValues
+from barnabas.metrics.registry import Metrics
 from barnabas.network.client import NetworkClient
 from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.host_resolver import HostResolver
 from barnabas.network.selectable import Selectable
 from barnabas.network.selector import Selector
+from barnabas.network.selector_metrics import SelectorMetrics
 
 
 def make_network_client(
@@ -33,6 +35,8 @@ def make_network_client(
     api_versions: Any,
     throttle_time: Any,
     telemetry: ClientTelemetryReporter | None,
+    metrics: Metrics,
+    metric_group_prefix: str,
 ) -> NetworkClient:
     """Metadata are kept up to date by the client itself, which also tells them why nobody answers."""
     updater = DefaultMetadataUpdater(
@@ -63,6 +67,7 @@ def make_network_client(
         api_versions=api_versions,
         throttle_time_sensor=throttle_time,
         telemetry=None if telemetry is None else TelemetrySender(telemetry),
+        metrics=SelectorMetrics(metrics, metric_group_prefix, selector.stats),
     )
     updater.reason_of = client.last_error
     return client

@@ -260,6 +260,8 @@ class KafkaProducer:
             api_versions=self.api_versions,
             throttle_time=self._sender_metrics.throttle_time,
             telemetry=self._telemetry,
+            metrics=self._metrics,
+            metric_group_prefix="producer",
         )
 
     def _metadata_age_s(self) -> float:
@@ -665,8 +667,9 @@ class KafkaProducer:
         """The first phase, with ``transaction.two.phase.commit.enable`` (KIP-939): writes what is left. Nothing can be
         added then, and the transaction stays open, whatever happens to this producer, until somebody ends it."""
         manager = self._manager()
-        self.flush()
-        return manager.prepare_transaction()
+        with self._timed(self._producer_metrics.prepare):
+            self.flush()
+            return manager.prepare_transaction()
 
     def complete_transaction(self, prepared: PreparedTxnState) -> None:
         """The second phase: commits the transaction if it is the one that was decided upon, and aborts it if not.

@@ -31,6 +31,7 @@ from barnabas.common.clock import MockClock
 from barnabas.common.errors import NotCoordinatorError, UnsupportedVersionError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.group.member_context import MemberContext
+from barnabas.metrics.registry import Metrics
 from barnabas.network.client_request import ClientRequest, ClientResponse
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Request, Response
@@ -234,11 +235,13 @@ class SimulatedMember:
             random=cluster.dice,
         )
         self.events = BackgroundEventQueue()
+        self.metrics = Metrics(clock=cluster.clock)
         self.group = GroupManagers(
             config=config,
             subscriptions=self.subscriptions,
             metadata=self.metadata,
             background_events=self.events,
+            metrics=self.metrics,
             clock=cluster.clock,
             random=cluster.dice,
         )

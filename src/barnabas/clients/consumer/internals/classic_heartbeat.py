@@ -10,6 +10,7 @@ from barnabas.clients.consumer.internals import classic_requests
 from barnabas.clients.consumer.internals.classic_member_state import ClassicMemberState, Generation
 from barnabas.clients.consumer.internals.coordinator_request_manager import CoordinatorRequestManager
 from barnabas.clients.consumer.internals.group_config import GroupConfig
+from barnabas.clients.consumer.internals.group_metrics import GroupMetrics
 from barnabas.clients.consumer.internals.request_managers import FOREVER, UnsentRequest
 from barnabas.clients.consumer.internals.request_state import RequestState, Timer
 from barnabas.common.errors import Errors, GroupAuthorizationError
@@ -38,12 +39,14 @@ class ClassicHeartbeat:
         config: GroupConfig,
         member: ClassicMembershipManager,
         coordinator: CoordinatorRequestManager,
+        metrics: GroupMetrics,
         random: Random,
         now: int,
     ) -> None:
         self._config = config
         self._member = member
         self._coordinator = coordinator
+        self._metrics = metrics
         self._state = RequestState(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._timer = Timer(config.heartbeat_interval_ms, now)
         self._session = Timer(config.session_timeout_ms, now)
@@ -80,6 +83,7 @@ class ClassicHeartbeat:
             return []
         self._state.sent()
         self._timer.reset(now)
+        self._metrics.heartbeat_sent(now)
         generation = self._member.generation
         self._sent_in = generation
         return [
@@ -92,11 +96,13 @@ class ClassicHeartbeat:
         ]
 
     def _on_response(self, response: ClientResponse, sent: Generation) -> None:
+        body = response.body
+        if body is not None:
+            self._metrics.heartbeat_answered(response.latency_ms)
         if self._sent_in is not sent:
             return  # of a membership that is over
         self._sent_in = None
         now = response.received_ms
-        body = response.body
         if body is None:
             self._failed(now)
             self._coordinator.handle_disconnect(response)

@@ -39,6 +39,7 @@ from barnabas.clients.consumer.internals.coordinator_request_manager import Coor
 from barnabas.clients.consumer.internals.group_config import GroupConfig
 from barnabas.clients.consumer.internals.group_events import RebalanceCallback, RebalanceListenerInvoker
 from barnabas.clients.consumer.internals.group_leader import WatchedTopics, divide, read_members, to_bytes
+from barnabas.clients.consumer.internals.group_metrics import GroupMetrics
 from barnabas.clients.consumer.internals.membership_manager import NO_MEMBER, MemberIdentity
 from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, PollResult, UnsentRequest
 from barnabas.clients.consumer.internals.request_state import RequestState, Timer
@@ -101,6 +102,7 @@ class ClassicMembershipManager:
         commits: CommitRequestManager,
         listeners: RebalanceListenerInvoker,
         background_events: BackgroundEventQueue,
+        metrics: GroupMetrics,
         random: Random,
         now: int,
     ) -> None:
@@ -113,6 +115,7 @@ class ClassicMembershipManager:
         self._commits = commits
         self._listeners = listeners
         self._events = background_events
+        self._metrics = metrics
         self.state = _S.UNJOINED
         self.step = _R.IDLE
         self.generation: Generation = NO_GENERATION
@@ -131,7 +134,7 @@ class ClassicMembershipManager:
         self._metadata_version = 0
         self._watched: WatchedTopics | None = None
         self._poll_timer = Timer(config.max_poll_interval_ms, now)
-        self._heartbeat = ClassicHeartbeat(config, self, coordinator, random, now)
+        self._heartbeat = ClassicHeartbeat(config, self, coordinator, metrics, random, now)
         self._leave_reason: str | None = None
         self._leaving: Future[None] | None = None
         self._leave_deadline_ms: int | None = None
@@ -423,6 +426,8 @@ class ClassicMembershipManager:
             )
             protocols.append((assignor.name, serialize_subscription(subscription)))
         self._transition_to(_S.PREPARING_REBALANCE)
+        if not self._metrics.is_rebalancing:
+            self._metrics.rebalance_started()
         self._move_to(_R.JOINING)
         self._join_state.sent()
         log.info("(Re-)joining group")
@@ -436,6 +441,7 @@ class ClassicMembershipManager:
                 assignments = self._divide()
             except Exception as error:
                 log.exception("The assignor failed")
+                self._metrics.rebalance_failed()
                 self._give_up_joining(error, now)
                 return []
         self._move_to(_R.SYNCING)
@@ -482,6 +488,7 @@ class ClassicMembershipManager:
                 self.reset_generation("encountered UNKNOWN_MEMBER_ID from JoinGroup response", reset_member_id=True)
             self._failed_to_join(error, ApiKey.JOIN_GROUP, now)
             return
+        self._metrics.joined(response.latency_ms)
         self._join_state.succeeded(now)
         self._transition_to(_S.COMPLETING_REBALANCE)
         self.generation = Generation(body.generation_id, body.member_id, body.protocol_name)
@@ -493,6 +500,7 @@ class ClassicMembershipManager:
             try:
                 self._members = read_members(body.members)
             except BarnabasError as failure:
+                self._metrics.rebalance_failed()
                 self._give_up_joining(failure, now)
                 return
             self._skip_assignment = body.skip_assignment
@@ -509,6 +517,8 @@ class ClassicMembershipManager:
             return
         assert isinstance(body, SyncGroupResponse)
         error = Errors.for_code(body.error_code)
+        if error is Errors.NONE:
+            self._metrics.synced(response.latency_ms)
         if error is Errors.NONE and (
             body.protocol_type not in {None, PROTOCOL_TYPE}
             or body.protocol_name not in {None, self.generation.protocol_name}
@@ -526,6 +536,7 @@ class ClassicMembershipManager:
             self._failed_to_join(error, ApiKey.SYNC_GROUP, now)
             return
         self._transition_to(_S.STABLE)
+        self._metrics.rebalance_ended()
         self._rejoin_needed = False
         self._rejoin_reason = ""
         log.info("Successfully synced group in generation %s", self.generation)
@@ -539,6 +550,7 @@ class ClassicMembershipManager:
         self._complete(assignor, assignment, now)
 
     def _no_answer(self, response: ClientResponse) -> None:
+        self._metrics.rebalance_failed()
         self._coordinator.handle_disconnect(response)
         fatal = response.authentication_error or response.version_mismatch
         if fatal is not None:
@@ -550,6 +562,7 @@ class ClassicMembershipManager:
 
     def _failed_to_join(self, error: Errors, api: ApiKey, now: int) -> None:
         log.info("%s failed: %s", api.title, error.message)
+        self._metrics.rebalance_failed()
         self._rejoin_needed = True
         if error is not Errors.MEMBER_ID_REQUIRED:
             self._rejoin_reason = f"rebalance failed due to {error.name}"

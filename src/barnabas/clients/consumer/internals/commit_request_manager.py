@@ -16,6 +16,7 @@ from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetada
 from barnabas.clients.consumer.internals.coordinator_request_manager import CoordinatorRequestManager
 from barnabas.clients.consumer.internals.group_config import GroupConfig
 from barnabas.clients.consumer.internals.group_events import OffsetsCommittedEvent
+from barnabas.clients.consumer.internals.group_metrics import GroupMetrics
 from barnabas.clients.consumer.internals.membership_manager import MembershipManager
 from barnabas.clients.consumer.internals.offset_requests import OffsetCommitBuilder, OffsetFetchBuilder
 from barnabas.clients.consumer.internals.request_managers import FOREVER, PollResult, UnsentRequest
@@ -104,6 +105,7 @@ class CommitRequestManager:
         metadata: ConsumerMetadata,
         coordinator: CoordinatorRequestManager,
         background_events: BackgroundEventQueue,
+        metrics: GroupMetrics,
         random: Random,
         now: int,
     ) -> None:
@@ -112,6 +114,7 @@ class CommitRequestManager:
         self._metadata = metadata
         self._coordinator = coordinator
         self._events = background_events
+        self._metrics = metrics
         self._random = random
         self._unsent_commits: list[_CommitAttempt] = []
         self._unsent_fetches: list[_FetchAttempt] = []
@@ -275,6 +278,7 @@ class CommitRequestManager:
             error: Exception | None = self._no_answer(response)
         else:
             assert isinstance(response.body, OffsetCommitResponse)
+            self._metrics.commit_answered(response.latency_ms)
             error = self._commit_error(builder, response.body, now)
         if error is None:
             attempt.state.succeeded(now)

@@ -162,15 +162,17 @@ class ConsumerCore:
 
     def _call_listener(self, event: RebalanceListenerEvent) -> Steps[Exception | None]:
         self.buffer.retain_all(self.subscriptions.assigned_partitions())
+        group = self.group
         failed: Exception | None = None
+        started_ms = self.now()
         try:
             outcome = getattr(event.listener, f"on_partitions_{event.kind.value}")(event.partitions)
             if isinstance(outcome, Awaitable):
                 yield outcome
+            group.metrics.listener_called(event.kind, self.now() - started_ms)
         except Exception as error:
             log.debug("The rebalance listener failed", exc_info=True)
             failed = error
-        group = self.group
         self.tell("listener done", lambda _now: group.listener_done(event.id, failed))
         return failed
 

@@ -14,6 +14,7 @@ from barnabas.clients.consumer.internals.consumer_member_state import LocalAssig
 from barnabas.clients.consumer.internals.consumer_membership_manager import ConsumerMembershipManager
 from barnabas.clients.consumer.internals.coordinator_request_manager import CoordinatorRequestManager
 from barnabas.clients.consumer.internals.group_config import GroupConfig
+from barnabas.clients.consumer.internals.group_metrics import GroupMetrics
 from barnabas.clients.consumer.internals.membership_manager import MemberIdentity
 from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, PollResult, UnsentRequest
 from barnabas.clients.consumer.internals.request_state import RequestState, Timer
@@ -117,6 +118,7 @@ class ConsumerHeartbeatRequestManager:
         subscriptions: SubscriptionState,
         coordinator: CoordinatorRequestManager,
         background_events: BackgroundEventQueue,
+        metrics: GroupMetrics,
         random: Random,
         now: int,
         *,
@@ -126,6 +128,7 @@ class ConsumerHeartbeatRequestManager:
         self.member = member
         self._coordinator = coordinator
         self._events = background_events
+        self._metrics = metrics
         self._heartbeat = HeartbeatState(config, subscriptions, member)
         self._state = RequestState(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._timer = Timer(0, now)
@@ -232,6 +235,7 @@ class ConsumerHeartbeatRequestManager:
         request = self._heartbeat.build()
         self._state.sent()
         self._timer.reset(now)
+        self._metrics.heartbeat_sent(now)
         self._request += 1
         number = self._request
         self.member.on_heartbeat_request_generated()
@@ -247,6 +251,8 @@ class ConsumerHeartbeatRequestManager:
         self._state.reset()
         self._heartbeat.reset()
         body = response.body
+        if body is not None:
+            self._metrics.heartbeat_answered(response.latency_ms)
         if isinstance(body, ConsumerGroupHeartbeatResponse) and body.error_code:
             log.info("Leaving the group was answered with %s", Errors.for_code(body.error_code).name)
         elif body is None:
@@ -255,10 +261,12 @@ class ConsumerHeartbeatRequestManager:
         self.member.on_leave_answered()
 
     def _on_response(self, number: int, response: ClientResponse) -> None:
+        body = response.body
+        if body is not None:
+            self._metrics.heartbeat_answered(response.latency_ms)
         if number != self._request:
             return
         now = response.received_ms
-        body = response.body
         if body is None:
             self._no_answer(response)
             return
@@ -277,6 +285,7 @@ class ConsumerHeartbeatRequestManager:
         self._heartbeat.reset()
         self._state.failed(now)
         self._timer.reset(now, 0)
+        self._rebalance_failed()
         self._on_error(error, body.error_message, now)
 
     def _no_answer(self, response: ClientResponse) -> None:
@@ -285,11 +294,18 @@ class ConsumerHeartbeatRequestManager:
         self._state.failed(now)
         self._timer.reset(now, 0)
         if response.version_mismatch is not None:
+            self._rebalance_failed()
             self._unsupported(Errors.UNSUPPORTED_VERSION, None)
         elif response.authentication_error is not None:
+            self._rebalance_failed()
             self._fail(response.authentication_error)
         else:
             self._coordinator.handle_disconnect(response)
+
+    def _rebalance_failed(self) -> None:
+        """If there is one under way: a member that is refused does not get to the end of it."""
+        if self._metrics.is_rebalancing:
+            self._metrics.rebalance_failed()
 
     def _on_error(self, error: Errors, message: str | None, now: int) -> None:
         log.info("ConsumerGroupHeartbeat of %r failed with %s: %s", self.member, error.name, message)

@@ -22,6 +22,7 @@ from barnabas.clients.consumer.internals.consumer_member_state import (
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
 from barnabas.clients.consumer.internals.group_config import GroupConfig
 from barnabas.clients.consumer.internals.group_events import RebalanceCallback, RebalanceListenerInvoker
+from barnabas.clients.consumer.internals.group_metrics import GroupMetrics
 from barnabas.clients.consumer.internals.membership_manager import NO_MEMBER, MemberIdentity
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
 from barnabas.common.errors import Errors, FencedInstanceIdError
@@ -62,6 +63,7 @@ class ConsumerMembershipManager:
         commits: CommitRequestManager,
         listeners: RebalanceListenerInvoker,
         background_events: BackgroundEventQueue,
+        metrics: GroupMetrics,
         member_id: str,
     ) -> None:
         self._config = config
@@ -70,6 +72,7 @@ class ConsumerMembershipManager:
         self._commits = commits
         self._listeners = listeners
         self._events = background_events
+        self._metrics = metrics
         self.member_id = member_id
         self.member_epoch = JOIN_EPOCH
         self.state = _S.UNSUBSCRIBED
@@ -479,6 +482,10 @@ class ConsumerMembershipManager:
     def _transition_to(self, state: MemberState) -> None:
         if state is not self.state and self.state not in SOURCES[state]:
             raise IllegalStateError(f"Invalid state transition from {self.state.name} to {state.name}")
+        if self.state is _S.RECONCILING and state in {_S.STABLE, _S.ACKNOWLEDGING}:
+            self._metrics.rebalance_ended()
+        elif self.state is not _S.RECONCILING and state is _S.RECONCILING:
+            self._metrics.rebalance_started()
         log.info(
             "Member %s with epoch %d: from %s to %s", self.member_id, self.member_epoch, self.state.name, state.name
         )

@@ -13,6 +13,7 @@ from barnabas.metrics.stats import Avg, CumulativeSum, Max, MeasurableStat, Mete
 
 GROUP: Final = "consumer-metrics"
 FETCH_GROUP: Final = "consumer-fetch-manager-metrics"
+NODE_GROUP: Final = "consumer-node-metrics"
 
 
 class KafkaConsumerMetrics:
@@ -109,6 +110,17 @@ class FetchMetrics:
         rate = self._name(f"{name}-rate", f"Rate per second of {what}.", tags)
         total = self._name(f"{name}-total", f"Total of {what}.", tags)
         sensor.add_compound(Meter(rate, total, stat=WindowedCount() if count else None))
+
+    def record_latency(self, node: str, latency_ms: int) -> None:
+        """A fetch request was answered."""
+        self.fetch_latency.record_unchecked(latency_ms)
+        sensor = self._metrics.get_sensor(f"node-{node}.latency")
+        if sensor is None:
+            sensor = self._metrics.sensor(f"node-{node}.latency")
+            tags, name = {"node-id": f"node-{node}"}, self._metrics.metric_name
+            sensor.add(name("request-latency-avg", NODE_GROUP, tags, "Milliseconds until a node answers."), Avg())
+            sensor.add(name("request-latency-max", NODE_GROUP, tags, "The same, at most."), Max())
+        sensor.record_unchecked(latency_ms)
 
     def record_fetched(
         self, partition: TopicPartition, records: int, size: int, *, lag: int | None, lead: int | None

@@ -128,6 +128,7 @@ class ConsumerParts:
                 subscriptions=self.subscriptions,
                 metadata=self.metadata,
                 background_events=self.background_events,
+                metrics=self.metrics,
                 clock=clock,
                 random=self.random,
             )
@@ -200,6 +201,8 @@ class ConsumerParts:
             api_versions=self.api_versions,
             throttle_time=self.fetch_metrics.throttle_time,
             telemetry=self.telemetry,
+            metrics=self.metrics,
+            metric_group_prefix="consumer",
         )
 
     def close_plug_ins(self) -> None:

@@ -215,7 +215,7 @@ class FetchRequestManager:
             if body.error_code == Errors.FETCH_SESSION_TOPIC_ID_ERROR:
                 self._metadata.request_update()
             return
-        self._metrics.fetch_latency.record_unchecked(response.latency_ms)
+        self._metrics.record_latency(response.destination, response.latency_ms)
         completed: list[CompletedFetch] = []
         leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
         size = 0

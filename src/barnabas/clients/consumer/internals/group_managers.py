@@ -22,6 +22,7 @@ from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetada
 from barnabas.clients.consumer.internals.coordinator_request_manager import CoordinatorRequestManager
 from barnabas.clients.consumer.internals.group_config import GroupConfig
 from barnabas.clients.consumer.internals.group_events import RebalanceListenerInvoker
+from barnabas.clients.consumer.internals.group_metrics import GroupMetrics
 from barnabas.clients.consumer.internals.membership_manager import MembershipManager
 from barnabas.clients.consumer.internals.request_managers import PollResult, RequestManager
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
@@ -29,6 +30,7 @@ from barnabas.common.clock import Clock
 from barnabas.common.errors import UnsupportedVersionError
 from barnabas.common.identifiers import Uuid, uuid_to_string
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.metrics.registry import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,7 @@ class GroupManagers:
         subscriptions: SubscriptionState,
         metadata: ConsumerMetadata,
         background_events: BackgroundEventQueue,
+        metrics: Metrics,
         clock: Clock,
         random: Random,
     ) -> None:
@@ -83,13 +86,14 @@ class GroupManagers:
         self._events = background_events
         self._clock = clock
         self._random = random
+        self.metrics = GroupMetrics(metrics, subscriptions, clock)
         now = clock.hi_res_milliseconds()
         self.listeners = RebalanceListenerInvoker(subscriptions, background_events)
         self.coordinator = CoordinatorRequestManager(
             self.config.group_id, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, random
         )
         self.commits = CommitRequestManager(
-            self.config, subscriptions, metadata, self.coordinator, background_events, random, now
+            self.config, subscriptions, metadata, self.coordinator, background_events, self.metrics, random, now
         )
         self._matched_version = -1
         protocol = config.group_protocol
@@ -106,6 +110,7 @@ class GroupManagers:
         return self._slot.current
 
     def _new_classic(self) -> MembershipManager:
+        self.metrics.use_classic_protocol()
         return ClassicMembershipManager(
             self.config,
             self._assignors,
@@ -115,6 +120,7 @@ class GroupManagers:
             self.commits,
             self.listeners,
             self._events,
+            self.metrics,
             self._random,
             self._clock.hi_res_milliseconds(),
         )
@@ -127,6 +133,7 @@ class GroupManagers:
             self.commits,
             self.listeners,
             self._events,
+            self.metrics,
             uuid_to_string(Uuid(self._random.randbytes(16))),
         )
         return ConsumerHeartbeatRequestManager(
@@ -135,6 +142,7 @@ class GroupManagers:
             self._subscriptions,
             self.coordinator,
             self._events,
+            self.metrics,
             self._random,
             self._clock.hi_res_milliseconds(),
             on_unsupported=self._fall_back_to_classic if protocol is GroupProtocol.AUTO else None,

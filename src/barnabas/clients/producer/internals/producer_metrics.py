@@ -28,6 +28,7 @@ class KafkaProducerMetrics:
         self.init = self._sensor("txn-init", "in init_transactions")
         self.begin = self._sensor("txn-begin", "in begin_transaction")
         self.send_offsets = self._sensor("txn-send-offsets", "in send_offsets_to_transaction")
+        self.prepare = self._sensor("txn-prepare", "in prepare_transaction")
         self.commit = self._sensor("txn-commit", "in commit_transaction")
         self.abort = self._sensor("txn-abort", "in abort_transaction")
         self.metadata_wait = self._sensor("metadata-wait", "waiting for metadata of a topic")
