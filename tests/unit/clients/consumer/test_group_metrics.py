@@ -215,7 +215,7 @@ class _Slow(ConsumerRebalanceListener):
         self._milliseconds = milliseconds
         self._error = error
 
-    def _take_time(self, _partitions: Sequence[TopicPartition]) -> None:
+    def _take_time(self, partitions: Sequence[TopicPartition]) -> None:
         self._cluster.clock.advance(self._milliseconds)
         if self._error is not None:
             raise self._error
