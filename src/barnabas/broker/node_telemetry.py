@@ -37,10 +37,11 @@ from barnabas.server.timer import SystemTimer
 from barnabas.telemetry.client_metrics_manager import REAPER_NAME, TIMER_NAME, ClientMetricsManager
 from barnabas.telemetry.exporter import EXPORTERS, ClientTelemetryExporters, make_exporters
 from barnabas.telemetry.quota_usage import INTERVAL, QuotaUsageEncoder, QuotaUsageReporter
+from barnabas.telemetry.request_log import LINGER_MS as REQUEST_LOG_LINGER_MS
 from barnabas.telemetry.request_log import SAMPLE_RATE, RequestLog, RequestLogEncoder
 from barnabas.telemetry.subscription_info import SubscriptionInfo
 from barnabas.telemetry.topic_exporter import TopicExporter
-from barnabas.telemetry.topic_writer import TopicRecord, TopicWriter
+from barnabas.telemetry.topic_writer import LINGER_MS, TopicRecord, TopicWriter
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class NodeTelemetry:
         """Starts the reaper of clients that are not heard of any more; `ConfigError` if an exporter cannot be made."""
         node_id = config.node_id
 
-        def writer(topic: str, encode: Callable[[T], TopicRecord]) -> TopicWriter[T]:
+        def writer(topic: str, encode: Callable[[T], TopicRecord], linger_ms: int = LINGER_MS) -> TopicWriter[T]:
             return TopicWriter(
                 topic,
                 encode,
@@ -77,6 +78,7 @@ class NodeTelemetry:
                 scheduler,
                 clock,
                 registry,
+                linger_ms=linger_ms,
             )
 
         plug_ins = make_exporters(config.value(EXPORTERS), config.properties)
@@ -87,7 +89,7 @@ class NodeTelemetry:
         self.client_metrics = ClientMetricsManager(
             self._exporters, config.value("telemetry.max.bytes"), timer, clock, metrics
         )
-        request_log_writer = writer(REQUEST_LOG_TOPIC, RequestLogEncoder(node_id, clock))
+        request_log_writer = writer(REQUEST_LOG_TOPIC, RequestLogEncoder(node_id, clock), REQUEST_LOG_LINGER_MS)
         self.request_log = RequestLog(times, request_log_writer)
         quota_usage_writer = writer(QUOTA_USAGE_TOPIC, QuotaUsageEncoder(node_id))
         self.quota_usage = QuotaUsageReporter(quotas.clients, metrics, quota_usage_writer, scheduler, clock)

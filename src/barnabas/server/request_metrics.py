@@ -37,7 +37,7 @@ TIMES = (
 _NS_PER_MS = 1_000_000
 
 CompletionListener = Callable[["Request", AnyResponse, int], None]
-"""Told of each request that has ended, with the time of its end."""
+"""Told of requests that have ended, with the time of the end: of all of them, or as few as `untold` says."""
 
 
 class ApiMetrics:

@@ -12,7 +12,7 @@ from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.murmur2 import murmur2
-from barnabas.common.scheduler import Scheduler
+from barnabas.common.scheduler import ScheduledTask, Scheduler
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.records.batch import CompressionType
@@ -29,6 +29,8 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 """What may wait for its turn, so much per topic: some seconds of a busy broker."""
 LINGER_MS: Final = 200
 """How long the first record waits for others to share a batch with."""
+_PART_TO_HURRY: Final = 2
+"""Of the room: with a half of it taken, nobody waits for more."""
 RETRY_MS: Final = 100
 MAX_RETRY_MS: Final = 10_000
 BATCH_BYTES: Final = 256 * 1024
@@ -49,8 +51,10 @@ class TopicRecord(NamedTuple):
     @property
     def size(self) -> int:
         """About so many bytes."""
-        named = sum(len(name) + len(value or b"") for name, value in self.headers)
-        return len(self.value) + len(self.key or b"") + named
+        size = len(self.value) + len(self.key or b"")
+        for name, value in self.headers:
+            size += len(name) + len(value or b"")
+        return size
 
 
 class Replicas(Protocol):
@@ -72,7 +76,9 @@ class TopicWriter(Generic[T]):
 
     `offer` costs its caller, a handler or a network thread, an append to a deque. All else is done by a thread of the
     scheduler, a moment later and for many records at once: they are encoded, put into batches and appended to the
-    partitions of the topic that this broker leads. A record with a key goes to the same partition each time.
+    partitions of the topic that this broker leads. A record with a key goes to the same partition each time. That
+    thread takes its time from those that serve requests, and mostly for being woken up and for the append, whatever is
+    in it: so it is woken when the first record has waited for `linger_ms`, or the queue is half full.
 
     Nobody ever waits. What does not fit into the queue is dropped and counted, and so is what the log refuses. Nothing
     is scheduled and nothing is created before there is something to write: the first record has the topic made. Until
@@ -118,11 +124,17 @@ class TopicWriter(Generic[T]):
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._linger_ms = linger_ms
+        self._hurry_records = max_records // _PART_TO_HURRY
+        self._hurry_bytes = max_bytes // _PART_TO_HURRY
         self._lock = threading.Lock()
         self._queue: deque[tuple[T, int]] = deque()
         self._queued_bytes = 0
         self._scheduled = False
+        self._hurried = False
+        """Whether what is queued was too much to wait any longer."""
         self._closed = False
+        self._task: ScheduledTask | None = None
+        """The flush that is scheduled. Not guarded: one that is lost sight of finds nothing to do."""
         self._flush_lock = threading.Lock()
         self._retry_ms = RETRY_MS
         self._turn = 0
@@ -140,21 +152,25 @@ class TopicWriter(Generic[T]):
     def offer(self, record: T, size: int) -> bool:
         """Queues a record that takes about so many bytes; False if it was dropped for want of room."""
         with self._lock:
-            is_full = len(self._queue) >= self._max_records or self._queued_bytes + size > self._max_bytes
-            if not is_full and not self._closed:
-                self._queue.append((record, size))
-                self._queued_bytes += size
-                if self._scheduled:
-                    return True
-                self._scheduled = True
-                is_first = True
+            waiting = self._queued_bytes + size
+            if self._closed or len(self._queue) >= self._max_records or waiting > self._max_bytes:
+                delay_ms = None
             else:
-                is_first = False
-        if is_first:
-            self._schedule(self._linger_ms)
-            return True
-        self._dropped.mark(1)
-        return False
+                self._queue.append((record, size))
+                self._queued_bytes = waiting
+                if self._scheduled:
+                    if self._hurried or (waiting < self._hurry_bytes and len(self._queue) < self._hurry_records):
+                        return True
+                    self._hurried = True
+                    delay_ms = 0
+                else:
+                    self._scheduled = True
+                    delay_ms = self._linger_ms
+        if delay_ms is None:
+            self._dropped.mark(1)
+            return False
+        self._schedule(delay_ms)
+        return True
 
     def could_not_be_told(self) -> None:
         """Counts a record that could not be made, for the error that is being handled."""
@@ -182,7 +198,9 @@ class TopicWriter(Generic[T]):
     # -- writing them
 
     def _schedule(self, delay_ms: int) -> None:
-        self._scheduler.schedule(f"write-{self.topic}", self.flush, delay_ms)
+        before, self._task = self._task, self._scheduler.schedule(f"write-{self.topic}", self.flush, delay_ms)
+        if before is not None:
+            before.cancel()
 
     def flush(self) -> None:
         """Writes what is queued, as far as that is possible now, and has itself called again for what is not."""
@@ -225,9 +243,9 @@ class TopicWriter(Generic[T]):
 
     def _write_all(self, partitions: list[int]) -> None:
         with self._lock:
-            taken = list(self._queue)
-            self._queue.clear()
+            taken, self._queue = self._queue, deque()
             self._queued_bytes = 0
+            self._hurried = False
         by_partition: dict[int, list[tuple[T, int, TopicRecord]]] = {}
         self._turn += 1
         for item, size in taken:
@@ -247,11 +265,12 @@ class TopicWriter(Generic[T]):
 
     def _write(self, number: int, records: list[tuple[T, int, TopicRecord]]) -> None:
         start = 0
+        sizes = [record.size for _, _, record in records]
         while start < len(records):
             end = start + 1
-            room = BATCH_BYTES - records[start][2].size
-            while end < len(records) and room >= records[end][2].size:
-                room -= records[end][2].size
+            room = BATCH_BYTES - sizes[start]
+            while end < len(records) and room >= sizes[end]:
+                room -= sizes[end]
                 end += 1
             batch = records[start:end]
             result = self._append(number, (record for _, _, record in batch))

@@ -213,6 +213,12 @@ def test_requests_of_one_api_count_in_two_places(kit: Kit) -> None:
     recorder.record(one, "answer")
     assert heard == [(one, "answer", 500)] * 2
     assert (first.counts[9].count, second.counts[9].count) == (3, 2)
+    recorder.untold = 2
+    for _ in range(3):
+        assert len(heard) == 2
+        recorder.record(one, "answer")
+    assert len(heard) == 3
+    assert first.counts[9].count == 6, "all of them are in the metrics"
 
 
 @needs_both

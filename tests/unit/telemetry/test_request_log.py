@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +21,12 @@ from barnabas.server.request import Request
 from barnabas.telemetry.request_log import (
     ENTRY_BYTES,
     MAX_KEPT_BYTES,
+    MAX_PASSED_OVER,
     RequestLog,
     RequestLogEncoder,
     RequestLogEntry,
     completed_moments,
+    passed_over,
 )
 from barnabas.telemetry.topic_writer import TopicWriter
 from handler_fixtures import HandlerBench
@@ -98,17 +102,35 @@ def test_it_is_off_unless_turned_on() -> None:
 
 
 def test_chance_decides() -> None:
-    chances = iter([0.009, 0.01, 0.5, 0.0, 0.0099])
+    """A draw of 0 takes the next request; of 0.5 at a rate of a half, the one after it."""
+    chances = iter([0.5, 0.0, 0.75, 0.0])
     bench = Bench(lambda: next(chances))
+    bench.log.sample_rate = 0.5
+    requests = [bench.request(correlation_id=number) for number in range(6)]
+    for request in requests:
+        bench.complete(request)
+    assert [entry.correlation_id for entry, _ in bench.writer.entries] == [1, 2, 5]
+    assert bench.document()["sample_rate"] == 0.5
+
+
+def test_nothing_is_drawn_for_requests_that_are_passed_over() -> None:
+    draws: list[float] = []
+
+    def chance() -> float:
+        draws.append(0.5)
+        return 0.5
+
+    bench = Bench(chance)
     bench.log.sample_rate = 0.01
-    for _ in range(5):
+    for _ in range(69):
         bench.complete(bench.request())
-    assert len(bench.writer.entries) == 3
-    assert bench.document()["sample_rate"] == 0.01
+    assert (len(draws), len(bench.writer.entries)) == (2, 1)
 
 
 def test_the_rate_changes_while_requests_come() -> None:
     bench = Bench(lambda: 0.5)
+    bench.log.sample_rate = 0.000_001
+    bench.complete(bench.request())
     bench.log.sample_rate = 1.0
     bench.complete(bench.request())
     bench.log.sample_rate = 0.5
@@ -116,6 +138,43 @@ def test_the_rate_changes_while_requests_come() -> None:
     bench.log.sample_rate = 0.6
     bench.complete(bench.request())
     assert [entry.sample_rate for entry, _ in bench.writer.entries] == [1.0, 0.6]
+
+
+def test_a_request_that_ends_while_the_rate_changes_does_not_draw_by_the_old_one() -> None:
+    bench = Bench(lambda: 0.9)
+    bench.log.sample_rate = 0.000_001
+    late = bench.handlers.times.listener
+    bench.log.sample_rate = 1.0
+    request = bench.request()
+    assert late is not None
+    late(request, bench.answer(request), 1)
+    bench.complete(bench.request())
+    assert [entry.sample_rate for entry, _ in bench.writer.entries] == [0.000_001, 1.0]
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.3, 0.9])
+def test_each_request_has_the_same_chance(rate: float) -> None:
+    chance = random.Random(7).random
+    chosen, number = set(), 0
+    while number < 100_000:
+        number += passed_over(chance(), rate)
+        chosen.add(number)
+        number += 1
+    expected, deviation = 100_000 * rate, math.sqrt(100_000 * rate * (1 - rate))
+    assert abs(len(chosen) - expected) < 4 * deviation
+    # What came before makes no difference: after one that was chosen the next is as likely as any.
+    pairs = sum(number + 1 in chosen for number in chosen)
+    assert abs(pairs - len(chosen) * rate) < 4 * math.sqrt(len(chosen) * rate * (1 - rate))
+
+
+def test_the_ends_of_what_can_be_passed_over() -> None:
+    almost_one = 1 - 2**-53
+    assert passed_over(0.0, 0.01) == 0
+    assert passed_over(almost_one, 1.0) == 0
+    assert 3_600 < passed_over(almost_one, 0.01) < 3_700
+    assert passed_over(almost_one, 5e-324) == MAX_PASSED_OVER
+    recorder = Bench().handlers.times
+    recorder.untold = MAX_PASSED_OVER
 
 
 def test_all_that_is_told() -> None:

@@ -119,6 +119,32 @@ def test_what_does_not_fit_is_dropped_and_counted() -> None:
     assert bench.writer.offer("f", 1)
 
 
+@pytest.mark.parametrize(("count", "size"), [(500, 1), (5, 100_000)])
+def test_with_half_of_the_room_taken_it_waits_no_longer(count: int, size: int) -> None:
+    bench = Bench(max_records=1_000, max_bytes=1_000_000)
+    for _ in range(count - 1):
+        bench.writer.offer("a", size)
+    assert bench.scheduler.tick() == 0
+    for _ in range(3):
+        bench.writer.offer("b", size)
+    assert bench.scheduler.pending == ["write-__t"], "one flush, however much comes after it"
+    assert bench.scheduler.tick() == 1
+    assert bench.writer.written == count + 2
+    bench.writer.offer("c", size)
+    assert bench.scheduler.tick() == 0
+    bench.scheduler.advance(200)
+    assert bench.writer.written == count + 3
+
+
+def test_many_that_wait_for_a_topic_do_not_have_it_asked_for_more_often() -> None:
+    bench = Bench(max_records=10, exists=False)
+    for _ in range(20):
+        bench.writer.offer("a", 1)
+    bench.scheduler.tick()
+    assert bench.created == ["__t"]
+    assert bench.scheduler.pending == ["write-__t"]
+
+
 def test_bytes_are_bounded_as_well() -> None:
     bench = Bench(max_bytes=100)
     assert bench.writer.offer("a", 60)
