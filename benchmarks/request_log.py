@@ -7,7 +7,7 @@ broker's log of requests is turned on and off meanwhile, as an operator would do
 * ``1 %``: one request in a hundred is written to ``__request_log``.
 
 What is looked for is a difference of one in a hundred or less, and a machine that does something else besides differs
-by ten from one second to the next. So both take turns in slices of some tenth of a second, the order changing each time.
+by ten from one second to the next. So both take turns in slices of some tenth of a second, in changing order.
 What a round of such slices took with the log on and what it took without have a ratio, and the median of the rounds
 counts. What was taken is written at the end of each round, on a thread of the broker and while requests go on, so that
 it falls into a slice with the log on. That is twice as often as a broker does it by itself, which is once a second.
