@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from barnabas.common.errors import Errors
@@ -52,17 +52,19 @@ KAFKA_CLUSTER = "5L6g3nShT-eMCtK--X86sw"
 class KafkaProcess(ServerProcess):
     """Apache Kafka, broker and controller in one process."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, overrides: Mapping[str, object] | None = None) -> None:
         java = shutil.which("java")
         assert java is not None
         directory.mkdir()
+        self.data_dir = directory / "data"
         port, controller_port = free_port(), free_port()
         config = directory / "server.properties"
         config.write_text(
             "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
             f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}\n"
             f"controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}\n"
-            f"log.dirs={directory / 'data'}\noffsets.topic.replication.factor=1\n"
+            f"log.dirs={self.data_dir}\noffsets.topic.replication.factor=1\n"
+            + "".join(f"{key}={value}\n" for key, value in (overrides or {}).items())
         )
         run = [java, *KAFKA_OPTIONS, "-cp", f"{JARS}{os.sep}*"]
         super().__init__([*run, "kafka.Kafka", str(config)], port, directory / "out", os.environ)

@@ -45,11 +45,13 @@ def keep_profiles(
     server = servers[OURS]
     for key in worst(measured, set(by_key)):
         graph = place / f"{key}.svg"
+        by_key[key].prepare(server)
         command = [tool, "record", "--pid", str(server.process.pid), "--output", str(graph), "--rate", str(RATE_HZ)]
         recorder = subprocess.Popen([*command, "--nonblocking"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         by_key[key].measure(server)
         recorder.send_signal(signal.SIGINT)
         recorder.wait(60)
+        by_key[key].clean_up(server)
         tell(f"profile of {key}: {graph.name}")
 
 

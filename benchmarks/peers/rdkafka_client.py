@@ -54,19 +54,24 @@ def produce(job: dict[str, Any]) -> dict[str, Any]:
         producer.list_topics(job["topic"], timeout=10)
         producer.produce(job["topic"], payload)
         producer.flush(10)
+
+    def send(each: int) -> None:
+        for _ in range(each):
+            for producer in producers:
+                while True:
+                    try:
+                        producer.produce(job["topic"], payload)
+                    except BufferError:
+                        producer.poll(0.01)
+                    else:
+                        break
+        for producer in producers:
+            producer.flush(60)
+
+    send(job["warm_up"] // len(producers))
     started = time.perf_counter()
     each = job["records"] // len(producers)
-    for _ in range(each):
-        for producer in producers:
-            while True:
-                try:
-                    producer.produce(job["topic"], payload)
-                except BufferError:
-                    producer.poll(0.01)
-                else:
-                    break
-    for producer in producers:
-        producer.flush(60)
+    send(each)
     elapsed = time.perf_counter() - started
     if failed:
         raise RuntimeError(f"{len(failed)} records were not taken: {failed[0]}")

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import statistics
 import subprocess
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -62,6 +63,7 @@ def document(measured: Sequence[Measured], machine: dict[str, Any]) -> dict[str,
             "kafka": list(one.values[KAFKA]),
             "ratio": one.ratio,
             "ratios": one.ratios,
+            "others": [round(part, 3) for part in one.others],
             "target": one.metric.target,
             "more_is_better": one.metric.more_is_better,
             "reached": one.reached,
@@ -75,7 +77,8 @@ def markdown(measured: Sequence[Measured], machine: dict[str, Any]) -> str:
     head = (
         f"{machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}, CPython {machine['python']},"
         f" Java {machine['java']}; Apache Kafka {machine['kafka']}, confluent-kafka {machine['confluent-kafka']}."
-        f" Medians of {machine['rounds']} rounds in turns; in brackets the least and greatest ratio of a round.\n"
+        f" Medians of {rounds_text(measured)} rounds in turns; in brackets the least and greatest ratio of a round."
+        f" {others_text(measured)}\n"
     )
     lines = [
         head,
@@ -93,6 +96,19 @@ def markdown(measured: Sequence[Measured], machine: dict[str, Any]) -> str:
             f" {figure(one.median(KAFKA))} | {ratio} | {target} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def rounds_text(measured: Sequence[Measured]) -> str:
+    counts = sorted({len(one.ratios) for one in measured if len(one.ratios) > 1}) or [1]
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def others_text(measured: Sequence[Measured]) -> str:
+    """How quiet the machine was: the typical round, and the worst."""
+    parts = [part for one in measured for part in one.others]
+    if not parts:
+        return ""
+    return f"Other processes and the kernel had {statistics.median(parts):.0%} of the cores, at most {max(parts):.0%}."
 
 
 def put_into_page(text: str, page: Path) -> None:
