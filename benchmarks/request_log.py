@@ -7,10 +7,11 @@ broker's log of requests is turned on and off meanwhile, as an operator would do
 * ``1 %``: one request in a hundred is written to ``__request_log``.
 
 What is looked for is a difference of one in a hundred or less, and a machine that does something else besides differs
-by ten from one second to the next. So both take turns in slices of some tenth of a second, in changing order.
-What a round of such slices took with the log on and what it took without have a ratio, and the median of the rounds
-counts. What was taken is written at the end of each round, on a thread of the broker and while requests go on, so that
-it falls into a slice with the log on. That is twice as often as a broker does it by itself, which is once a second.
+by ten from one second to the next. So both take turns in slices of some tenth of a second, in changing order. What a
+round of such slices takes is the sum of its slices, each of them the median of that slice in all rounds: what somebody
+else did in the middle of a few slices does not count. What was taken is written at the end of each round, on a thread
+of the broker and while requests go on, so that it falls into a slice with the log on. That is twice as often as a
+broker does it by itself, which is once a second.
 
 The work itself is told in instructions of the interpreter, which are always the same number.
 """
@@ -44,6 +45,7 @@ SLICES: Final = 5
 """Of a round, with the log on and as many without."""
 ROUNDS: Final = 25
 WARM_UP: Final = 1
+"""The first round has the topic made."""
 RATES: Final = {"off": 0.0, "1 %": 0.01}
 WRITE_AT: Final = 0.5
 """The part of the last slice after which what was taken is written."""
@@ -67,16 +69,26 @@ def run() -> list[Row]:
         ("produce with the request log, by processor time", rounds.cpu_seconds, 0.97),
         ("produce with the request log, by the clock", rounds.wall_seconds, None),
     ):
-        off, on = seconds["off"], seconds["1 %"]
-        ratio = statistics.median([a / b for a, b in zip(off, on, strict=True)])
-        rows.append(Row(case, "1 %", SLICES * REQUESTS / statistics.median(on), "requests/s", ratio, "off", target))
-        rows.append(Row(case, "off", SLICES * REQUESTS / statistics.median(off), "requests/s"))
+        off, on = seconds["off"].median, seconds["1 %"].median
+        rows.append(Row(case, "1 %", SLICES * REQUESTS / on, "requests/s", off / on, "off", target))
+        rows.append(Row(case, "off", SLICES * REQUESTS / off, "requests/s"))
     case = "instructions for a request on its way out"
     return [*rows, *(Row(case, name, count, "instructions") for name, count in counted.items())]
 
 
+class Took:
+    """What the slices of all rounds took."""
+
+    def __init__(self) -> None:
+        self.slices: list[list[float]] = [[] for _ in range(SLICES)]
+
+    @property
+    def median(self) -> float:
+        return sum(statistics.median(seconds) for seconds in self.slices)
+
+
 class Rounds:
-    """What each round took."""
+    """Rounds in turns, and what they took."""
 
     def __init__(self, telemetry: NodeTelemetry, scheduler: Scheduler, connection: socket.socket) -> None:
         self._telemetry = telemetry
@@ -84,25 +96,21 @@ class Rounds:
         self._connection = connection
         self._frame = _frame()
         self._frames = self._frame * PIPELINED
-        self.cpu_seconds: dict[str, list[float]] = {name: [] for name in RATES}
-        self.wall_seconds: dict[str, list[float]] = {name: [] for name in RATES}
+        self.cpu_seconds = {name: Took() for name in RATES}
+        self.wall_seconds = {name: Took() for name in RATES}
 
     def run(self) -> None:
-        for _ in range(WARM_UP):  # this has the topic made
-            self._round()
-        for _ in range(ROUNDS):
-            for name, (cpu, wall) in self._round().items():
-                self.cpu_seconds[name].append(cpu)
-                self.wall_seconds[name].append(wall)
+        for number in range(WARM_UP + ROUNDS):
+            self._round(is_counted=number >= WARM_UP)
 
-    def _round(self) -> dict[str, tuple[float, float]]:
-        took = dict.fromkeys(RATES, (0.0, 0.0))
+    def _round(self, *, is_counted: bool) -> None:
         for number in range(SLICES):
             for name in list(RATES) if number % 2 else reversed(RATES):
                 write = RATES[name] > 0 and number == SLICES - 1
                 cpu, wall = self._slice(RATES[name], write=write)
-                took[name] = took[name][0] + cpu, took[name][1] + wall
-        return took
+                if is_counted:
+                    self.cpu_seconds[name].slices[number].append(cpu)
+                    self.wall_seconds[name].slices[number].append(wall)
 
     def _slice(self, rate: float, *, write: bool) -> tuple[float, float]:
         self._telemetry.request_log.sample_rate = rate
