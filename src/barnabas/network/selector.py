@@ -4,7 +4,7 @@
 that are complete, connections made and lost. It belongs to one thread; only :meth:`Selector.wakeup` may be called from
 another.
 
-Three things differ from a textbook reactor, each of them because a system call costs as much as a dozen lines of
+Four things differ from a textbook reactor, each of them because a system call costs as much as a dozen lines of
 Python:
 
 * A send is tried at once. Most answers fit into the socket's buffer, and then no write readiness is ever asked for.
@@ -14,6 +14,8 @@ Python:
 * Muting a channel does not touch the poller. Only when a muted channel turns out to be readable is it taken out. When
   it is unmuted it is read first, because there is something to read, and put back when a read finds nothing. So a
   client that waits for its answer before it sends again is never taken out, and one that never waits never put back.
+* A poll that has moved a part of a message, and nothing else, goes on. A large request takes many reads and writes, as
+  only so much fits into the buffers of the sockets, and a turn of the loop around each would find nothing to do.
 
 What does not differ is the guarantee: at most one request per channel and poll, and none from a muted channel.
 """
@@ -104,6 +106,10 @@ class Selector(SelectorCore):
         self._delayed_closes: deque[tuple[int, KafkaChannel]] = deque()
         self._random = random.Random(seed)  # noqa: S311 - fairness, not secrecy
         self._out_of_memory = False
+        self._parts_moved = False
+        """Whether a message has moved by a part since this was reset."""
+        self._news = False
+        """Whether anything has happened that whoever polls may want to see, other than what is in the lists."""
         self.completed_sends: list[tuple[KafkaChannel, NetworkSend]] = []
         self.connected: list[KafkaChannel] = []
         self.disconnected: list[tuple[KafkaChannel, ChannelState]] = []
@@ -247,7 +253,11 @@ class Selector(SelectorCore):
         self.disconnected.clear()
         if self._out_of_memory and not self._pool.is_out_of_memory:
             self._memory_recovered()
+        self._parts_moved = self._news = False
+        started = self._now()
         now = self._move(0 if self._lost else timeout_ms)
+        if self._parts_moved:
+            now = self._move_on(started + timeout_ms * 1_000_000, now)
         if self._delayed_closes:
             self._complete_delayed_closes(now)
         if self._idle is not None and now > self._idle.next_check_ns:
@@ -255,6 +265,22 @@ class Selector(SelectorCore):
         if self._lost:
             self.disconnected.extend(self._lost)
             self._lost.clear()
+
+    def _move_on(self, deadline: float, now: int) -> int:
+        """Parts of messages have moved: if nothing else has happened, waits for the rest, until something does."""
+        while self._parts_moved:
+            self._parts_moved = False
+            if (
+                now >= deadline
+                or self._news
+                or self.completed_receives
+                or self.completed_sends
+                or self.connected
+                or self._lost
+            ):
+                break
+            now = self._move((deadline - now) / 1_000_000)
+        return now
 
     def _read_on(self) -> None:
         """What was read ahead is due on the channels that were not muted since, as a server would have done."""
@@ -274,11 +300,13 @@ class Selector(SelectorCore):
 
     def _woken(self, fd: int) -> None:
         """Something is ready that is no channel, or no longer one."""
+        self._news = True
         if fd == self._waker.fd:
             self._waker.drain()
 
     def _failed(self, channel: KafkaChannel, error: Exception, now: int) -> None:
         """How a channel ends depends on what ended it."""
+        self._news = True
         log_level, message, mode = logging.DEBUG, "Connection %s disconnected: %s", CloseMode.NOTIFY_ONLY
         channel.error = error
         if isinstance(error, _SendFailedError):
@@ -313,6 +341,7 @@ class Selector(SelectorCore):
 
         Also true for a channel that is lost already and only read to its end.
         """
+        self._news = True
         if channel.closing:
             return True
         if channel in self._connecting and not self._finish_connect(channel):
@@ -329,15 +358,19 @@ class Selector(SelectorCore):
             self._do_close(channel, notify=True)
         elif channel.has_bytes_buffered:
             self._buffered[channel] = None
-        elif not channel.events & READ:  # what was read ahead is used up, and the rest is still to come
-            self._watch(channel, channel.events | READ)
+        else:
+            self._parts_moved = True
+            if not channel.events & READ:  # what was read ahead is used up, and the rest is still to come
+                self._watch(channel, channel.events | READ)
 
     def _write(self, channel: KafkaChannel) -> None:
         try:
             done = channel.write()
         except (OSError, EOFError) as error:
             raise _SendFailedError(error) from error
-        if done is not None:
+        if done is None:
+            self._parts_moved = True
+        else:
             self.stats.bytes_sent += done.size
             self._watch(channel, channel.events & ~WRITE)
             self.completed_sends.append((channel, done))

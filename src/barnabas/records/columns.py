@@ -67,6 +67,7 @@ __all__ = [
     "DEFAULT_MAX_FETCH_BYTES",
     "HEADERS_TYPE",
     "SCHEMA",
+    "BatchEncoder",
     "FetchedColumns",
     "decode_batch",
     "decode_batches",
@@ -158,25 +159,73 @@ def encode_batches(
     batches that number their records otherwise. With it, they follow each other as in a log. Sequence numbers, if there
     are any, run through all of them.
     """
-    if max_batch_bytes <= HEADER_SIZE:
-        raise ValueError(
-            f"max_batch_bytes of {max_batch_bytes} leaves no room for records behind the {HEADER_SIZE}-byte header"
-        )
-    columns = _named_columns(data)
-    stamps = timestamps_or(columns.get("timestamp"), timestamps)
-    encoder = encoder_for(columns["value"], columns.get("key"), columns.get("headers"), stamps)
-    header = _Header(
-        compression, level, producer_id, producer_epoch, base_sequence, is_transactional, partition_leader_epoch
+    encoder = BatchEncoder(
+        data,
+        timestamps=timestamps,
+        compression=compression,
+        level=level,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        is_transactional=is_transactional,
+        partition_leader_epoch=partition_leader_epoch,
     )
-    limit = _section_limit(max_batch_bytes)
     batches = []
     first = 0
-    while first < encoder.length:
-        count, size = encoder.measure(first, limit)
-        offset = 0 if base_offset is None else base_offset + first
-        batches.append(header.batch(encoder, first, count, size, offset))
+    while True:
+        count, size = encoder.measure(first, max_batch_bytes)
+        if not count:
+            return batches
+        batches.append(encoder.batch(first, count, size, 0 if base_offset is None else base_offset + first))
         first += count
-    return batches
+
+
+class BatchEncoder:
+    """`encode_batches` step by step, for whoever decides batch by batch how long each of them becomes.
+
+    With ``checksum=False`` batches come without one, for a sender that will change their header and has to make it
+    then: to go over all the bytes twice would take a third of the time that it takes to make them.
+    """
+
+    __slots__ = ("_checksum", "_encoder", "_header")
+
+    def __init__(
+        self,
+        data: pa.Table | pa.RecordBatch | Mapping[str, Column],
+        *,
+        timestamps: Column | int | None = None,
+        compression: CompressionType = CompressionType.NONE,
+        level: int | None = None,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        is_transactional: bool = False,
+        partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+        checksum: bool = True,
+    ) -> None:
+        columns = _named_columns(data)
+        stamps = timestamps_or(columns.get("timestamp"), timestamps)
+        self._encoder = encoder_for(columns["value"], columns.get("key"), columns.get("headers"), stamps)
+        self._header = _Header(
+            compression, level, producer_id, producer_epoch, base_sequence, is_transactional, partition_leader_epoch
+        )
+        self._checksum = checksum
+
+    def __len__(self) -> int:
+        return self._encoder.length
+
+    def measure(self, first: int, max_batch_bytes: int) -> tuple[int, int]:
+        """How many records from `first` on make a batch of at most so many bytes before compression, and how many bytes
+        their records take. One record is always enough for a batch."""
+        if max_batch_bytes <= HEADER_SIZE:
+            raise ValueError(
+                f"max_batch_bytes of {max_batch_bytes} leaves no room for records behind the {HEADER_SIZE}-byte header"
+            )
+        return self._encoder.measure(first, _section_limit(max_batch_bytes))
+
+    def batch(self, first: int, count: int, size: int, base_offset: int = 0) -> bytearray:
+        """The batch of records that were measured."""
+        return self._header.batch(self._encoder, first, count, size, base_offset, checksum=self._checksum)
 
 
 def _section_limit(max_batch_bytes: int | None) -> int:
@@ -213,7 +262,9 @@ class _Header:
         if self.is_transactional and self.producer_id < 0:
             raise ValueError("a transactional batch needs a producer id")
 
-    def batch(self, encoder: kernel.Encoder, first: int, count: int, size: int, base_offset: int) -> bytearray:
+    def batch(
+        self, encoder: kernel.Encoder, first: int, count: int, size: int, base_offset: int, *, checksum: bool = True
+    ) -> bytearray:
         """The batch of `count` records from `first`, whose records section has been measured at `size` bytes."""
         if not 0 <= base_offset <= _MAX_INT64 - count:
             raise ValueError(f"base offset {base_offset} is out of range")
@@ -238,7 +289,8 @@ class _Header:
             NO_SEQUENCE if sequence < 0 else increment_sequence(sequence, first),
             count,
         )
-        _UINT32.pack_into(out, CRC_OFFSET, crc32c(memoryview(out)[ATTRIBUTES_OFFSET:]))
+        if checksum:
+            _UINT32.pack_into(out, CRC_OFFSET, crc32c(memoryview(out)[ATTRIBUTES_OFFSET:]))
         return out
 
 

@@ -12,7 +12,6 @@ from barnabas.records.batch import (
     NO_PRODUCER_ID,
     TRANSACTIONAL_MASK,
     CompressionType,
-    RecordBatch,
 )
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.checksum import crc32c
@@ -28,20 +27,22 @@ class EncodedBatchBuilder(RecordBatchBuilder):
 
     The records of a table are encoded, and compressed, by the thread that sends the table. What is not known then is
     the producer's identity and the sequence number, which a batch gets when it is drained, because only then is it
-    sure to be the next one. So `close` writes these into the header and makes the checksum anew.
+    sure to be the next one. So `close` writes these into the header, and makes the checksum of all.
 
     It takes no records: a single send that finds it at the end of a queue starts a batch behind it.
     """
 
     __slots__ = ("_batch", "_count", "_payload")
 
-    def __init__(self, batch: bytearray, payload: int, compression: CompressionType, level: int | None) -> None:
-        """``payload`` is the size of the records before compression."""
+    def __init__(
+        self, batch: bytearray, count: int, payload: int, compression: CompressionType, level: int | None
+    ) -> None:
+        """``count`` records, without a checksum yet; ``payload`` is their size before compression."""
         super().__init__(compression=compression, level=level, max_size=1)
         self.close_for_appends()
         self.take(0)  # gives back the room for records: there will be none
         self._batch = batch
-        self._count = RecordBatch(batch).record_count
+        self._count = count
         self._payload = payload
 
     @property
@@ -76,8 +77,8 @@ class EncodedBatchBuilder(RecordBatchBuilder):
             if self.is_transactional:
                 (attributes,) = _INT16.unpack_from(batch, ATTRIBUTES_OFFSET)
                 _INT16.pack_into(batch, ATTRIBUTES_OFFSET, attributes | TRANSACTIONAL_MASK)
-            with memoryview(batch) as view:
-                _UINT32.pack_into(batch, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
+        with memoryview(batch) as view:
+            _UINT32.pack_into(batch, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
         if self.compression is not CompressionType.NONE:
             self.compression_ratio = (len(batch) - HEADER_SIZE) / self._payload if self._payload else 1.0
         self._built = batch

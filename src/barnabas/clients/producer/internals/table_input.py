@@ -22,6 +22,8 @@ from barnabas.records.batch import HEADER_SIZE, MAX_RECORD_OVERHEAD
 from barnabas.records.builder import estimate_size_in_bytes_upper_bound
 
 Numbers: TypeAlias = "npt.NDArray[np.int64]"
+Timestamps: TypeAlias = "pa.ChunkedArray | int"
+"""Of each row, or one for all."""
 
 COLUMNS: Final = ("value", "key", "headers", "timestamp", "partition")
 RECORD_OVERHEAD: Final = 7
@@ -58,7 +60,7 @@ class TableInput:
         self.length = len(self.values)
         self.keys = _binary(columns["key"], "key") if "key" in columns else None
         self.headers = columns.get("headers")
-        self.timestamps: pa.ChunkedArray | int = timestamp_ms
+        self.timestamps: Timestamps = timestamp_ms
         self.partitions: npt.NDArray[np.int32] | None = None
         """-1 where the row does not say; None where none does."""
         self.sizes = _lengths(self.values)
@@ -84,6 +86,12 @@ class TableInput:
             return None
         highest = int(self.partitions.max())
         return None if highest < 0 else highest
+
+    @property
+    def is_in_one_piece(self) -> bool:
+        """Whether no column comes in several chunks."""
+        columns = (self.values, self.keys, self.headers, self.timestamps)
+        return all(column.num_chunks == 1 for column in columns if isinstance(column, pa.ChunkedArray))
 
     def check_sizes(self, max_request_size: int, buffer_memory: int) -> None:
         """Raises `RecordTooLargeError` if there is a row that could not be sent on its own."""

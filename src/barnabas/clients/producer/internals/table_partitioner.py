@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
 from barnabas.clients.producer.internals.record_accumulator import RecordAccumulator
 from barnabas.clients.producer.internals.table_hash import partitions_for_keys
-from barnabas.clients.producer.internals.table_input import RECORD_OVERHEAD, Numbers
+from barnabas.clients.producer.internals.table_input import RECORD_OVERHEAD, Numbers, TableInput
 from barnabas.clients.producer.partitioner import Partitioner
 from barnabas.records.batch import CompressionType
 from barnabas.records.builder import COMPRESSION_RATE_ESTIMATION_FACTOR
@@ -20,9 +21,11 @@ from barnabas.records.builder import COMPRESSION_RATE_ESTIMATION_FACTOR
 class TablePartitioner:
     """Chooses as single sends do: a partition that is given; else the hash of the key; else the sticky partition.
 
-    **Rows without a key** go to the partition that the built-in partitioner sticks to, and to the next one as soon as
-    that has got its ``batch.size`` bytes. So a table spreads over partitions in pieces of that size, and the choice
-    goes on where the last single send has left it. The pieces of one partition then make up larger batches.
+    **Rows without a key** go to the partition that the built-in partitioner sticks to, and the choice goes on where the
+    last single send has left it. If a table has no other rows, whole batches stick (`stick`): a partition gets its
+    ``batch.size`` bytes, or its share of the table where that is more, up to the largest batch that a table makes. So
+    no row has to be moved to stand beside the others of its partition. Where rows with a key lie between them, it is
+    pieces of ``batch.size`` that stick.
 
     **A partitioner of the application's own** is asked for each row that has no partition. It is the one thing here
     that takes Python objects for each of them.
@@ -32,6 +35,38 @@ class TablePartitioner:
         self._accumulator = accumulator
         self._custom = partitioner
         self._ignore_keys = ignore_keys
+
+    def sticks(self, rows: TableInput) -> bool:
+        """Whether all rows of a table may go anywhere."""
+        return self._custom is None and rows.partitions is None and (rows.keys is None or self._ignore_keys)
+
+    def stick(
+        self, topic: str, snapshot: MetadataSnapshot, share: int, measure: Callable[[int], tuple[int, int, bool]]
+    ) -> tuple[int, int, int]:
+        """The next batch of a table: its partition, how many rows, and the bytes that they take.
+
+        ``measure`` says how many rows make a batch of at most so many bytes, what they take, and whether they are the
+        last ones. If they are, the partition may have room, and sticks; else it has had what it gets.
+        """
+        batch_size = self._accumulator.config.batch_size
+        factor = self._compression_factor(topic)
+        partitioner = self._accumulator.entry(topic).partitioner
+        while True:
+            info = partitioner.peek_current_partition_info(snapshot)
+            room = batch_size - info.produced_bytes
+            count, size, last = measure(max(int(room / factor), share))
+            appended = round(size * factor)
+            with self._accumulator.open_queue(topic, info.partition).lock:
+                if partitioner.is_partition_changed(info):
+                    continue
+                partitioner.update_partition_info(info, appended if last else max(appended, room), snapshot)
+            return info.partition, count, size
+
+    def _compression_factor(self, topic: str) -> float:
+        config = self._accumulator.config
+        if config.compression is CompressionType.NONE:
+            return 1.0
+        return self._accumulator.estimator.estimation(topic, config.compression) * COMPRESSION_RATE_ESTIMATION_FACTOR
 
     def assign(
         self,
@@ -58,7 +93,7 @@ class TablePartitioner:
         if self._custom is not None:
             self._ask(self._custom, topic, keys, values, rest, assigned, snapshot)
         else:
-            self._stick(topic, rest, assigned, sizes, snapshot)
+            self._stick_rows(topic, rest, assigned, sizes, snapshot)
         return assigned
 
     @staticmethod
@@ -82,7 +117,7 @@ class TablePartitioner:
                 )
             assigned[row] = chosen
 
-    def _stick(
+    def _stick_rows(
         self,
         topic: str,
         rows: npt.NDArray[np.intp],
@@ -90,12 +125,8 @@ class TablePartitioner:
         sizes: Numbers,
         snapshot: MetadataSnapshot,
     ) -> None:
-        config = self._accumulator.config
-        factor = 1.0
-        if config.compression is not CompressionType.NONE:
-            ratio = self._accumulator.estimator.estimation(topic, config.compression)
-            factor = ratio * COMPRESSION_RATE_ESTIMATION_FACTOR
-        upto = np.cumsum((sizes[rows] + RECORD_OVERHEAD) * factor)
+        batch_size = self._accumulator.config.batch_size
+        upto = np.cumsum((sizes[rows] + RECORD_OVERHEAD) * self._compression_factor(topic))
         partitioner = self._accumulator.entry(topic).partitioner
         chosen: list[int] = []
         ends: list[int] = [0]
@@ -105,7 +136,7 @@ class TablePartitioner:
             with self._accumulator.open_queue(topic, info.partition).lock:
                 if partitioner.is_partition_changed(info):
                     continue
-                room = config.batch_size - info.produced_bytes
+                room = batch_size - info.produced_bytes
                 end = len(rows)
                 if before + room < last:
                     # With the row that goes over it, as a single send would.

@@ -14,7 +14,7 @@ from barnabas.clients.producer.errors import ProducerClosedError
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch
 from barnabas.clients.producer.internals.record_accumulator import RecordAccumulator
 from barnabas.clients.producer.internals.table_batch import EncodedBatchBuilder
-from barnabas.clients.producer.internals.table_input import RECORD_OVERHEAD, Numbers, TableInput
+from barnabas.clients.producer.internals.table_input import RECORD_OVERHEAD, Numbers, TableInput, Timestamps
 from barnabas.clients.producer.internals.table_partitioner import TablePartitioner
 from barnabas.clients.producer.internals.table_result import Rows, TableProgress, row_numbers
 from barnabas.clients.producer.internals.transaction_manager import TransactionManager
@@ -25,7 +25,7 @@ from barnabas.common.errors import ApiError, BarnabasError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.records.batch import HEADER_SIZE, MAX_RECORD_OVERHEAD, CompressionType
 from barnabas.records.builder import COMPRESSION_RATE_ESTIMATION_FACTOR
-from barnabas.records.columns import encode_batches
+from barnabas.records.columns import BatchEncoder
 
 BATCH_BYTES: Final = 512 * 1024
 """How large the batches of a table become, if ``batch.size`` is not more. There is no waiting for records to fill them,
@@ -33,6 +33,8 @@ which is what keeps ``batch.size`` small, and each batch costs the same whatever
 PART_BYTES: Final = 8 * 1024 * 1024
 """How much of a table is partitioned and encoded at a time: what it takes up besides ``buffer.memory``."""
 _LEAST_PART_BYTES: Final = 1024 * 1024
+_AMPLE_OVERHEAD: Final = RECORD_OVERHEAD + 4
+"""Rather more than a record takes up besides its fields: shares that are too small would leave a few rows over."""
 _MOST_GAIN: Final = 8.0
 """A batch is not made larger than this many times its limit in the hope of compression."""
 
@@ -51,6 +53,9 @@ class TableSender:
         encode       batches in the bytes in which they will be sent, compressed, but without a sequence number
         allocate     memory for a batch, which blocks while there is none: this is what holds a fast sender back
         append       to the queue of the partition, behind what single sends have put there before
+
+    A table of rows that may go anywhere needs no partition for each row, and no sorting: it is encoded from its first
+    row to its last, and each batch goes to the partition that is sticky then (`_StickyRows`).
 
     From there on they are batches like any other: they get their sequence numbers when they are drained, are sent
     again, split, expired, aborted with their transaction.
@@ -94,13 +99,12 @@ class TableSender:
             if rows.length:
                 rows.check_sizes(self._config.max_request_size, self._config.buffer_memory)
                 snapshot = self._wait_on_metadata(topic, rows.highest_partition)
-                for start, stop in self._parts(rows, self._partition_count(snapshot, topic)):
+                sticks = self._partitioner.sticks(rows)
+                for start, stop in self._parts(rows, self._partition_count(snapshot, topic), sticks=sticks):
                     sent = start
-                    newest = self._current_snapshot()
-                    if newest.partition_count(topic) is not None:
-                        snapshot = newest
-                    _Part(self, topic, rows, start, stop, snapshot, progress).send()
-                    sent = stop
+                    snapshot = self._newest(topic, snapshot)
+                    part = _StickyRows if sticks else _Part
+                    sent = part(self, topic, rows, start, stop, snapshot, progress).send()
                     if progress.error is not None:
                         break  # no use in sending more of a table that has failed
                 if sent < rows.length:
@@ -124,8 +128,16 @@ class TableSender:
         assert count is not None
         return count
 
-    def _parts(self, rows: TableInput, partition_count: int) -> Iterator[tuple[int, int]]:
-        """Rows from, and to; a row that is larger than a part is one."""
+    def _newest(self, topic: str, snapshot: MetadataSnapshot) -> MetadataSnapshot:
+        newest = self._current_snapshot()
+        return snapshot if newest.partition_count(topic) is None else newest
+
+    def _parts(self, rows: TableInput, partition_count: int, *, sticks: bool) -> Iterator[tuple[int, int]]:
+        """Rows from, and to; a row that is larger than a part is one. Rows that need neither sorting nor a copy to be in
+        one piece are one part."""
+        if sticks and rows.is_in_one_piece:
+            yield 0, rows.length
+            return
         wanted = min(max(partition_count * BATCH_BYTES, _LEAST_PART_BYTES), PART_BYTES, self._config.buffer_memory)
         upto = np.cumsum(rows.sizes + RECORD_OVERHEAD)
         start = 0
@@ -149,15 +161,20 @@ class TableSender:
 
     # -- what a part needs
 
-    def encode(self, topic: str, columns: dict[str, Any], timestamps: int | None) -> list[bytearray]:
+    def encoder(self, columns: dict[str, Any], timestamps: Timestamps) -> BatchEncoder:
         config = self._accumulator.config
-        return encode_batches(
+        return BatchEncoder(
             columns,
-            max_batch_bytes=self.batch_limit(topic),
-            timestamps=timestamps,
+            timestamps=timestamps if isinstance(timestamps, int) else None,
             compression=config.compression,
             level=config.compression_level,
+            checksum=False,  # which comes when the batch knows who sends it
         )
+
+    def stick(
+        self, topic: str, snapshot: MetadataSnapshot, share: int, measure: Callable[[int], tuple[int, int, bool]]
+    ) -> tuple[int, int, int]:
+        return self._partitioner.stick(topic, self._newest(topic, snapshot), share, measure)
 
     def assign(
         self, topic: str, rows: TableInput, start: int, stop: int, columns: dict[str, Any], snapshot: MetadataSnapshot
@@ -168,16 +185,22 @@ class TableSender:
         )
 
     def append(
-        self, where: TopicPartition, encoded: bytearray, sizes: Numbers, rows: Rows, progress: TableProgress
+        self,
+        where: TopicPartition,
+        encoded: bytearray,
+        payload: int,
+        sizes: Numbers,
+        rows: Rows,
+        progress: TableProgress,
     ) -> None:
+        """``payload`` is what the records take before compression."""
         accumulator = self._accumulator
         config = accumulator.config
-        payload = int(sizes.sum()) + RECORD_OVERHEAD * len(rows)
         reserved = accumulator.pool.allocate(len(encoded), self._config.max_block_ms)
         try:
             batch = ProducerBatch(
                 where,
-                EncodedBatchBuilder(encoded, payload, config.compression, config.compression_level),
+                EncodedBatchBuilder(encoded, len(rows), payload, config.compression, config.compression_level),
                 self._clock.hi_res_milliseconds(),
                 accumulator.estimator,
                 reserved_bytes=reserved,
@@ -228,7 +251,8 @@ class _Part:
         self._snapshot = snapshot
         self._progress = progress
 
-    def send(self) -> None:
+    def send(self) -> int:
+        """Sends them; returns up to where."""
         start, stop = self._start, self._stop
         columns = self._rows.slice(start, stop)
         assigned = self._sender.assign(self._topic, self._rows, start, stop, columns, self._snapshot)
@@ -248,21 +272,70 @@ class _Part:
             where = TopicPartition(self._topic, partition)
             self._send_partition(where, columns, sizes, numbers, first, end)
             first = end
+        return stop
 
     def _send_partition(
         self, where: TopicPartition, columns: dict[str, Any], sizes: Numbers, numbers: Rows, first: int, end: int
     ) -> None:
-        timestamps = self._rows.timestamps
         sliced = {name: column.slice(first, end - first) for name, column in columns.items()}
-        batches = self._sender.encode(self._topic, sliced, timestamps if isinstance(timestamps, int) else None)
-        for encoded in batches:
-            stop = first + _record_count(encoded)
+        encoder = self._sender.encoder(sliced, self._rows.timestamps)
+        at = 0
+        while first < end:
+            count, payload = encoder.measure(at, self._sender.batch_limit(self._topic))
+            encoded = encoder.batch(at, count, payload)
+            stop = first + count
             try:
-                self._sender.append(where, encoded, sizes[first:stop], numbers[first:stop], self._progress)
+                self._sender.append(where, encoded, payload, sizes[first:stop], numbers[first:stop], self._progress)
             except (ApiError, ProducerClosedError) as error:
                 raise _PartFailedError(error, numbers[first:], self._stop) from error
+            at += count
             first = stop
 
 
-def _record_count(batch: bytearray) -> int:
-    return int.from_bytes(batch[HEADER_SIZE - 4 : HEADER_SIZE], "big")
+class _StickyRows(_Part):
+    """Rows of a table that may go to any partition."""
+
+    __slots__ = ("_encoder", "_next")
+
+    def __init__(
+        self,
+        sender: TableSender,
+        topic: str,
+        rows: TableInput,
+        start: int,
+        stop: int,
+        snapshot: MetadataSnapshot,
+        progress: TableProgress,
+    ) -> None:
+        super().__init__(sender, topic, rows, start, stop, snapshot, progress)
+        self._encoder = sender.encoder(rows.slice(start, stop), rows.timestamps)
+        self._next = start
+
+    def send(self) -> int:
+        """Sends them, and returns up to where: a batch that has failed meanwhile ends it."""
+        topic, sender = self._topic, self._sender
+        sizes, numbers = self._rows.sizes, row_numbers(self._start, self._stop)
+        partition_count = self._snapshot.partition_count(topic)
+        assert partition_count is not None
+        share = HEADER_SIZE + (int(sizes.sum()) + _AMPLE_OVERHEAD * len(sizes)) // partition_count
+        while self._next < self._stop and self._progress.error is None:
+            first = self._next
+            partition, count, payload = sender.stick(topic, self._snapshot, share, self._measure)
+            encoded = self._encoder.batch(first - self._start, count, payload)
+            stop = first + count
+            rows = numbers[first - self._start : stop - self._start]
+            try:
+                sender.append(
+                    TopicPartition(topic, partition), encoded, payload, sizes[first:stop], rows, self._progress
+                )
+            except (ApiError, ProducerClosedError) as error:
+                raise _PartFailedError(error, numbers[first - self._start :], self._stop) from error
+            self._next = stop
+        return self._next
+
+    def _measure(self, wanted: int) -> tuple[int, int, bool]:
+        """How many of the next rows make a batch of that size, or of the largest, what they take, and whether they are
+        the last of the table."""
+        at = self._next - self._start
+        count, payload = self._encoder.measure(at, min(max(wanted, HEADER_SIZE + 1), self._sender.batch_limit(self._topic)))
+        return count, payload, self._next + count == self._rows.length
