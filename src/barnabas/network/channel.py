@@ -17,8 +17,10 @@ from barnabas.network.reactor import ChannelCore
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import TransportLayer, resize
 
-FIRST_ALLOCATION = 1 << 20
-"""A request larger than this gets its buffer as its bytes arrive, not on the word of its length prefix."""
+FIRST_ALLOCATION = (1 << 20) + (1 << 16)
+"""A request larger than this gets its buffer as its bytes arrive, not on the word of its length prefix. Batches of the
+largest size that producers send by default fit in, with all that is around them: to move them for the last few bytes
+would cost as much as to receive them."""
 UNSEEN_ALLOCATION = 1 << 15
 """The same, while next to nothing of it has arrived: four bytes on each of ten thousand connections must not cost ten
 gigabytes."""
@@ -135,10 +137,10 @@ class KafkaChannel(ChannelCore):
             self._head = bytes(view)
             return None
         (self._size,) = _unpack_size(view)
-        likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 8 * len(view)))
-        self._payload = bytearray(max(min(self._size, likely), len(view) - 4))
-        self._filled = len(view) - 4
-        self._payload[: self._filled] = view[4:]
+        likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * len(view)))
+        self._payload = payload = bytearray(view[4:])
+        self._filled = len(payload)
+        resize(payload, max(min(self._size, likely), self._filled))
         return self._read_payload()
 
     def _read_exactly(self) -> memoryview | None:
@@ -167,7 +169,8 @@ class KafkaChannel(ChannelCore):
             if not self._pool.try_reserve(size):
                 self.out_of_memory = True
                 return None
-            payload = self._payload = bytearray(min(size, FIRST_ALLOCATION))
+            payload = self._payload = bytearray()
+            resize(payload, min(size, FIRST_ALLOCATION))
             self._filled = 0
         recv_into = self.transport.recv_into
         while self._filled < size:

@@ -1,3 +1,11 @@
-from barnabas.records._columns_pure import BinaryColumn, BinarySink, ColumnSink, Encoder, HeaderColumn, Section
+from barnabas.records._columns_pure import (
+    BinaryColumn,
+    BinarySink,
+    ColumnSink,
+    Encoder,
+    HeaderColumn,
+    Section,
+    combined_crc32c,
+)
 
-__all__ = ["BinaryColumn", "BinarySink", "ColumnSink", "Encoder", "HeaderColumn", "Section"]
+__all__ = ["BinaryColumn", "BinarySink", "ColumnSink", "Encoder", "HeaderColumn", "Section", "combined_crc32c"]

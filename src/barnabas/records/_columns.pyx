@@ -18,7 +18,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from barnabas.records import _columns_pure
@@ -87,6 +87,35 @@ cdef class Lease:
 
 cdef inline Lease lease(source):
     return None if source is None else Lease(source)
+
+
+# --- checksum -------------------------------------------------------------------------------------------------------
+
+cdef enum:
+    POLYNOMIAL = 0x82F63B78
+
+
+cdef inline uint32_t product(uint32_t first, uint32_t second) noexcept nogil:
+    cdef uint32_t result = 0
+    cdef uint32_t power = <uint32_t> 1 << 31
+    while power:
+        if first & power:
+            result ^= second
+        second = (second >> 1) ^ (<uint32_t> POLYNOMIAL if second & 1 else 0)
+        power >>= 1
+    return result
+
+
+def combined_crc32c(uint32_t first, uint32_t second, uint64_t length):
+    """See `_columns_pure`."""
+    cdef uint32_t factor = <uint32_t> 1 << 31
+    cdef uint32_t square = factor >> 8
+    while length:
+        if length & 1:
+            factor = product(square, factor)
+        square = product(square, square)
+        length >>= 1
+    return product(factor, first) ^ second
 
 
 # --- encode ---------------------------------------------------------------------------------------------------------

@@ -25,5 +25,15 @@ ColumnSink = _implementation.ColumnSink
 Encoder = _implementation.Encoder
 HeaderColumn = _implementation.HeaderColumn
 Section = _implementation.Section
+combined_crc32c = _implementation.combined_crc32c
 
-__all__ = ["ACCELERATED", "BinaryColumn", "BinarySink", "ColumnSink", "Encoder", "HeaderColumn", "Section"]
+__all__ = [
+    "ACCELERATED",
+    "BinaryColumn",
+    "BinarySink",
+    "ColumnSink",
+    "Encoder",
+    "HeaderColumn",
+    "Section",
+    "combined_crc32c",
+]

@@ -72,6 +72,39 @@ def section_error(fault: int, base_offset: int, index: int, position: int, detai
     return type(error)(f"batch at offset {base_offset}: {error}")
 
 
+# --- checksum --------------------------------------------------------------------------------------------------------
+
+# Checksums are polynomials over GF(2), lowest power first in the highest bit: x^0 is 2**31.
+_POLYNOMIAL: Final = 0x82F63B78
+_ONE: Final = 1 << 31
+
+
+def _product(first: int, second: int) -> int:
+    """Of two polynomials, modulo the one of CRC-32C."""
+    product, power = 0, _ONE
+    while power:
+        if first & power:
+            product ^= second
+        second = (second >> 1) ^ (_POLYNOMIAL if second & 1 else 0)
+        power >>= 1
+    return product
+
+
+def combined_crc32c(first: int, second: int, length: int) -> int:
+    """The checksum of two pieces, one after the other, from those of each; ``length`` is that of the second.
+
+    Each byte that follows multiplies what was before it by x^8, so ``first`` has to be multiplied by x^(8 length),
+    which is made of x^8, x^16, x^32 and so on.
+    """
+    factor, square = _ONE, _ONE >> 8
+    while length:
+        if length & 1:
+            factor = _product(square, factor)
+        square = _product(square, square)
+        length >>= 1
+    return _product(factor, first) ^ second
+
+
 # --- encode ----------------------------------------------------------------------------------------------------------
 
 

@@ -170,7 +170,7 @@ def encode_batches(
         is_transactional=is_transactional,
         partition_leader_epoch=partition_leader_epoch,
     )
-    batches = []
+    batches: list[bytearray] = []
     first = 0
     while True:
         count, size = encoder.measure(first, max_batch_bytes)

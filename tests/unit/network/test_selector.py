@@ -7,6 +7,8 @@ import select
 import socket
 import struct
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -214,6 +216,97 @@ def test_every_request_comes_out_once_in_order_and_alone(bounded: bool, data: st
         assert received == payloads
         if pool:
             assert pool.available == pool.size
+
+
+# ---------------------------------------------------------------------------------------------------- parts
+
+
+def before_each_wait(b: Bench, *steps: Callable[[], object]) -> None:
+    """Has these done one by one, each before the poller waits once more."""
+    wait, left = b.selector._wait, list(steps)
+
+    def stepping(timeout_ms: float) -> list[tuple[int, int]]:
+        if left:
+            left.pop(0)()
+        return wait(timeout_ms)
+
+    b.selector._wait = stepping
+
+
+REQUEST = framed(bytes(range(250)) * 4_000)
+
+
+@pytest.mark.mechanism("N06")
+def test_a_poll_goes_on_while_a_request_arrives_in_parts() -> None:
+    with bench() as b:
+        _, client = b.connect()
+        tick = partial(b.clock.advance, 100)
+        sends = [partial(client.send, REQUEST[at : at + 10_000]) for at in range(0, 30_000, 10_000)]
+        before_each_wait(b, sends[0], lambda: (sends[1](), tick()), sends[2], partial(client.send, REQUEST[30_000:]))
+        assert b.poll() == [("c", REQUEST[4:])]
+        assert b.poller.timeouts[0] == WAIT_MS
+        assert set(b.poller.timeouts[2:]) == {WAIT_MS - 100}, "it waits for what is left of its time"
+
+
+@pytest.mark.mechanism("N10")
+def test_a_poll_goes_on_while_a_message_goes_out_in_parts() -> None:
+    with bench() as b:
+        channel, client = b.connect(buffers=8192)
+        message = REQUEST[:300_000]
+        send = NetworkSend([message])
+        assert not b.selector.send(channel, send)
+        got = bytearray()
+        before_each_wait(b, *[lambda: got.extend(client.socket.recv(1 << 20))] * 1_000)
+        b.poll()
+        assert b.selector.completed_sends == [(channel, send)]
+        assert len(b.poller.timeouts) > 3
+        while len(got) < len(message):
+            got += client.socket.recv(1 << 20)
+        assert got == message
+
+
+@pytest.mark.mechanism("N06")
+def test_a_poll_with_no_time_left_does_not_go_on() -> None:
+    with bench() as b:
+        _, client = b.connect()
+        client.send(REQUEST[:10_000])
+        assert select.select([b.selector.channels["c"].fd], [], [], WAIT_S)[0]
+        assert b.poll(0) == []
+        assert b.poller.timeouts == [0]
+
+        def late() -> None:
+            client.send(REQUEST[10_000:20_000])
+            b.clock.advance(50)
+
+        before_each_wait(b, late)
+        assert b.poll(50) == []
+        assert b.poller.timeouts == [0, 50]
+
+
+@pytest.mark.mechanism("N05")
+def test_a_poll_that_is_woken_does_not_go_on() -> None:
+    with bench() as b:
+        channel, client = b.connect()
+        before_each_wait(b, partial(client.send, REQUEST[:10_000]), b.selector.wakeup)
+        assert b.poll() == []
+        assert len(b.poller.timeouts) == 2
+        client.send(REQUEST[10_000:20_000])
+        assert select.select([channel.fd], [], [], WAIT_S)[0]
+        b.selector.wakeup()
+        assert b.poll() == []
+        assert len(b.poller.timeouts) == 3, "both at once"
+
+
+@pytest.mark.mechanism("N06")
+def test_what_others_send_ends_a_poll_that_goes_on() -> None:
+    with bench() as b:
+        _, client = b.connect()
+        _, other = b.connect("d")
+        before_each_wait(b, partial(client.send, REQUEST[:10_000]), partial(other.send, framed(b"x")))
+        assert b.poll() == [("d", b"x")]
+        before_each_wait(b, partial(client.send, REQUEST[10_000:20_000]), other.close)
+        assert b.poll() == []
+        assert [channel.id for channel, _ in b.selector.disconnected] == ["d"]
 
 
 # ---------------------------------------------------------------------------------------------------- N05, N19

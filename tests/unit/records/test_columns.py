@@ -26,6 +26,7 @@ from barnabas.common.errors import ApiError, CorruptRecordError, InvalidRecordEr
 from barnabas.records import _columns_kernel, _columns_pure, columns
 from barnabas.records.batch import CompressionType, RecordBatch, TimestampType, iter_batches
 from barnabas.records.builder import RecordBatchBuilder
+from barnabas.records.checksum import crc32c
 from barnabas.records.columns import (
     HEADERS_TYPE,
     SCHEMA,
@@ -793,3 +794,36 @@ def test_batches_are_views_that_iterate() -> None:
     offsets = [(batch.base_offset, batch.next_offset) for batch in iter_batches(data)]
     assert [first for first, _ in offsets] == [0] + [after for _, after in offsets[:-1]]
     assert offsets[-1][1] == 40
+
+
+@pytest.mark.usefixtures("each_kernel")
+@given(st.binary(max_size=100), st.binary(max_size=300), st.integers(0, 3))
+def test_the_checksum_of_two_pieces_comes_from_those_of_each(first: bytes, second: bytes, times: int) -> None:
+    second *= 50**times // 10 + 1
+    assert _columns_kernel.combined_crc32c(crc32c(first), crc32c(second), len(second)) == crc32c(first + second)
+
+
+@pytest.mark.usefixtures("each_kernel")
+def test_batches_one_by_one_are_those_that_are_made_at_once() -> None:
+    table = pa.table({"key": [b"k%d" % row for row in range(100)], "value": [b"v" * row for row in range(100)]})
+    at_once = columns.encode_batches(table, max_batch_bytes=1_000, timestamps=NOW)
+    encoder = columns.BatchEncoder(table, timestamps=NOW)
+    assert len(encoder) == 100
+    first = 0
+    for expected in at_once:
+        count, size = encoder.measure(first, 1_000)
+        batch = encoder.batch(first, count, size)
+        assert batch == expected
+        first += count
+    assert encoder.measure(first, 1_000) == (0, 0)
+    with pytest.raises(ValueError, match="max_batch_bytes of 61 leaves no room"):
+        encoder.measure(0, 61)
+
+
+def test_a_batch_without_a_checksum_lacks_nothing_else() -> None:
+    table = pa.table({"value": [b"v"] * 10})
+    encoder = columns.BatchEncoder(table, timestamps=NOW, checksum=False)
+    batch = RecordBatch(encoder.batch(0, *encoder.measure(0, 1_000)))
+    assert batch.crc == 0
+    (expected,) = columns.encode_batches(table, max_batch_bytes=1_000, timestamps=NOW)
+    assert batch.compute_crc() == RecordBatch(expected).crc

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
 
@@ -53,6 +53,15 @@ def numbers(cluster: ScriptedCluster, topic: str, partition: int = 0) -> list[in
 
 def numbered(count: int, size: int = 0) -> pa.Table:
     return pa.table({"value": pa.array([b"%d" % number + b" " * size for number in range(count)])})
+
+
+def batches_sent(cluster: ScriptedCluster) -> list[RecordBatch]:
+    return [
+        RecordBatch(bytes(data.records))
+        for request in cluster.requests(ApiKey.PRODUCE)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    ]
 
 
 def assert_no_memory_is_missing(producer: KafkaProducer) -> None:
@@ -298,23 +307,96 @@ def test_a_table_does_not_linger() -> None:
     assert cluster.clock.milliseconds() - before < 1_000
 
 
+def runs_of(cluster: ScriptedCluster, count: int, keyless: Callable[[int], bool] = lambda _: True) -> list[int]:
+    """How many rows that need no certain partition went to one after the other, before another one's turn."""
+    place: dict[int, int] = {}
+    for partition, records in contents(cluster, "t").items():
+        place |= {int(record.value or b""): partition for record in records}
+    assert sorted(place) == list(range(count))
+    runs: list[int] = []
+    before = None
+    for row in filter(keyless, range(count)):
+        if place[row] == before:
+            runs[-1] += 1
+        else:
+            runs.append(1)
+        before = place[row]
+    return runs
+
+
 @pytest.mark.mechanism("P04")
 def test_rows_without_a_key_stick_by_bytes() -> None:
     cluster = ScriptedCluster({"t": 4})
     producer = cluster.producer(batch_size=1_000)
-    send_all(cluster, producer, "t", numbered(4_000, size=93)).result()
-    place: dict[int, int] = {}
-    for partition, records in contents(cluster, "t").items():
-        place |= {int(record.value or b""): partition for record in records}
-    runs = [0]
-    for row in range(1, 4_000):
-        if place[row] == place[row - 1]:
-            runs[-1] += 1
-        else:
-            runs.append(0)
+    values = numbered(4_000, size=93).column("value")
+    keys = pa.array([b"key" if row % 8 == 0 else None for row in range(4_000)])
+    send_all(cluster, producer, "t", pa.table({"value": values, "key": keys})).result()
+    runs = runs_of(cluster, 4_000, lambda row: row % 8 != 0)
     # Chance may draw the same partition twice; between draws lie ten rows of a hundred bytes.
-    assert {(run + 1) % 10 for run in runs[:-1]} == {0}
+    assert {run % 10 for run in runs[:-1]} == {0}
     assert all(len(records) > 500 for records in contents(cluster, "t").values())
+
+
+@pytest.mark.mechanism("P04")
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_batches_of_rows_without_a_key_stick(chunks: int) -> None:
+    """Of a large table, each batch goes to the partition that is drawn then, in the order of the rows."""
+    cluster = ScriptedCluster({"t": 4})
+    producer = cluster.producer(batch_size=1_000)
+    count = 30_000
+    table = numbered(count, size=93)
+    size = -(-count // chunks)
+    table = pa.concat_tables([table.slice(start, size) for start in range(0, count, size)])
+    written = send_all(cluster, producer, "t", table).result()
+    assert written.rows == count
+    assert sum(written.partitions[partition].count for partition in written.partitions) == count
+    # Four shares of 800 KB are more than a batch of 512 KiB takes: it is whole batches that are drawn for.
+    runs = runs_of(cluster, count)
+    assert min(runs[:-1]) > 4_000
+    for records in contents(cluster, "t").values():
+        assert [int(record.value or b"") for record in records] == sorted(
+            int(record.value or b"") for record in records
+        )
+    assert_no_memory_is_missing(producer)
+
+
+@pytest.mark.mechanism("P04")
+def test_each_partition_gets_its_share_of_a_table() -> None:
+    cluster = ScriptedCluster({"t": 4})
+    producer = cluster.producer(batch_size=1_000)
+    for _ in range(20):
+        send_all(cluster, producer, "t", pa.table({"value": [b"%100d" % row for row in range(1_000)]})).result()
+    sizes = [batch.record_count for batch in batches_sent(cluster)]
+    assert len(sizes) == 20 * 4, "a quarter each, and none left over"
+    assert min(sizes) > 200
+    assert all(records for records in contents(cluster, "t").values())
+
+
+@pytest.mark.mechanism("P04")
+def test_small_tables_share_the_room_of_a_partition() -> None:
+    cluster = ScriptedCluster({"t": 64})
+    producer = cluster.producer(batch_size=1_000)
+    used = []
+    for _ in range(40):
+        metadata = send_all(cluster, producer, "t", pa.table({"value": [bytes(93)] * 4})).result()
+        used.append(list(metadata.partitions))
+    assert all(len(partitions) == 1 for partitions in used)
+    # 400 bytes each: it is the third that goes over a thousand.
+    assert [used[at] for at in range(0, 39, 3)] == [used[at + 2] for at in range(0, 39, 3)]
+    assert len({partitions[0] for partitions in used}) > 5
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_batches_of_a_table_have_their_checksum(compression: str) -> None:
+    """Also without idempotence, where nothing in the header changes."""
+    for idempotent in (False, True):
+        cluster = ScriptedCluster({"t": 2})
+        producer = cluster.producer(compression_type=compression, enable_idempotence=idempotent)
+        send_all(cluster, producer, "t", numbered(500, size=50)).result()
+        batches = batches_sent(cluster)
+        assert batches
+        for batch in batches:
+            batch.ensure_valid()
 
 
 def test_the_sticky_choice_goes_on_from_single_sends() -> None:

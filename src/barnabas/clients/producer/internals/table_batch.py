@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from barnabas.records._columns_kernel import combined_crc32c
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
     CRC_OFFSET,
@@ -27,12 +28,13 @@ class EncodedBatchBuilder(RecordBatchBuilder):
 
     The records of a table are encoded, and compressed, by the thread that sends the table. What is not known then is
     the producer's identity and the sequence number, which a batch gets when it is drained, because only then is it
-    sure to be the next one. So `close` writes these into the header, and makes the checksum of all.
+    sure to be the next one. So `close` writes these into the header, and puts the checksum of the header together with
+    the one of the records, which is made here, as long as they are in the processor's cache.
 
     It takes no records: a single send that finds it at the end of a queue starts a batch behind it.
     """
 
-    __slots__ = ("_batch", "_count", "_payload")
+    __slots__ = ("_batch", "_count", "_payload", "_records_checksum")
 
     def __init__(
         self, batch: bytearray, count: int, payload: int, compression: CompressionType, level: int | None
@@ -44,6 +46,8 @@ class EncodedBatchBuilder(RecordBatchBuilder):
         self._batch = batch
         self._count = count
         self._payload = payload
+        with memoryview(batch) as view, view[HEADER_SIZE:] as records:
+            self._records_checksum = crc32c(records)
 
     @property
     def record_count(self) -> int:
@@ -77,8 +81,10 @@ class EncodedBatchBuilder(RecordBatchBuilder):
             if self.is_transactional:
                 (attributes,) = _INT16.unpack_from(batch, ATTRIBUTES_OFFSET)
                 _INT16.pack_into(batch, ATTRIBUTES_OFFSET, attributes | TRANSACTIONAL_MASK)
-        with memoryview(batch) as view:
-            _UINT32.pack_into(batch, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
+        checksum = crc32c(bytes(batch[ATTRIBUTES_OFFSET:HEADER_SIZE]))
+        _UINT32.pack_into(
+            batch, CRC_OFFSET, combined_crc32c(checksum, self._records_checksum, len(batch) - HEADER_SIZE)
+        )
         if self.compression is not CompressionType.NONE:
             self.compression_ratio = (len(batch) - HEADER_SIZE) / self._payload if self._payload else 1.0
         self._built = batch

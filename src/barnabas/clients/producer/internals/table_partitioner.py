@@ -53,13 +53,13 @@ class TablePartitioner:
         partitioner = self._accumulator.entry(topic).partitioner
         while True:
             info = partitioner.peek_current_partition_info(snapshot)
-            room = batch_size - info.produced_bytes
-            count, size, last = measure(max(int(room / factor), share))
+            # As much as a whole batch, however little there is room for: few rows are not worth two batches.
+            count, size, last = measure(max(int(batch_size / factor), share))
             appended = round(size * factor)
             with self._accumulator.open_queue(topic, info.partition).lock:
                 if partitioner.is_partition_changed(info):
                     continue
-                partitioner.update_partition_info(info, appended if last else max(appended, room), snapshot)
+                partitioner.update_partition_info(info, appended if last else max(appended, batch_size), snapshot)
             return info.partition, count, size
 
     def _compression_factor(self, topic: str) -> float:

@@ -133,8 +133,8 @@ class TableSender:
         return snapshot if newest.partition_count(topic) is None else newest
 
     def _parts(self, rows: TableInput, partition_count: int, *, sticks: bool) -> Iterator[tuple[int, int]]:
-        """Rows from, and to; a row that is larger than a part is one. Rows that need neither sorting nor a copy to be in
-        one piece are one part."""
+        """Rows from, and to; a row that is larger than a part is one. Rows that are not sorted, and need not be copied
+        into one piece either, are one part."""
         if sticks and rows.is_in_one_piece:
             yield 0, rows.length
             return
@@ -196,11 +196,12 @@ class TableSender:
         """``payload`` is what the records take before compression."""
         accumulator = self._accumulator
         config = accumulator.config
+        builder = EncodedBatchBuilder(encoded, len(rows), payload, config.compression, config.compression_level)
         reserved = accumulator.pool.allocate(len(encoded), self._config.max_block_ms)
         try:
             batch = ProducerBatch(
                 where,
-                EncodedBatchBuilder(encoded, len(rows), payload, config.compression, config.compression_level),
+                builder,
                 self._clock.hi_res_milliseconds(),
                 accumulator.estimator,
                 reserved_bytes=reserved,
@@ -337,5 +338,7 @@ class _StickyRows(_Part):
         """How many of the next rows make a batch of that size, or of the largest, what they take, and whether they are
         the last of the table."""
         at = self._next - self._start
-        count, payload = self._encoder.measure(at, min(max(wanted, HEADER_SIZE + 1), self._sender.batch_limit(self._topic)))
+        count, payload = self._encoder.measure(
+            at, min(max(wanted, HEADER_SIZE + 1), self._sender.batch_limit(self._topic))
+        )
         return count, payload, self._next + count == self._rows.length
