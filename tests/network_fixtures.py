@@ -585,6 +585,8 @@ class ChunkTransport:
         """How many bytes the socket takes at each send; zero means that it is full, and so it is after the last one."""
         self.sent = bytearray()
         self.closed = False
+        self.expected = 1
+        """How many bytes the channel wants to have arrived before it is asked to read again."""
         self._blocked_next = False
         self.recv: Callable[[int], bytes] = self._recv
         self.recv_into: Callable[[Any], int] = self._recv_into
@@ -632,6 +634,9 @@ class ChunkTransport:
         return self._take(os.pread(fd, count, position))
 
     def handshake(self) -> None: ...
+
+    def expect(self, count: int) -> None:
+        self.expected = count
 
     def finish_connect(self) -> bool:
         return True

@@ -683,6 +683,9 @@ class _Transport:
 
     def handshake(self) -> None: ...
 
+    def expect(self, count: int) -> None:  # noqa: ARG002 - never
+        raise AssertionError("answers do not come by this way")
+
     def send_file(self, fd: int, position: int, count: int) -> int:  # noqa: ARG002 - never
         raise AssertionError("a client sends no files")
 

@@ -87,6 +87,7 @@ cdef class ChannelCore:
     cdef public object error
     cdef public object ahead
     cdef public object _pool
+    cdef public list spares
     cdef public object _head
     cdef public object _payload
     cdef public int64_t last_active_ns
@@ -160,6 +161,8 @@ cdef class ChannelCore:
             if arrived >= stop:
                 self.ahead = view if arrived > stop else None
                 self._ahead_at = stop
+                if self.spares:
+                    self.spares.clear()  # large ones have become rare
                 return view[start + 4 : stop]
         self.ahead = None
         return self._collect(view[start:])

@@ -95,6 +95,7 @@ class ChannelCore:
         "network_thread_time_ns",
         "out_of_memory",
         "send",
+        "spares",
         "state",
         "transport",
     )
@@ -129,6 +130,8 @@ class ChannelCore:
         """How much of that was handed out."""
         self._head = b""
         """Up to three bytes of a length prefix."""
+        self.spares: list[bytearray] | None = None
+        """Buffers of large requests, to be used again when nobody looks at them any more; None if they are not kept."""
         self._payload: bytearray | None = None
         self._filled = 0
         self._size = -1
@@ -174,6 +177,8 @@ class ChannelCore:
             if arrived >= stop:
                 self.ahead = view if arrived > stop else None
                 self._ahead_at = stop
+                if self.spares:
+                    self.spares.clear()  # large ones have become rare
                 return view[start + 4 : stop]
         self.ahead = None
         return self._collect(view[start:])

@@ -25,6 +25,13 @@ UNSEEN_ALLOCATION = 1 << 15
 """The same, while next to nothing of it has arrived: four bytes on each of ten thousand connections must not cost ten
 gigabytes."""
 
+LARGE = 1 << 18
+"""A request of at least this size is received in pieces, and its buffer used again where that is wanted."""
+PIECE = 1 << 19
+"""So much of a large request is waited for at once. A fetch of megabytes would wake its thread for every packet."""
+MOST_SPARES = 3
+"""A consumer has two answers in hand and a third one on its way."""
+
 _SIZE = struct.Struct(">i")
 _unpack_size = _SIZE.unpack_from
 
@@ -65,6 +72,10 @@ class KafkaChannel(ChannelCore):
     no further read and no copy. What follows it waits in ``ahead`` for the next call. A request that is *not*
     complete gets a buffer of its own, and the rest is read straight into that. When the memory pool is bounded there
     is no reading ahead: exactly the length is read, then exactly the payload, and only after the pool has granted it.
+
+    A large request is not looked at before a good part of it has arrived. Its buffer, new memory that the system has to
+    find and to clear page by page, costs as much as the copy into it; so a client, who gets one large answer after the
+    other, keeps the last few (``spares``) and receives into one that nobody has a view of any more.
 
     **Sending** is one :class:`NetworkSend` at a time.
     """
@@ -137,11 +148,30 @@ class KafkaChannel(ChannelCore):
             self._head = bytes(view)
             return None
         (self._size,) = _unpack_size(view)
-        likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * len(view)))
-        self._payload = payload = bytearray(view[4:])
-        self._filled = len(payload)
-        resize(payload, max(min(self._size, likely), self._filled))
+        payload = self._spare()
+        if payload is None:
+            likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * len(view)))
+            payload = bytearray(view[4:])
+            self._filled = len(payload)
+            resize(payload, max(min(self._size, likely), self._filled))
+        else:
+            self._filled = len(view) - 4
+            payload[: self._filled] = view[4:]
+        self._payload = payload
         return self._read_payload()
+
+    def _spare(self) -> bytearray | None:
+        """A buffer of an earlier large request, if there is one that is not in use."""
+        if not self.spares or self._size < LARGE:
+            return None
+        for index, spare in enumerate(self.spares):
+            try:
+                spare.append(spare.pop())  # refused while there is a view of it
+            except BufferError:
+                continue
+            del self.spares[index]
+            return spare
+        return None
 
     def _read_exactly(self) -> memoryview | None:
         """The length alone: with a bounded pool nothing is read that has not been granted."""
@@ -178,8 +208,10 @@ class KafkaChannel(ChannelCore):
                 resize(payload, min(2 * len(payload), size))
             try:
                 with memoryview(payload) as view:
-                    count = recv_into(view[self._filled :])
+                    count = recv_into(view[self._filled : size])
             except BlockingIOError:
+                if size >= LARGE:
+                    self.transport.expect(min(size - self._filled, PIECE))
                 return None
             if not count:
                 raise EOFError(f"the peer closed the connection {self._filled} bytes into a request of {size}")
@@ -187,7 +219,13 @@ class KafkaChannel(ChannelCore):
             self.bytes_received += count
         self._payload = None
         self._size = -1
-        return memoryview(payload)
+        if size < LARGE:
+            return memoryview(payload)
+        self.transport.expect(1)
+        if self.spares is not None:
+            self.spares.append(payload)
+            del self.spares[:-MOST_SPARES]
+        return memoryview(payload)[:size]
 
     def abandon_receive(self) -> None:
         """Gives back what the pool granted for a request that will never be complete."""

@@ -150,6 +150,7 @@ class Selector(SelectorCore):
             with contextlib.suppress(BlockingIOError):
                 sock.connect(address)
             channel = self._build(channel_id, sock)
+            channel.spares = []
             self._watch(channel, WRITE)
         except BaseException:
             sock.close()

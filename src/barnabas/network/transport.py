@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
@@ -60,6 +61,10 @@ class TransportLayer(Protocol):
         """Sends part of a file; returns how many bytes went out."""
         ...
 
+    def expect(self, count: int) -> None:
+        """Asks to be found readable only when so many bytes have arrived, or the stream has ended; 1 is as usual."""
+        ...
+
     def finish_connect(self) -> bool: ...
 
     def fileno(self) -> int: ...
@@ -73,7 +78,7 @@ class TransportLayer(Protocol):
 class PlaintextTransportLayer:
     """Bytes as they are."""
 
-    __slots__ = ("_fd", "_io", "_socket", "recv", "recv_into", "send", "sendmsg")
+    __slots__ = ("_expected", "_fd", "_io", "_socket", "recv", "recv_into", "send", "sendmsg")
 
     is_ready = True
     has_bytes_buffered = False
@@ -81,6 +86,7 @@ class PlaintextTransportLayer:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._fd = sock.fileno()
+        self._expected = 1
         self._io = None if SocketIo is None else SocketIo(self._fd)
         io = sock if self._io is None else self._io
         self.recv: Callable[[int], bytes] = io.recv
@@ -89,6 +95,13 @@ class PlaintextTransportLayer:
         self.sendmsg: Callable[[Any], int] = io.sendmsg
 
     def handshake(self) -> None: ...
+
+    def expect(self, count: int) -> None:
+        """Where the system can do that. Linux lets its buffer grow for it, and does not wait for what will not fit."""
+        if count != self._expected and sys.platform == "linux":
+            self._expected = count
+            with suppress(OSError):  # then every piece is reported
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def finish_connect(self) -> bool:
         """Whether an outgoing connection is there; raises if it failed."""

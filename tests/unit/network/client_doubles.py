@@ -88,6 +88,9 @@ class FakeTransport:
 
     def handshake(self) -> None: ...
 
+    def expect(self, count: int) -> None:
+        raise AssertionError("answers are scripted")
+
     def send_file(self, fd: int, position: int, count: int) -> int:
         raise AssertionError("no client sends files")
 

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.common.errors import AuthenticationError
-from barnabas.network.channel import FIRST_ALLOCATION, READ_AHEAD, ChannelState, InvalidReceiveError, KafkaChannel
+from barnabas.network.channel import (
+    FIRST_ALLOCATION,
+    LARGE,
+    MOST_SPARES,
+    PIECE,
+    READ_AHEAD,
+    ChannelState,
+    InvalidReceiveError,
+    KafkaChannel,
+)
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
 from barnabas.network.send import NetworkSend
 from network_fixtures import ChunkTransport
@@ -80,6 +89,81 @@ def test_a_large_request_is_put_together_from_what_arrives(size: int, bounded: b
     transport = ChunkTransport([data[start : start + 300_001] for start in range(0, len(data), 300_001)])
     channel = make(transport, pool_of(2 * MAX_SIZE) if bounded else UNBOUNDED)
     assert read_all(channel, 40) == [payload, b"after"]
+
+
+@pytest.mark.mechanism("N06")
+def test_of_a_large_request_a_good_part_is_waited_for_at_once() -> None:
+    data = framed(bytes(2 * PIECE))
+    transport = ChunkTransport([data[:PIECE], data[PIECE : PIECE + 1000], data[PIECE + 1000 :]])
+    channel = make(transport)
+    waited_for = []
+    while (payload := channel.read()) is None:
+        waited_for.append(transport.expected)
+    assert waited_for == [PIECE, len(data) - PIECE - 1000]
+    assert transport.expected == 1, "the next request may be a small one"
+    assert len(payload) == 2 * PIECE
+
+
+@pytest.mark.mechanism("N06")
+def test_a_small_request_is_waited_for_as_usual() -> None:
+    data = framed(bytes(LARGE - 1))
+    transport = ChunkTransport([data[:100], data[100:]])
+    channel = make(transport)
+    assert channel.read() is None
+    assert transport.expected == 1
+
+
+def large(fill: bytes, size: int = LARGE) -> list[bytes]:
+    data = framed(fill * size)
+    return [data[:READ_AHEAD], data[READ_AHEAD:]]
+
+
+def receive(channel: KafkaChannel, transport: ChunkTransport, chunks: list[bytes]) -> memoryview:
+    transport.chunks += chunks
+    while (payload := channel.read()) is None:
+        assert transport.chunks
+    return payload
+
+
+def test_a_large_buffer_is_used_again_when_nobody_looks_at_it_any_more() -> None:
+    transport = ChunkTransport()
+    channel = make(transport)
+    channel.spares = []
+    first = receive(channel, transport, large(b"a", LARGE + 500))
+    second = receive(channel, transport, large(b"b"))
+    assert bytes(first) == b"a" * (LARGE + 500), "it is still looked at"
+    assert second.obj is not first.obj
+    freed, kept = first.obj, first[5:10]
+    first.release()
+    third = receive(channel, transport, large(b"c"))
+    assert third.obj is not freed, "there is a part of it left"
+    assert kept == b"aaaaa"
+    kept.release()
+    fourth = receive(channel, transport, large(b"d"))
+    assert fourth.obj is freed
+    assert fourth == b"d" * LARGE, "and nothing of what was there before"
+    assert (second, third) == (b"b" * LARGE, b"c" * LARGE)
+    fourth.release()
+    grown = receive(channel, transport, large(b"e", 3 * LARGE))
+    assert grown.obj is freed
+    assert grown == b"e" * (3 * LARGE)
+
+
+def test_a_few_buffers_are_kept_and_none_once_requests_are_small() -> None:
+    transport = ChunkTransport()
+    channel = make(transport)
+    channel.spares = []
+    views = [receive(channel, transport, large(b"a")) for _ in range(MOST_SPARES + 2)]
+    assert channel.spares == [view.obj for view in views[-MOST_SPARES:]]
+    assert receive(channel, transport, [framed(b"small")]) == b"small"
+    assert channel.spares == []
+
+
+def test_a_server_keeps_no_buffers() -> None:
+    transport = ChunkTransport()
+    channel = make(transport)
+    receive(channel, transport, large(b"a"))
+    assert channel.spares is None
 
 
 @pytest.mark.mechanism("N06")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,25 @@ def test_receiving_never_waits(pair: tuple[PlaintextTransportLayer, socket.socke
     client.close()
     assert select.select([transport.fileno()], [], [], WAIT_S)[0]
     assert transport.recv(1) == b""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system waits for a number of bytes")
+def test_it_is_readable_when_as_much_has_arrived_as_is_expected() -> None:
+    with tcp_pair() as (server, client):
+        transport = PlaintextTransportLayer(server)
+        transport.expect(1000)
+        client.sendall(bytes(999))
+        assert not select.select([server], [], [], 0)[0]
+        client.sendall(b"x")
+        assert select.select([server], [], [], WAIT_S)[0]
+        assert len(transport.recv(2000)) == 1000
+        transport.expect(1)
+        client.sendall(b"y")
+        assert select.select([server], [], [], WAIT_S)[0]
+        assert transport.recv(10) == b"y"
+        transport.expect(1000)
+        client.close()
+        assert select.select([server], [], [], WAIT_S)[0], "the end is always news"
 
 
 @pytest.mark.mechanism("N10")
