@@ -354,6 +354,35 @@ def test_tables_are_fetched_ahead_by_one_answer() -> None:
     assert poll(cluster, consumer, times=4) == list(range(15, 30))
 
 
+def test_the_next_fetch_goes_out_when_answers_were_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The background thread sleeps, as there was nothing to ask for: it has to be told that there is room again."""
+    cluster = cluster_with(30)
+    consumer = assigned(cluster, max_partition_fetch_bytes=1)
+    assert table_offsets(cluster, consumer) == [0, 1, 2, 3, 4]  # and two answers have been fetched ahead
+    consumer.seek(T0, 20)
+    woken = []
+    monkeypatch.setattr(consumer.network_thread, "wakeup", lambda: woken.append(True))
+    assert consumer.poll_table().num_rows == 0
+    assert woken
+    monkeypatch.undo()
+    assert table_offsets(cluster, consumer) == [20, 21, 22, 23, 24]
+
+
+def test_the_next_fetch_goes_out_when_an_error_was_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = cluster_with(3)
+    consumer = assigned(cluster)
+    cluster.partition_errors[T0] = [Errors.TOPIC_AUTHORIZATION_FAILED]
+    consumer.poll()
+    cluster.turn_until(consumer, lambda: bool(cluster.requests(ApiKey.FETCH)))
+    for _ in range(5):
+        consumer.network_thread.run_once()
+    woken = []
+    monkeypatch.setattr(consumer.network_thread, "wakeup", lambda: woken.append(True))
+    with pytest.raises(TopicAuthorizationError):
+        consumer.poll()
+    assert woken
+
+
 def test_nothing_is_fetched_ahead_of_an_error() -> None:
     cluster = cluster_with(10)
     consumer = assigned(cluster, max_partition_fetch_bytes=1)

@@ -25,7 +25,7 @@ from barnabas.clients.consumer.internals.group_managers import GroupManagers
 from barnabas.clients.consumer.internals.list_offsets import FoundOffset
 from barnabas.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from barnabas.clients.consumer.subscription_pattern import SubscriptionPattern
-from barnabas.common.errors import InvalidGroupIdError, KafkaTimeoutError
+from barnabas.common.errors import BarnabasError, InvalidGroupIdError, KafkaTimeoutError
 from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 
@@ -197,7 +197,11 @@ class ConsumerCore:
                     yield from self._tell_of_poll(now)
                 if self._background_events:
                     yield from self.process_background_events()
-                found = collect()
+                try:
+                    found = collect()
+                except BarnabasError:
+                    self.network_thread.wakeup()  # the answer with the error is out of the way
+                    raise
                 if found.has_drained:
                     self.network_thread.wakeup()  # the next fetch can go out, while the application is busy
                 if found.count or found.position_advanced:

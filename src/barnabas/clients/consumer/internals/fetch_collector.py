@@ -223,6 +223,7 @@ class FetchCollector:
                 fetch.is_initialized = True
                 return buffer.advance()
             buffer.poll()
+            found.has_drained = True
             self._subscriptions.move_partition_to_end(fetch.partition)
 
     def _initialize(self, fetch: CompletedFetch) -> bool:
