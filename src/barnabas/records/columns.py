@@ -69,11 +69,14 @@ __all__ = [
     "SCHEMA",
     "BatchEncoder",
     "FetchedColumns",
+    "FetchedSections",
+    "assemble_sections",
     "decode_batch",
     "decode_batches",
     "encode_batch",
     "encode_batches",
     "fetch_columns",
+    "fetch_sections",
 ]
 
 SCHEMA: Final = pa.schema(
@@ -390,6 +393,49 @@ def fetch_columns(
 
     `max_decompressed_bytes` is for all batches of the buffer together, as they are held until the columns are filled.
     """
+    fetched = fetch_sections(
+        buffer,
+        columns=columns,
+        include_headers=include_headers,
+        raw_timestamps=raw_timestamps,
+        start_offset=start_offset,
+        aborted=aborted,
+        check_crc=check_crc,
+        max_decompressed_bytes=max_decompressed_bytes,
+    )
+    return FetchedColumns(assemble_sections([fetched]), fetched.next_offset, fetched.size_in_bytes)
+
+
+class FetchedSections:
+    """What is in a fetch response's buffer, checked and counted, but not in columns yet.
+
+    `records` is how many rows there will be; the rest as in `FetchedColumns`. The buffer is looked at until then.
+    """
+
+    __slots__ = ("next_offset", "plan", "records", "sections", "size_in_bytes")
+
+    def __init__(
+        self, plan: _Plan, sections: list[kernel.Section], next_offset: int | None, size_in_bytes: int
+    ) -> None:
+        self.plan = plan
+        self.sections = sections
+        self.next_offset = next_offset
+        self.size_in_bytes = size_in_bytes
+        self.records = sum([section.records for section in sections])
+
+
+def fetch_sections(
+    buffer: bytes | bytearray | memoryview,
+    *,
+    columns: Sequence[str] | None = None,
+    include_headers: bool = False,
+    raw_timestamps: bool = False,
+    start_offset: int = 0,
+    aborted: Iterable[tuple[int, int]] | None = None,
+    check_crc: bool = True,
+    max_decompressed_bytes: int = DEFAULT_MAX_FETCH_BYTES,
+) -> FetchedSections:
+    """The first half of `fetch_columns`, for who has several buffers: `assemble_sections` makes one table of them."""
     if not 0 <= start_offset <= _MAX_INT64:
         raise ValueError(f"start offset {start_offset} is out of range")
     plan = _plan(None if columns is None else tuple(columns), include_headers, raw_timestamps)
@@ -407,8 +453,19 @@ def fetch_columns(
         section, decompressed = _section(batch, plan, start_offset, budget)
         budget -= decompressed
         sections.append(section)
-    table = pa.Table.from_batches([plan.assemble(group) for group in _groups(sections)], plan.schema)
-    return FetchedColumns(table, next_offset, size)
+    return FetchedSections(plan, sections, next_offset, size)
+
+
+def assemble_sections(fetched: Sequence[FetchedSections]) -> pa.Table:
+    """One table of what is in several buffers, one after the other; of all, the same columns have to be wanted.
+
+    Each column is allocated once. Per buffer, that would take longer than to fill it with some hundred records.
+    """
+    plan = fetched[0].plan
+    if any(other.plan is not plan for other in fetched):
+        raise ValueError("not the same columns of all")
+    sections = [section for one in fetched for section in one.sections]
+    return pa.Table.from_batches([plan.assemble(group) for group in _groups(sections)], plan.schema)
 
 
 def _octets(buffer: Any) -> memoryview:

@@ -517,6 +517,22 @@ def test_many_batches_make_one_set_of_columns(compression: CompressionType) -> N
 
 
 @pytest.mark.usefixtures("each_kernel")
+def test_several_buffers_make_one_table() -> None:
+    first = columns.fetch_sections(numbered(0, 3) + numbered(3, 4), start_offset=2)
+    nothing = columns.fetch_sections(b"")
+    second = columns.fetch_sections(numbered(50, 2) + numbered(52, 9)[:-1])
+    assert [one.records for one in (first, nothing, second)] == [5, 0, 2]
+    assert [one.next_offset for one in (first, nothing, second)] == [7, None, 52]
+    assert (nothing.size_in_bytes, second.size_in_bytes) == (0, len(numbered(50, 2)))
+    table = columns.assemble_sections([first, nothing, second])
+    assert values_of(table) == table.column("offset").to_pylist() == [2, 3, 4, 5, 6, 50, 51]
+    assert table.column("value").num_chunks == 1
+    assert columns.assemble_sections([nothing]).num_rows == 0
+    with pytest.raises(ValueError, match="the same columns"):
+        columns.assemble_sections([first, columns.fetch_sections(numbered(0, 1), columns=["value"])])
+
+
+@pytest.mark.usefixtures("each_kernel")
 def test_a_batch_that_is_cut_off_at_the_end_is_left_for_the_next_fetch() -> None:
     first, second = numbered(0, 3), numbered(3, 3)
     for cut in range(len(second)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from barnabas.common.topic_partition import TopicPartition
@@ -16,6 +17,7 @@ except ImportError as error:
     ) from error
 
 from barnabas.records.columns import SCHEMA as BATCH_SCHEMA
+from barnabas.records.columns import FetchedSections, assemble_sections
 
 _TOPIC: Final = pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 _PARTITION: Final = pa.field("partition", pa.int32(), nullable=False)
@@ -55,15 +57,19 @@ class RecordTables:
         self.include_headers = "headers" in names
 
     def assemble(self, parts: Mapping[TopicPartition, Sequence[Any]]) -> pa.Table:
-        """One table of the tables of all partitions, of which none is copied.
+        """One table of the tables of all partitions, of which none is copied, and of sections, which are decoded here.
 
-        What is decoded keeps its chunks, one for each fetch. Topic and partition are one chunk for all rows: to make
-        them for each partition would cost more than all the rest here.
+        To make an array costs as much as to fill it with some hundred rows. So sections that follow each other become
+        one chunk for all their partitions, as topic and partition are for all rows.
         """
-        placed = [(partition, table) for partition, some in parts.items() for table in some]
+        placed = [(partition, part) for partition, some in parts.items() for part in some]
         if not placed:
             return self.schema.empty_table()
-        counts = [table.num_rows for _, table in placed]
+        counts = [part.records if isinstance(part, FetchedSections) else part.num_rows for _, part in placed]
+        tables: list[pa.Table] = []
+        for are_sections, some in groupby(placed, lambda row: isinstance(row[1], FetchedSections)):
+            found = [part for _, part in some]
+            tables += [assemble_sections(found)] if are_sections else found
         columns: list[Any] = []
         for field in self.schema:
             if field.name == "topic":
@@ -74,8 +80,8 @@ class RecordTables:
             elif field.name == "partition":
                 columns.append(_repeated([partition.partition for partition, _ in placed], counts))
             else:
-                chunks = [chunk for _, table in placed for chunk in table.column(field.name).chunks]
-                columns.append(pa.chunked_array(chunks, field.type))
+                chunks = [chunk for table in tables for chunk in table.column(field.name).chunks]
+                columns.append(pa.chunked_array(chunks, field.type) if len(chunks) != 1 else chunks[0])
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 

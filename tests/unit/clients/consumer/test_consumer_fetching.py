@@ -324,6 +324,29 @@ def test_a_table_of_several_topics() -> None:
     assert table.column("topic").num_chunks == table.column("partition").num_chunks == 1
 
 
+def test_what_is_left_of_an_answer_and_whole_ones_make_one_table() -> None:
+    cluster = cluster_with(7, 3)
+    consumer = assigned(cluster, T0, T1)
+
+    def rows(**arguments: Any) -> list[tuple[int, int]]:
+        wanted = ["value", "partition"]
+        table = cluster.run(consumer, lambda: consumer.poll_table(1000, columns=wanted, **arguments))
+        table.validate(full=True)
+        chunks.append(table.column("value").num_chunks)
+        return [(row["partition"], int(row["value"])) for row in table.to_pylist()]
+
+    chunks: list[int] = []
+    first = rows(max_records=2)
+    left = rows()
+    expected = {0: list(range(7)), 1: list(range(3))}
+    assert {number: [value for at, value in first + left if at == number] for number in (0, 1)} == expected
+    consumer.seek_to_beginning()
+    assert sorted(rows()) == [(0, value) for value in range(7)] + [(1, value) for value in range(3)]
+    assert chunks == [1, 2, 1], "one for what was left, one for all that was decoded"
+    assert cluster.run(consumer, lambda: consumer.position(T0)) == 7
+    assert cluster.run(consumer, lambda: consumer.position(T1)) == 3
+
+
 def table_offsets(cluster: ConsumerCluster, consumer: KafkaConsumer) -> list[int]:
     offsets: list[int] = cluster.run(consumer, lambda: consumer.poll_table(1000)).column("offset").to_pylist()
     for _ in range(5):
@@ -545,6 +568,19 @@ def damaged(cluster: ConsumerCluster) -> None:
     batch = bytearray(cluster.log("t").batches.pop())
     batch[-2] ^= 0xFF
     cluster.append_batch("t", 0, batch)
+
+
+def test_a_damaged_partition_keeps_no_other_from_its_table() -> None:
+    cluster = cluster_with(0, 3)
+    damaged(cluster)
+    consumer = assigned(cluster, T1, T0)
+    table = cluster.run(consumer, lambda: consumer.poll_table(1000))
+    assert table.column("partition").to_pylist() == [1, 1, 1]
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError, match="t-0"):
+            cluster.run(consumer, lambda: consumer.poll_table(1000))
+    consumer.seek(T0, 1)
+    assert cluster.run(consumer, lambda: consumer.poll_table(10)).num_rows == 0
 
 
 def test_damage_is_told_after_what_is_whole() -> None:

@@ -237,6 +237,28 @@ class CompletedFetch:
         self.last_epoch = leader_epoch_before(self.records, self.next_fetch_offset)
         return table
 
+    def fetch_sections(self, columns: tuple[str, ...] | None) -> Any:
+        """All that is left, checked and counted, for a table that is made of several of these; None if a table has been
+        made of it before. Without headers: what is wrong with those would be found too late, when a position is behind
+        them."""
+        from barnabas.records.columns import fetch_sections  # noqa: PLC0415 - as above
+
+        if self._table is not None:
+            return None
+        fetched = fetch_sections(
+            self.records,
+            columns=columns,
+            start_offset=self.next_fetch_offset,
+            aborted=self.aborted,
+            check_crc=self._reading.check_crcs,
+        )
+        self.bytes_read += fetched.size_in_bytes
+        self.records_read += fetched.records
+        self.next_fetch_offset = max(fetched.next_offset or 0, self.next_fetch_offset)
+        self.last_epoch = leader_epoch_before(self.records, self.next_fetch_offset)
+        self.drain()
+        return fetched
+
     def drain(self) -> None:
         """Nothing more will be read from this."""
         self.is_consumed = True

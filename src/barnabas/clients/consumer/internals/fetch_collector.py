@@ -105,13 +105,21 @@ class FetchCollector:
     ) -> Collected:
         """The same as Arrow tables: all that there is, if no number is given, but no second answer for a partition.
 
-        That one is for the next call: then the fetch of a third is on its way while the second is being decoded.
+        That one is for the next call: then the fetch of a third is on its way while the second is being decoded. Whole
+        answers come as sections (see `columns.fetch_sections`), of which one table is made for all partitions.
         """
         self._buffer.reads_ahead = True
         found = Collected()
         parts: dict[TopicPartition, list[Any]] = found.parts
 
         def take(fetch: CompletedFetch) -> None:
+            if max_records is None and not include_headers:
+                sections = fetch.fetch_sections(columns)
+                if sections is not None:
+                    if sections.records:
+                        found.count += sections.records
+                        parts.setdefault(fetch.partition, []).append(sections)
+                    return
             limit = None if max_records is None else max_records - found.count
             table = fetch.fetch_table(limit, columns, include_headers)
             if table.num_rows:
