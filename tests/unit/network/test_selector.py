@@ -233,7 +233,8 @@ def before_each_wait(b: Bench, *steps: Callable[[], object]) -> None:
     b.selector._wait = stepping
 
 
-REQUEST = framed(bytes(range(250)) * 4_000)
+REQUEST = framed(bytes(range(250)) * 1_000)
+"""Not so large that it would be received in large pieces."""
 
 
 @pytest.mark.mechanism("N06")
