@@ -316,8 +316,9 @@ class AbstractIndex(ABC):
             self._check_open()
         self._keys.append(key)
         self._values.append(value)
-        self._entries += 1
-        self.is_full = self._entries >= self._max_entries - self.kept_back
+        entries = self._entries = self._entries + 1
+        if entries >= self._max_entries - self.kept_back:
+            self.is_full = True
 
     def _write_out_and_cool_down(self) -> None:
         """After an entry was appended that reaches `_warm_limit`: keeps the arrays from growing for ever."""

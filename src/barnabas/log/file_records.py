@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from barnabas.common.errors import CorruptRecordError, InvalidRecordError, KafkaStorageError
 from barnabas.log.file_handle import (
@@ -186,12 +186,32 @@ class FileRecords:
                 self._room_for(sum(map(len, buffers)))
                 written = write_fully(handle, buffers, position)
         except OSError as error:
-            with suppress(OSError):
-                os.ftruncate(handle, position)
-            raise storage_error("append to", self.path, error) from error
+            self._failed_at(handle, position, error)
         self._unflushed = self._changed = True
         self.size_in_bytes = position + written
         return written
+
+    def append_buffer(self, buffer: Buffer, size: int) -> None:
+        """`append` for one buffer, of a size that is known: as nearly every append is."""
+        handle = self._handle
+        position = self.size_in_bytes
+        if handle is not None and size <= MAX_SEGMENT_SIZE - position:
+            try:
+                written = os.pwrite(handle, buffer, position)
+            except OSError as error:
+                self._failed_at(handle, position, error)
+            if written == size:
+                self._unflushed = self._changed = True
+                self.size_in_bytes = position + size
+                return
+        # Nothing is lost if a part of it has been written: that is written again.
+        self.append(buffer)
+
+    def _failed_at(self, handle: FileHandle, position: int, error: OSError) -> NoReturn:
+        """Takes back what half an append has left, and says what is wrong."""
+        with suppress(OSError):
+            os.ftruncate(handle, position)
+        raise storage_error("append to", self.path, error) from error
 
     def _room_for(self, size: int) -> int:
         if size > MAX_SEGMENT_SIZE - self.size_in_bytes:

@@ -35,6 +35,9 @@ from barnabas.protocol.internal.storage import AbortedTxn
 
 logger = logging.getLogger(__name__)
 
+_new_tuple = tuple.__new__
+"""A named tuple in one call; its class would make another one in Python."""
+
 
 class LocalLog:
     """Segments in a directory.
@@ -101,23 +104,33 @@ class LocalLog:
             self._active_is_ready = True
         return segment
 
+    def append_if_room(self, last_offset: int, timestamp: int, batch: memoryview, size: int, now_ms: int) -> bool:
+        """`append` for one batch, unless it belongs into a new segment: then nothing is done, and false is returned."""
+        segment = self.segments.active if self._active_is_ready else self.active_segment_for_append()
+        try:
+            if not segment.append_if_room(last_offset, timestamp, batch, size, self.config, now_ms):
+                return False
+        except KafkaStorageError:
+            raise
+        except BaseException:
+            segment.truncate_to(self.log_end_offset)  # as in `append`
+            raise
+        self.log_end_offset_metadata = _new_tuple(
+            LogOffsetMetadata, (last_offset + 1, segment.base_offset, segment.records.size_in_bytes)
+        )
+        return True
+
     def append(
         self,
         last_offset: int,
         max_timestamp: int,
         offset_of_max_timestamp: int,
         buffers: Buffer | Sequence[Buffer],
-        segment: LogSegment | None = None,
-        one_batch: bool = False,
     ) -> LogSegment:
-        """Writes batches at the end; returns the segment that has them now.
-
-        Who has asked for `active_segment_for_append` before passes it, and says if there is no more than `one_batch`.
-        """
-        if segment is None:
-            segment = self.active_segment_for_append()
+        """Writes batches at the end; returns the segment that has them now."""
+        segment = self.active_segment_for_append()
         try:
-            segment.append(last_offset, max_timestamp, offset_of_max_timestamp, buffers, one_batch)
+            segment.append(last_offset, max_timestamp, offset_of_max_timestamp, buffers)
         except KafkaStorageError:
             raise  # the directory goes offline, and a restart looks what there is
         except BaseException:

@@ -107,6 +107,8 @@ class LogConfig:
     """What batches are to be compressed with; None to leave them as the producer sent them."""
     compression_level: int | None = field(init=False, repr=False, compare=False)
     """The level that goes with `compression`; None for codecs that have no levels."""
+    max_segment_ms: int = field(init=False, repr=False, compare=False)
+    """The age at which a segment rolls. In a compacted log an open segment delays compaction, which has a limit."""
 
     def __post_init__(self) -> None:
         def derive(name: str, value: object) -> None:
@@ -129,6 +131,8 @@ class LogConfig:
             CompressionType.ZSTD: self.compression_zstd_level,
         }
         derive("compression_level", None if compression is None else levels.get(compression))
+        limited = self.compact and self.max_compaction_lag_ms > 0
+        derive("max_segment_ms", min(self.max_compaction_lag_ms, self.segment_ms) if limited else self.segment_ms)
 
     @classmethod
     def from_properties(cls, overrides: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Self:
@@ -142,13 +146,6 @@ class LogConfig:
         if internal_segment_bytes is not None:
             settings["segment_bytes"] = internal_segment_bytes
         return cls(**settings, overridden=frozenset(overrides))
-
-    @property
-    def max_segment_ms(self) -> int:
-        """The age at which a segment rolls. In a compacted log an open segment delays compaction, which has a limit."""
-        if self.compact and self.max_compaction_lag_ms > 0:
-            return min(self.max_compaction_lag_ms, self.segment_ms)
-        return self.segment_ms
 
     @property
     def init_file_size(self) -> int:

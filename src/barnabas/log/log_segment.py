@@ -20,6 +20,7 @@ from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.file_handle import BUFFER_TYPES, Buffer
 from barnabas.log.file_records import FileRecords, LogOffsetPosition, TimestampAndOffset
 from barnabas.log.lazy_index import LazyIndex
+from barnabas.log.log_config import LogConfig
 from barnabas.log.log_file_names import (
     log_file,
     offset_index_file,
@@ -179,6 +180,51 @@ class LogSegment:
                 if batch.position - offset_index.last_entry.position > self._index_interval_bytes:
                     self._append_to_indexes(offset_index, batch.last_offset, batch.position)
         return size
+
+    def append_if_room(
+        self, last_offset: int, timestamp: int, batch: memoryview, size: int, config: LogConfig, now_ms: int
+    ) -> bool:
+        """`should_roll` and `append` in one, for a batch that follows what is there; false if it has to go elsewhere.
+
+        What both of them ask is asked once, and in one frame: this comes with nearly every append.
+        """
+        records = self.records
+        position = records.size_in_bytes
+        first = self._first_timestamp
+        offset_index, time_index = self._offset_index.index, self._time_index.index
+        largest = self._max_timestamp
+        if (
+            # Whatever is not known yet, `should_roll` finds out.
+            first is None
+            or first < 0
+            or offset_index is None
+            or time_index is None
+            or largest is None
+            or position > config.segment_bytes - size
+            or timestamp - first > config.max_segment_ms - self.roll_jitter_ms
+            or offset_index.is_full
+            or time_index.is_full
+            or not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+        ):
+            if self.should_roll(
+                messages_size=size,
+                max_timestamp_in_messages=timestamp,
+                max_offset_in_messages=last_offset,
+                max_segment_bytes=config.segment_bytes,
+                max_segment_ms=config.max_segment_ms,
+                now_ms=now_ms,
+            ):
+                return False
+            self.append(last_offset, timestamp, last_offset, batch, True)
+            return True
+        records.append_buffer(batch, size)
+        if timestamp > largest[0]:
+            largest = self._max_timestamp = TimestampOffset(timestamp, last_offset)
+        if position - offset_index.last_entry[1] > self._index_interval_bytes:
+            offset_index.append(last_offset, position)
+            if largest[0] > time_index.last_entry[0]:
+                time_index.maybe_append(*largest)
+        return True
 
     def _note_timestamp(self, timestamp: int, offset: int) -> None:
         largest = self._max_timestamp

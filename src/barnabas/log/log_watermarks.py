@@ -130,8 +130,15 @@ class LogWatermarks:
         """Moves it to the end of the log; whether it was not there. For a leader that has nobody to wait for."""
         with self._lock:
             end = self._local_log.log_end_offset_metadata
-            if self._high_watermark.message_offset < end.message_offset:
-                self._set_high_watermark(end)
+            if self._high_watermark[0] < end[0]:
+                if (
+                    self.listener is no_listener
+                    and self._first_unstable_offset is None
+                    and not self._producer_state.may_have_transactions
+                ):
+                    self._high_watermark = end  # nobody has to hear of it
+                else:
+                    self._set_high_watermark(end)
                 return True
             return self.maybe_increment_high_watermark(end) is not None
 

@@ -30,10 +30,13 @@ from barnabas.log.producer_state_rebuild import aborted_txn
 from barnabas.log.producer_states import ProducerAnalysis
 from barnabas.log.storage_errors import FileClosedError, disk_access
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
-from barnabas.records.batch import RecordBatch, TimestampType, increment_sequence
+from barnabas.records.batch import MAX_SEQUENCE, NO_TIMESTAMP, RecordBatch, TimestampType
 from barnabas.records.plain_batch import place_batch
 
 logger = logging.getLogger(__name__)
+
+_new_tuple = tuple.__new__
+"""A named tuple in one call; its class would make another one in Python."""
 
 
 class UnexpectedAppendOffsetError(OffsetOutOfRangeError):
@@ -114,7 +117,6 @@ class LogWriter:
         records: Buffer,
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-        *,
         verification_guard: VerificationGuard = SENTINEL,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> LogAppendInfo:
@@ -177,7 +179,7 @@ class LogWriter:
         with self._lock:
             if local_log.is_closed:
                 local_log.check_open()
-            first_offset = local_log.log_end_offset_metadata.message_offset
+            first_offset = local_log.log_end_offset_metadata[0]
             header = place_batch(batch, first_offset, leader_epoch)
             _, _, _, _, _, attributes, delta, _, timestamp, producer_id, producer_epoch, base_sequence, _ = header
             last_offset = first_offset + delta
@@ -188,36 +190,26 @@ class LogWriter:
                 leader_epoch,
                 timestamp,
                 last_offset,
-                log_start_offset=self._watermarks.log_start_offset,
-                valid_bytes=size,
+                NO_TIMESTAMP,
+                self._watermarks.log_start_offset,
+                size,
             )
-            config = local_log.config
             entry = None
             if producer_id >= 0 and not attributes:
                 entry = state.entry_followed_by(producer_id, producer_epoch, base_sequence)
-            segment = local_log.active_segment_for_append()
             if (
                 (entry is None and producer_id >= 0)
-                or size > config.segment_bytes
                 or self.leader_epochs.latest_epoch != leader_epoch
-                or segment.should_roll(
-                    messages_size=size,
-                    max_timestamp_in_messages=timestamp,
-                    max_offset_in_messages=last_offset,
-                    max_segment_bytes=config.segment_bytes,
-                    max_segment_ms=config.max_segment_ms,
-                    now_ms=now_ms,
-                )
+                or not local_log.append_if_room(last_offset, timestamp, batch, size, now_ms)
             ):
                 batches = (RecordBatch.with_header(batch, header),)
                 self._append(info, batches, batch, AppendOrigin.CLIENT, now_ms, verification_guard, transaction_version)
                 return info
-            local_log.append(last_offset, timestamp, last_offset, batch, segment, True)
             if entry is not None:
-                last_sequence = increment_sequence(base_sequence, delta)
-                entry.add_batch(producer_epoch, BatchMetadata(last_sequence, last_offset, delta, timestamp))
-            state.update_map_end_offset(last_offset + 1)
-            if last_offset + 1 - local_log.recovery_point >= config.flush_messages:
+                last_sequence = (base_sequence + delta) & MAX_SEQUENCE
+                entry.add_next(_new_tuple(BatchMetadata, (last_sequence, last_offset, delta, timestamp)))
+            state.map_end_offset = last_offset + 1
+            if last_offset + 1 - local_log.recovery_point >= local_log.config.flush_messages:
                 self.flush()
             return info
 

@@ -9,6 +9,9 @@ from typing import ClassVar, NamedTuple
 from barnabas.log.abstract_index import KEY, MAX_RELATIVE_OFFSET, VALUE, AbstractIndex
 from barnabas.log.storage_errors import CorruptIndexError
 
+_new_tuple = tuple.__new__
+"""A named tuple in one call; its class would make another one in Python."""
+
 
 class OffsetPosition(NamedTuple):
     offset: int
@@ -49,7 +52,7 @@ class OffsetIndex(AbstractIndex):
         """Adds an entry, which must be behind all others."""
         if self.is_full:
             raise ValueError(f"{self.path} is full: it has {self.entries} entries")
-        if self._entries and offset <= self.last_entry.offset:
+        if self._entries and offset <= self.last_entry[0]:
             raise ValueError(
                 f"{self.path}: entry {self.entries} cannot be for offset {offset}, not larger than the last one, "
                 f"{self.last_entry.offset}"
@@ -59,7 +62,7 @@ class OffsetIndex(AbstractIndex):
             self.relative_offset(offset)
         with self._lock:
             self._append(relative, position)
-            self.last_entry = OffsetPosition(offset, position)
+            self.last_entry = _new_tuple(OffsetPosition, (offset, position))
             if len(self._keys) >= self._warm_limit:
                 self._write_out_and_cool_down()
 

@@ -44,17 +44,13 @@ class ProducerStateManager(ProducerStates):
     ) -> None:
         super().__init__(partition, max_transaction_timeout_ms, config, clock)
         self._snapshots = ProducerSnapshotFiles(log_dir)
-        self._last_map_offset = 0
-        self._last_snapshot_offset = 0
-
-    @property
-    def map_end_offset(self) -> int:
+        self.map_end_offset = 0
         """The offset that the state is of: the one after the last batch that went into it."""
-        return self._last_map_offset
+        self._last_snapshot_offset = 0
 
     def update_map_end_offset(self, offset: int) -> None:
         """Everything before `offset` is in the state now."""
-        self._last_map_offset = offset
+        self.map_end_offset = offset
 
     # Snapshots
 
@@ -64,20 +60,20 @@ class ProducerStateManager(ProducerStates):
         Without `sync` the file is not forced to disk: who rolls a segment while producers wait does that later,
         together with the segment. A file that a crash leaves unfinished is noticed by its checksum.
         """
-        if self._last_map_offset <= self._last_snapshot_offset:
+        if self.map_end_offset <= self._last_snapshot_offset:
             return None
-        path = self._snapshots.path_for(self._last_map_offset)
+        path = self._snapshots.path_for(self.map_end_offset)
         started = self._clock.nanoseconds()
         write_snapshot(path, self._producers.values(), sync=sync)
         logger.info(
             "%s: wrote a snapshot of %d producers at offset %d in %d ms",
             self.partition,
             len(self._producers),
-            self._last_map_offset,
+            self.map_end_offset,
             (self._clock.nanoseconds() - started) // 1_000_000,
         )
-        self._snapshots.add(self._last_map_offset)
-        self._last_snapshot_offset = self._last_map_offset
+        self._snapshots.add(self.map_end_offset)
+        self._last_snapshot_offset = self.map_end_offset
         return path
 
     @property
@@ -126,7 +122,7 @@ class ProducerStateManager(ProducerStates):
         self._snapshots.delete(
             offset for offset in self._snapshots.offsets if offset > log_end_offset or offset <= log_start_offset
         )
-        if log_end_offset == self._last_map_offset:
+        if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
             return
         self.clear()
@@ -145,14 +141,14 @@ class ProducerStateManager(ProducerStates):
                 if not self.is_producer_expired(now_ms, entry):
                     self.load_producer_entry(entry)
             logger.info("%s: loaded %d producers from %s", self.partition, len(self._producers), file.path)
-            self._last_snapshot_offset = self._last_map_offset = file.offset
+            self._last_snapshot_offset = self.map_end_offset = file.offset
             return
-        self._last_snapshot_offset = self._last_map_offset = log_start_offset
+        self._last_snapshot_offset = self.map_end_offset = log_start_offset
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
         """The log starts later: transactions that ended before are no concern any more."""
         self.remove_unreplicated_transactions(log_start_offset)
-        self._last_map_offset = max(self._last_map_offset, log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self.latest_snapshot_offset
         self._last_snapshot_offset = log_start_offset if latest is None else latest
 
@@ -161,7 +157,7 @@ class ProducerStateManager(ProducerStates):
         self.clear()
         self._snapshots.delete(self._snapshots.offsets)
         self._last_snapshot_offset = 0
-        self._last_map_offset = offset
+        self.map_end_offset = offset
 
     def truncate_fully_and_reload_snapshots(self) -> None:
         """Forgets everything and looks what snapshots there are: some may have been put there from remote storage."""

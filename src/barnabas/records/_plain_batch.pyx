@@ -9,8 +9,9 @@ from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint32_t, uint64_t, 
 
 from barnabas.records._accelerator cimport Fields, parse_record
 
-from barnabas.records.checksum import crc32c
+from barnabas.records import checksum
 
+cdef object crc32c = None
 cdef enum:
     HEADER_SIZE = 61
     LOG_OVERHEAD = 12
@@ -96,6 +97,9 @@ def is_plain_batch(
     cdef const uint8_t *start
     cdef uint32_t crc
     cdef bint found
+    global crc32c
+    if crc32c is None:
+        crc32c = checksum.implementation()
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     try:
         start = <const uint8_t *>buffer.buf

@@ -60,7 +60,7 @@ NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_PARTITION_LEADER_EPOCH: Final = -1
 
-_MAX_INT32: Final = 2**31 - 1
+MAX_SEQUENCE: Final = 2**31 - 1
 # The smallest message of the oldest format, less LOG_OVERHEAD: checked before the magic is known.
 _SMALLEST_LENGTH: Final = 14
 
@@ -111,11 +111,11 @@ class TimestampType(IntEnum):
 
 def increment_sequence(sequence: int, increment: int) -> int:
     """Sequence numbers count through 31 bits and then start again at 0 (they are never negative)."""
-    return (sequence + increment) & _MAX_INT32
+    return (sequence + increment) & MAX_SEQUENCE
 
 
 def decrement_sequence(sequence: int, decrement: int) -> int:
-    return (sequence - decrement) & _MAX_INT32
+    return (sequence - decrement) & MAX_SEQUENCE
 
 
 class RecordBatch:

@@ -12,10 +12,15 @@ _crc32c: Callable[[bytes | bytearray | memoryview], int] | None = None
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:
     """The checksum of `data`, as an unsigned 32-bit number."""
+    return (_crc32c or implementation())(data)
+
+
+def implementation() -> Callable[[bytes | bytearray | memoryview], int]:
+    """The function that does it, for those who call it all the time."""
     global _crc32c  # noqa: PLW0603 - set once; a second thread that gets here first sets the same function
     if _crc32c is None:
         _crc32c = _load()
-    return _crc32c(data)
+    return _crc32c
 
 
 def _load() -> Callable[[bytes | bytearray | memoryview], int]:

@@ -112,12 +112,12 @@ class TopicMetrics:
         self._fetch_requests = 0
         self._bytes_out = 0
 
-    def record_append(self, size: int, messages: int, now_ns: int) -> None:
-        """A produce request was carried out."""
+    def record_append(self, size: int, messages: int, now_ns: int, appends: int = 1) -> None:
+        """A produce request was carried out, for so many partitions."""
         with self._lock:
             if now_ns - self._since_ns >= HAND_OVER_NS:
                 self._begin(now_ns)
-            self._produce_requests += 1
+            self._produce_requests += appends
             self._bytes_in += size
             self._messages_in += messages
 

@@ -79,16 +79,9 @@ class PartitionLog(PartitionIsr):
                 raise self._not_leader()
             if required_acks == ACKS_ALL and self._remote:
                 self._check_enough_in_sync(log)
-            info = log.append_as_leader(
-                records,
-                role.leader_epoch,
-                origin,
-                verification_guard=verification_guard,
-                transaction_version=transaction_version,
-            )
-            info.leader_hw_change = (
-                LeaderHwChange.INCREASED if self._maybe_increment_leader_hw(log) else LeaderHwChange.SAME
-            )
+            info = log.append_as_leader(records, role.leader_epoch, origin, verification_guard, transaction_version)
+            moved = self._maybe_increment_leader_hw(log) if self._remote else log.move_high_watermark_to_end()
+            info.leader_hw_change = LeaderHwChange.INCREASED if moved else LeaderHwChange.SAME
             return info
 
     def _check_enough_in_sync(self, log: UnifiedLog) -> None:

@@ -44,6 +44,11 @@ from barnabas.server.action_queue import ActionQueue
 
 logger = logging.getLogger(__name__)
 
+INCREASED: Final = LeaderHwChange.INCREASED
+_NO_ERROR: Final = Errors.NONE
+_new_tuple = tuple.__new__
+"""A named tuple in one call; its class would make another one in Python."""
+
 VALID_ACKS: Final = frozenset({-1, 0, 1})
 
 _EXPECTED: Final = (
@@ -83,6 +88,7 @@ class RecordAppends:
         self._action_queue = action_queue
         self._now_ns = clock.nanoseconds
         self._metrics = DelayedProduceMetrics(registry)
+        self._is_fetched = delayed.fetch.is_watched
 
     def append_records(
         self,
@@ -103,6 +109,9 @@ class RecordAppends:
         online = self._partitions.online
         now_ns = self._now_ns()
         pending: list[PendingAppend] | None = None
+        # Most requests have one topic: it is counted for all of its partitions at once.
+        counted: str | None = None
+        size = messages = appends = 0
         for topic_id_partition, records in entries.items():
             topic_id, topic, number = topic_id_partition
             key = (topic or "", number)
@@ -120,19 +129,26 @@ class RecordAppends:
                 results[topic_id_partition] = self._failed(key, partition, len(records), error, now_ns)
                 continue
             first_offset, last_offset = info.first_offset, info.last_offset
-            self._stats.topic_stats(key[0]).record_append(len(records), last_offset - first_offset + 1, now_ns)
-            result = ProduceResult(
-                Errors.NONE,
-                first_offset,
-                info.log_append_time,
-                info.log_start_offset,
-                (),
-                None,
-                last_offset,
+            if key[0] != counted:
+                if counted is not None:
+                    self._stats.topic_stats(counted).record_append(size, messages, now_ns, appends)
+                counted, size, messages, appends = key[0], 0, 0, 0
+            size += len(records)
+            messages += last_offset - first_offset + 1
+            appends += 1
+            result = _new_tuple(
+                ProduceResult,
+                (_NO_ERROR, first_offset, info.log_append_time, info.log_start_offset, (), None, last_offset),
             )
             change = info.leader_hw_change
-            # If it has moved and there is nobody to wait for, it has moved past these records.
-            if required_acks == ACKS_ALL and (change is not LeaderHwChange.INCREASED or partition.has_followers):
+            if change is INCREASED and not partition.has_followers:
+                # Nobody to wait for: it has moved past these records. And nobody replicates, so nobody waits for
+                # replication: it is consumers who want to know, if there are any.
+                results[topic_id_partition] = result
+                if self._is_fetched(key):
+                    self._action_queue.add(partial(self._delayed.fetch.check_and_complete, key))
+                continue
+            if required_acks == ACKS_ALL:
                 enough, wrong = partition.check_enough_replicas_reach_offset(last_offset + 1)
                 if wrong:
                     result = result._replace(error=wrong)
@@ -142,6 +158,8 @@ class RecordAppends:
                     pending.append(PendingAppend(topic_id_partition, last_offset + 1, result))
             results[topic_id_partition] = result
             self._wake_up_later(partition, change)
+        if counted is not None:
+            self._stats.topic_stats(counted).record_append(size, messages, now_ns, appends)
         if pending is None:
             callback(results)
             return

@@ -101,6 +101,49 @@ def test_short_writes_are_continued(
     assert path.read_bytes() == whole * 2
 
 
+@given(st.binary(min_size=1, max_size=60), st.lists(st.integers(1, 17), max_size=6))
+def test_one_buffer_is_written_whole_as_well(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, takes: list[int]
+) -> None:
+    path = tmp_path_factory.mktemp("short") / "x.log"
+    pending = list(takes)
+    real = os.pwrite
+
+    def pwrite(fd: int, data: bytes, position: int) -> int:
+        return real(fd, data[: pending.pop()] if pending else data, position)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "pwrite", pwrite)
+        patch.setattr(file_handle, "_pwritev", lambda fd, data, position: pwrite(fd, b"".join(data), position))
+        records = FileRecords(path)
+        for _ in range(3):
+            records.append_buffer(memoryview(data), len(data))
+    assert path.read_bytes() == data * 3
+    assert records.size_in_bytes == len(data) * 3
+
+
+def test_one_buffer_that_cannot_be_written_leaves_no_trace(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = FileRecords(path)
+    records.append_buffer(ThreeBatches[0], len(ThreeBatches[0]))
+    real = os.pwrite
+
+    def fill_up(fd: int, data: bytes, position: int) -> int:
+        real(fd, data[:10], position)
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", fill_up)
+        with pytest.raises(KafkaStorageError, match="no space"):
+            records.append_buffer(ThreeBatches[1], len(ThreeBatches[1]))
+    assert path.read_bytes() == ThreeBatches[0]
+    assert records.size_in_bytes == len(ThreeBatches[0])
+    records.append_buffer(ThreeBatches[1], len(ThreeBatches[1]))
+    assert path.read_bytes() == ThreeBatches[0] + ThreeBatches[1]
+    records.close()
+    with pytest.raises(FileClosedError):
+        records.append_buffer(b"more", 4)
+
+
 def test_many_buffers_are_more_than_one_call_takes(path: Path) -> None:
     records = FileRecords(path)
     buffers = [bytes([n % 256]) for n in range(5000)]

@@ -57,6 +57,15 @@ def purgatory() -> Iterator[Purgatory]:
 
 @pytest.mark.mechanism("N14")
 class TestCompletion:
+    def test_it_can_be_seen_whether_anybody_waits(self, purgatory: Purgatory) -> None:
+        operation = Operation()
+        assert not purgatory.is_watched(("t", 0))
+        purgatory.try_complete_else_watch(operation, [("t", 0), ("t", 1)])
+        assert [purgatory.is_watched(("t", number)) for number in range(3)] == [True, True, False]
+        operation.ready = True
+        assert purgatory.check_and_complete(("t", 0)) == 1
+        assert not purgatory.is_watched(("t", 0))
+
     def test_what_can_be_completed_now_is_not_parked(self, purgatory: Purgatory) -> None:
         operation = Operation(ready=True)
         assert purgatory.try_complete_else_watch(operation, ["a", "b"])

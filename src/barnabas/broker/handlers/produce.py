@@ -30,7 +30,8 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from barnabas.broker.handlers.current_leader import current_leader
-from barnabas.broker.handlers.produce_answer import FIRST_VERSION, one_partition_answer
+from barnabas.broker.handlers.plain_produce import plain_produce
+from barnabas.broker.handlers.produce_answer import FIRST_VERSION, one_topic_answer
 from barnabas.broker.handlers.transactional_produce import TransactionalAppends
 from barnabas.common.clock import Clock
 from barnabas.common.errors import (
@@ -75,6 +76,9 @@ logger = logging.getLogger(__name__)
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """Whoever calls itself that may write to internal topics: tools that repair them."""
+
+_new_tuple = tuple.__new__
+"""A named tuple in one call; its class would make another one in Python."""
 
 _TOPIC_IDS: Final = 13
 _LEADER_HINTS: Final = 10
@@ -124,6 +128,8 @@ class ProduceHandler:
 
     @handles(ApiKey.PRODUCE)
     def produce(self, request: Request, _local: RequestLocal) -> None:
+        if self._auth.authorizer is None and self._produce_plain(request):
+            return
         body = request.body
         assert isinstance(body, ProduceRequest)
         transactional_id: str | None = None
@@ -132,16 +138,8 @@ class ProduceHandler:
         entries: dict[TopicIdPartition, Buffer] = {}
         refused: dict[TopicIdPartition, ProduceResult] = {}
         self._sort_out(request, body, entries, refused)
-
         acks = body.acks
-
-        # What it refers to lives as long as the request waits for other replicas: no records must be among it.
-        def answer(results: dict[TopicIdPartition, ProduceResult]) -> None:
-            try:
-                self._answer(request, acks, {**results, **refused} if refused else results)
-            except Exception as error:  # noqa: BLE001 - on the thread of whoever calls, nobody else would answer
-                self._helper.handle_error(request, error)
-
+        answer = self._answerer(request, acks, refused)
         if not entries:
             answer({})
             return
@@ -160,11 +158,54 @@ class ProduceHandler:
             self._append_records(
                 body.timeout_ms, acks, entries, answer, internal_topics_allowed=internal_topics_allowed
             )
-        # They are in the log by now, or on their way by themselves. Without this a request that waits would keep its
-        # whole buffer in memory.
-        for topic in body.topic_data:
-            for partition in topic.partition_data:
-                partition.records = None
+        _forget_records(body)
+
+    def _produce_plain(self, request: Request) -> bool:
+        """Does it all for a request of the usual shape to partitions that exist; false, and nothing, for any other."""
+        version = request.api_version
+        buffer = request.buffer
+        plain = None if buffer is None else plain_produce(buffer, request.body_start, version)
+        if plain is None:
+            return False
+        acks, timeout_ms, key, batches = plain
+        topics = self._cache.image.topics
+        topic = topics.by_id.get(key) if version >= _TOPIC_IDS else topics.by_name.get(key)  # type: ignore[arg-type]
+        if topic is None or not batches:
+            return False
+        topic_id, name, partitions = topic.id, topic.name, topic.partitions
+        entries: dict[TopicIdPartition, Buffer] = {}
+        for index, records in batches:
+            if index not in partitions:
+                return False
+            entries[_new_tuple(TopicIdPartition, (topic_id, name, index))] = records
+        self._append_records(
+            timeout_ms,
+            acks,
+            entries,
+            self._answerer(request, acks, None),
+            internal_topics_allowed=request.client_id == ADMIN_CLIENT_ID,
+        )
+        if request.unanswered:
+            # It waits. Should it come to grief, its error is answered in the shape of its body, which can be read only
+            # as long as there is a buffer.
+            body = request.body
+            assert isinstance(body, ProduceRequest)
+            _forget_records(body)
+        return True
+
+    def _answerer(
+        self, request: Request, acks: int, refused: Mapping[TopicIdPartition, ProduceResult] | None
+    ) -> ProduceCallback:
+        """Answers a request, given what became of the appends."""
+
+        # What it refers to lives as long as the request waits for other replicas: no records must be among it.
+        def answer(results: dict[TopicIdPartition, ProduceResult]) -> None:
+            try:
+                self._answer(request, acks, {**results, **refused} if refused else results)
+            except Exception as error:  # noqa: BLE001 - on the thread of whoever calls, nobody else would answer
+                self._helper.handle_error(request, error)
+
+        return answer
 
     # Which partitions get as far as the log
 
@@ -245,13 +286,11 @@ class ProduceHandler:
         if acks == _NO_ACKS:
             self._end_without_answer(request, results)
             return
-        if len(results) == 1 and request.api_version >= FIRST_VERSION and not throttle_time_ms:
-            ((partition, result),) = results.items()
-            if not result.error:
-                frame = one_partition_answer(request.api_version, request.correlation_id, partition, result)
-                if frame is not None:
-                    helper.channel.send_parts(request, (frame,))
-                    return
+        if request.api_version >= FIRST_VERSION and not throttle_time_ms:
+            frame = one_topic_answer(request.api_version, request.correlation_id, results)
+            if frame is not None:
+                helper.channel.send_parts(request, (frame,))
+                return
         helper.send(request, self._response(request, results, throttle_time_ms))
 
     def _end_without_answer(self, request: Request, results: Mapping[TopicIdPartition, ProduceResult]) -> None:
@@ -324,6 +363,14 @@ def _partition_response(index: int, result: ProduceResult) -> PartitionProduceRe
         log_append_time_ms=result.log_append_time,
         log_start_offset=result.log_start_offset,
     )
+
+
+def _forget_records(body: ProduceRequest) -> None:
+    """They are in the log by now, or on their way by themselves. Without this a request that waits would keep its whole
+    buffer in memory."""
+    for topic in body.topic_data:
+        for partition in topic.partition_data:
+            partition.records = None
 
 
 # Batches as far as a broker has to look into them to find out where they belong

@@ -136,6 +136,14 @@ class DelayedOperationPurgatory(Generic[T]):
             log.debug("%r completed %d operations of purgatory %s", key, completed, self.name)
         return completed
 
+    def is_watched(self, key: Hashable) -> bool:
+        """Whether any operation waits under a key.
+
+        Who has changed something and hears that nobody waits has nobody to tell: an operation that comes to wait later
+        looks once more after it has put itself on the list, and sees the change.
+        """
+        return self._shards[hash(key) % SHARDS].has(key)
+
     def cancel_for_key(self, key: Hashable) -> list[T]:
         """Stops watching the key and takes its operations off the timer; returns those that were not complete.
 

@@ -38,6 +38,10 @@ class WatcherList(Generic[T]):
                 operations = self._watched[key] = {}
             operations[id(operation)] = operation
 
+    def has(self, key: Hashable) -> bool:
+        """Whether anything watches the key, or has until a moment ago: one look at a dictionary, without a lock."""
+        return key in self._watched
+
     def try_complete(self, key: Hashable) -> int:
         """Gives each operation that watches the key its chance; returns how many took it.
 

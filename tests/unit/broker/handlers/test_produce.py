@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers.produce import ADMIN_CLIENT_ID, ProduceHandler
-from barnabas.broker.handlers.produce_answer import one_partition_answer
+from barnabas.broker.handlers.produce_answer import one_topic_answer
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.log.log_append_info import RecordError
@@ -303,10 +303,12 @@ class Frame(bytearray):
 
 @pytest.mark.mechanism("R14")
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_a_request_that_waits_keeps_no_records(acks: int) -> None:
+@pytest.mark.parametrize("other", ["compact-1", None])
+def test_a_request_that_waits_keeps_no_records(acks: int, other: str | None) -> None:
     bench = DataBench()
     bench.replicas.parks = True
-    frame = Frame(bench.request(to(("t", 0), ("compact", 1), acks=acks), 12).buffer or b"")
+    partitions = [("t", 0), ("compact", 1)] if other else [("t", 0)]
+    frame = Frame(bench.request(to(*partitions, acks=acks), 12).buffer or b"")
     frame[:0] = len(frame).to_bytes(4, "big")
     alive = weakref.ref(frame)
     pool = SimpleMemoryPool(1 << 20, len(frame))
@@ -327,7 +329,7 @@ def test_a_request_that_waits_keeps_no_records(acks: int) -> None:
     gc.collect()
     assert alive() is None, "something that waits still refers to the records"
     bench.replicas.complete()
-    assert codes(bench.answer(request)) == {"t-0": Errors.NONE, "compact-1": Errors.NONE}
+    assert codes(bench.answer(request)) == dict.fromkeys(["t-0", other] if other else ["t-0"], Errors.NONE)
 
 
 @pytest.mark.parametrize("version", range(9, 14))
@@ -335,13 +337,25 @@ def test_a_request_that_waits_keeps_no_records(acks: int) -> None:
 def test_the_short_way_to_an_answer_leads_to_the_same_bytes(version: int, name: str) -> None:
     bench = DataBench()
     handler = handler_of(bench)
-    partition = TopicIdPartition(T, name, 2**31 - 1)
-    for result in (ProduceResult(Errors.NONE, 2**62, 1700, 5), ProduceResult(Errors.NONE, 0, -1, 0)):
-        short = one_partition_answer(version, 7, partition, result)
+    kinds = (ProduceResult(Errors.NONE, 2**62, 1700, 5), ProduceResult(Errors.NONE, 0, -1, 0))
+    for count in (1, 2, 6, 126, 127):
+        results = {TopicIdPartition(T, name, 2**31 - 1 - index): kinds[index % 2] for index in range(count)}
+        short = one_topic_answer(version, 7, results)
         request = bench.request(to(), version, correlation_id=7)
-        response = handler._response(request, {partition: result}, 0)
+        response = handler._response(request, results, 0)
         assert short is None or short == b"".join(response_parts(response, version, 7))
-        assert (short is None) == (version < 13 and len(name) > 126)
+        assert (short is None) == (count > 126 or (version < 13 and len(name) > 126))
+
+
+@pytest.mark.parametrize("version", [9, 13])
+def test_the_short_way_to_an_answer_is_for_one_topic_that_went_well(version: int) -> None:
+    good, bad = ProduceResult(Errors.NONE, 5, -1, 0), ProduceResult(Errors.NOT_LEADER_OR_FOLLOWER)
+    one, other = TopicIdPartition(T, "t", 0), TopicIdPartition(T, "t", 1)
+    assert one_topic_answer(version, 7, {one: good, other: good}) is not None
+    assert one_topic_answer(version, 7, {}) is None
+    assert one_topic_answer(version, 7, {one: good, other: bad}) is None
+    assert one_topic_answer(version, 7, {one: bad}) is None
+    assert one_topic_answer(version, 7, {one: good, TopicIdPartition(ZERO_UUID, "compact", 1): good}) is None
 
 
 @pytest.mark.parametrize("version", [9, 12])

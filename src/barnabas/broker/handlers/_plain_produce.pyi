@@ -1,0 +1,3 @@
+def plain_produce(
+    payload: memoryview, start: int, version: int
+) -> tuple[int, int, bytes | str, list[tuple[int, memoryview]]] | None: ...
