@@ -155,7 +155,7 @@ class ChannelCore:
             if self._pool.bounded:
                 return self._read_exactly()
             try:
-                data: bytes = self.transport.recv(READ_AHEAD)
+                data: bytes | bytearray = self.transport.recv(READ_AHEAD)
             except BlockingIOError:
                 return None
             if not data:

@@ -10,18 +10,12 @@ has to queue up for the lock again.
 The twins are the methods of `socket.socket` and `select.epoll` themselves; they behave the same.
 """
 
-from cpython.bytearray cimport PyByteArray_Resize
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
-from cpython.ref cimport Py_DECREF, PyObject
 from libc.errno cimport EINTR, errno
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
-
-cdef extern from "Python.h":
-    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
-    char *bytes_data "PyBytes_AS_STRING"(PyObject *value)
-    int _PyBytes_Resize(PyObject **value, Py_ssize_t size) except -1
 
 cdef extern from "sys/uio.h" nogil:
     struct iovec:
@@ -45,6 +39,13 @@ cdef enum:
     LONGEST_RECV = 1 << 18  # at once, for others may wait for the lock meanwhile
 
 
+def new_buffer(Py_ssize_t size):
+    """A buffer of so many bytes, which are whatever was there before: it is about to be received into."""
+    if size < 0:
+        raise ValueError(f"a buffer of {size} bytes")
+    return PyByteArray_FromStringAndSize(NULL, size)
+
+
 def resize(bytearray buffer not None, Py_ssize_t size):
     """Makes a buffer longer. What is new in it is whatever was there before: it is about to be received into."""
     PyByteArray_Resize(buffer, size)
@@ -62,28 +63,22 @@ cdef class SocketIo:
         self._fd = -1
 
     def recv(self, Py_ssize_t size):
-        """Up to so many bytes, none at the end of the stream."""
-        cdef PyObject *data
+        """Up to so many bytes, none at the end of the stream, in a buffer that may be written to.
+
+        A broker writes offsets into the batches that it receives, and would have to copy them first otherwise.
+        """
         cdef ssize_t count
-        if size < 0:
-            raise ValueError(f"{size} bytes to receive")
-        data = new_bytes(NULL, size)
-        try:
-            while True:
-                count = c_recv(self._fd, bytes_data(data), size, MSG_DONTWAIT)
-                if count >= 0:
-                    break
-                if errno != EINTR:
-                    PyErr_SetFromErrno(OSError)
-                PyErr_CheckSignals()
-        except BaseException:
-            Py_DECREF(<object>data)
-            raise
+        cdef bytearray data = new_buffer(size)
+        while True:
+            count = c_recv(self._fd, PyByteArray_AS_STRING(data), size, MSG_DONTWAIT)
+            if count >= 0:
+                break
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
         if count != size:
-            _PyBytes_Resize(&data, count)  # which frees it should that fail
-        received = <object>data
-        Py_DECREF(received)  # the variable holds one of its own
-        return received
+            PyByteArray_Resize(data, count)
+        return data
 
     def recv_into(self, buffer):
         """Receives into a buffer what fits and is there; returns how many bytes that were, none at the end."""

@@ -15,7 +15,7 @@ from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.mute import MUTED, NOT_MUTED, ChannelMuteEvent, next_state
 from barnabas.network.reactor import ChannelCore
 from barnabas.network.send import NetworkSend
-from barnabas.network.transport import TransportLayer, resize
+from barnabas.network.transport import TransportLayer, new_buffer, resize
 
 FIRST_ALLOCATION = (1 << 20) + (1 << 16)
 """A request larger than this gets its buffer as its bytes arrive, not on the word of its length prefix. Batches of the
@@ -151,13 +151,10 @@ class KafkaChannel(ChannelCore):
         payload = self._spare()
         if payload is None:
             likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * len(view)))
-            payload = bytearray(view[4:])
-            self._filled = len(payload)
-            resize(payload, max(min(self._size, likely), self._filled))
-        else:
-            self._filled = len(view) - 4
-            payload[: self._filled] = view[4:]
+            payload = new_buffer(max(min(self._size, likely), len(view) - 4))
         self._payload = payload
+        self._filled = len(view) - 4
+        payload[: self._filled] = view[4:]
         return self._read_payload()
 
     def _spare(self) -> bytearray | None:
@@ -199,8 +196,7 @@ class KafkaChannel(ChannelCore):
             if not self._pool.try_reserve(size):
                 self.out_of_memory = True
                 return None
-            payload = self._payload = bytearray()
-            resize(payload, min(size, FIRST_ALLOCATION))
+            payload = self._payload = new_buffer(min(size, FIRST_ALLOCATION))
             self._filled = 0
         recv_into = self.transport.recv_into
         while self._filled < size:

@@ -16,9 +16,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from barnabas.network._socket_io import SocketIo, resize
+    from barnabas.network._socket_io import SocketIo, new_buffer, resize
 else:
     SocketIo = None
+    new_buffer = bytearray
 
     def resize(buffer: bytearray, size: int) -> None:
         """Makes a buffer longer."""
@@ -26,9 +27,9 @@ else:
 
     if os.environ.get("BARNABAS_PURE") != "1":
         with suppress(ImportError):  # not built
-            from barnabas.network._socket_io import SocketIo, resize
+            from barnabas.network._socket_io import SocketIo, new_buffer, resize
 
-__all__ = ["PlaintextTransportLayer", "SocketIo", "TransportLayer", "resize"]
+__all__ = ["PlaintextTransportLayer", "SocketIo", "TransportLayer", "new_buffer", "resize"]
 
 _TRY_AGAIN = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR}
 _FALLBACK_CHUNK = 1 << 18
@@ -37,7 +38,7 @@ _FALLBACK_CHUNK = 1 << 18
 class TransportLayer(Protocol):
     """A non-blocking connection. ``BlockingIOError`` means that it would have to wait."""
 
-    recv: Callable[[int], bytes]
+    recv: Callable[[int], bytes | bytearray]
     """Up to so many bytes; empty at the end of the stream."""
     recv_into: Callable[[Any], int]
     send: Callable[[Any], int]
@@ -89,7 +90,7 @@ class PlaintextTransportLayer:
         self._expected = 1
         self._io = None if SocketIo is None else SocketIo(self._fd)
         io = sock if self._io is None else self._io
-        self.recv: Callable[[int], bytes] = io.recv
+        self.recv: Callable[[int], bytes | bytearray] = io.recv
         self.recv_into: Callable[[Any], int] = io.recv_into
         self.send: Callable[[Any], int] = io.send
         self.sendmsg: Callable[[Any], int] = io.sendmsg

@@ -1,3 +1,5 @@
+from typing import Any
+
 def plain_produce(
     payload: memoryview, start: int, version: int
-) -> tuple[int, int, bytes | str, list[tuple[int, memoryview]]] | None: ...
+) -> tuple[int, int, Any, list[tuple[int, memoryview]]] | None: ...

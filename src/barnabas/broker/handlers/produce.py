@@ -169,7 +169,7 @@ class ProduceHandler:
             return False
         acks, timeout_ms, key, batches = plain
         topics = self._cache.image.topics
-        topic = topics.by_id.get(key) if version >= _TOPIC_IDS else topics.by_name.get(key)  # type: ignore[arg-type]
+        topic = topics.by_id.get(key) if version >= _TOPIC_IDS else topics.by_name.get(key)
         if topic is None or not batches:
             return False
         topic_id, name, partitions = topic.id, topic.name, topic.partitions
@@ -271,7 +271,7 @@ class ProduceHandler:
 
     # The answer
 
-    def _answer(self, request: Request, acks: int, results: Mapping[TopicIdPartition, ProduceResult]) -> None:
+    def _answer(self, request: Request, acks: int, results: dict[TopicIdPartition, ProduceResult]) -> None:
         helper = self._helper
         quotas = helper.quotas
         now_ms = self._now_ms()

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.handlers._produce_answer_pure import one_topic_answer as pure_answer
 from barnabas.broker.handlers.produce import ADMIN_CLIENT_ID, ProduceHandler
-from barnabas.broker.handlers.produce_answer import one_topic_answer
+from barnabas.broker.handlers.produce_answer import one_topic_answer as chosen_answer
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.log.log_append_info import RecordError
@@ -332,9 +333,14 @@ def test_a_request_that_waits_keeps_no_records(acks: int, other: str | None) -> 
     assert codes(bench.answer(request)) == dict.fromkeys(["t-0", other] if other else ["t-0"], Errors.NONE)
 
 
+TWINS = [pytest.param(pure_answer, id="pure"), pytest.param(chosen_answer, id="chosen")]
+"""Both, if the compiled one is built."""
+
+
+@pytest.mark.parametrize("one_topic_answer", TWINS)
 @pytest.mark.parametrize("version", range(9, 14))
-@pytest.mark.parametrize("name", ["t", "", "n" * 126, "n" * 127, "n" * 249])
-def test_the_short_way_to_an_answer_leads_to_the_same_bytes(version: int, name: str) -> None:
+@pytest.mark.parametrize("name", ["t", "", "n" * 126, "n" * 127, "n" * 249, "ü" * 63])
+def test_the_short_way_to_an_answer_leads_to_the_same_bytes(one_topic_answer: Any, version: int, name: str) -> None:
     bench = DataBench()
     handler = handler_of(bench)
     kinds = (ProduceResult(Errors.NONE, 2**62, 1700, 5), ProduceResult(Errors.NONE, 0, -1, 0))
@@ -347,8 +353,9 @@ def test_the_short_way_to_an_answer_leads_to_the_same_bytes(version: int, name: 
         assert (short is None) == (count > 126 or (version < 13 and len(name) > 126))
 
 
+@pytest.mark.parametrize("one_topic_answer", TWINS)
 @pytest.mark.parametrize("version", [9, 13])
-def test_the_short_way_to_an_answer_is_for_one_topic_that_went_well(version: int) -> None:
+def test_the_short_way_to_an_answer_is_for_one_topic_that_went_well(one_topic_answer: Any, version: int) -> None:
     good, bad = ProduceResult(Errors.NONE, 5, -1, 0), ProduceResult(Errors.NOT_LEADER_OR_FOLLOWER)
     one, other = TopicIdPartition(T, "t", 0), TopicIdPartition(T, "t", 1)
     assert one_topic_answer(version, 7, {one: good, other: good}) is not None

@@ -1,0 +1,3 @@
+from barnabas.broker.handlers._produce_answer_pure import one_topic_answer
+
+__all__ = ["one_topic_answer"]
