@@ -439,6 +439,16 @@ class TestHighWatermark:
         log.update_high_watermark(0)
         assert heard == [1]
 
+    def test_listeners_hear_of_it_from_a_leader_that_waits_for_nobody(self, log: UnifiedLog) -> None:
+        append(log, b"a")
+        assert log.move_high_watermark_to_end()
+        heard: list[int] = []
+        log.set_high_watermark_listener(heard.append)
+        append(log, b"b")
+        assert log.move_high_watermark_to_end()
+        assert not log.move_high_watermark_to_end()
+        assert heard == [2]
+
     def test_all_offsets_at_once(self, log: UnifiedLog) -> None:
         append(log, b"a", b"b")
         log.update_high_watermark(1)

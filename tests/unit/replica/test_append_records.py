@@ -137,6 +137,31 @@ class TestRefused:
         assert list(answer) == list(entries)
         assert [result.error for result in answer.values()] == [Errors.NONE, Errors.CORRUPT_MESSAGE, Errors.NONE]
 
+    @pytest.mark.parametrize("acks", [1, -1])
+    def test_each_partition_has_its_own_sequence(self, box: ReplicaBox, acks: int) -> None:
+        box.create_topic(partitions=5)
+        partitions = [TopicIdPartition(TOPIC_ID, "topic", number) for number in range(5)]
+
+        def send(*steps: tuple[int, int]) -> list[tuple[Errors, int]]:
+            """Epoch and first sequence number for each partition."""
+            batches = [client_batch([b"a", b"b"], producer_id=7, epoch=epoch, sequence=at) for epoch, at in steps]
+            box.answers.produced.clear()
+            box.produce(dict(zip(partitions, batches, strict=True)), acks=acks)
+            return [(result.error, result.base_offset) for result in box.answers.produced[0].values()]
+
+        for number in range(3):
+            assert send(*[(1, 2 * number)] * 5) == [(Errors.NONE, 2 * number)] * 5
+        # The next one, the last one again, an earlier one again, a gap, an old epoch.
+        assert send((1, 6), (1, 4), (1, 0), (1, 8), (0, 6)) == [
+            (Errors.NONE, 6),
+            (Errors.NONE, 4),
+            (Errors.NONE, 0),
+            (Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+            (Errors.INVALID_PRODUCER_EPOCH, -1),
+        ]
+        hosted = [box.manager.get_partition_or_exception(("topic", number)) for number in range(5)]
+        assert [partition.local_log_or_raise().log_end_offset for partition in hosted] == [8, 6, 6, 6, 6]
+
     def test_records_that_are_singled_out(self, box: ReplicaBox) -> None:
         box.overrides["topic"] = {"cleanup.policy": "compact"}
         box.create_topic()
@@ -181,6 +206,30 @@ class TestMetrics:
         counts = {name: meter.count for name, meter in box.manager.stats.all_topics.items()}
         assert (counts[MESSAGES_IN], counts[BYTES_IN], counts[TOTAL_PRODUCE_REQUESTS]) == (3, len(batch), 2)
         assert counts[FAILED_PRODUCE_REQUESTS] == 0
+
+    def test_each_topic_of_a_request_is_counted(self, box: ReplicaBox) -> None:
+        box.create_topic(partitions=3)
+        box.create_topic("other", uid(8), partitions=2)
+        numbers = [("topic", TOPIC_ID, 0), ("topic", TOPIC_ID, 2), ("other", uid(8), 1), ("topic", TOPIC_ID, 1)]
+        entries = {
+            TopicIdPartition(topic_id, name, number): client_batch([b"x"] * (count + 1))
+            for count, (name, topic_id, number) in enumerate(numbers)
+        }
+        sizes = [len(batch) for batch in entries.values()]
+        box.produce(entries)
+        assert [result.error for result in box.answers.produced[0].values()] == [Errors.NONE] * 4
+
+        def count(name: str, of: str | None = None) -> int:
+            tags = None if of is None else {"topic": of}
+            meter = box.registry.get(MBeanName("kafka.server", "BrokerTopicMetrics", name, tags))
+            assert isinstance(meter, Meter)
+            return meter.count
+
+        box.manager.stats.all_topics[MESSAGES_IN].count  # noqa: B018 - has what was counted handed over
+        assert [count(name, "topic") for name in (MESSAGES_IN, TOTAL_PRODUCE_REQUESTS)] == [7, 3]
+        assert [count(name, "other") for name in (MESSAGES_IN, TOTAL_PRODUCE_REQUESTS)] == [3, 1]
+        assert [count(name) for name in (MESSAGES_IN, TOTAL_PRODUCE_REQUESTS)] == [10, 4]
+        assert (count(BYTES_IN), count(BYTES_IN, "other")) == (sum(sizes), sizes[2])
 
     def test_what_is_too_large_is_rejected(self, box: ReplicaBox) -> None:
         box.overrides["topic"] = {"max.message.bytes": "100"}
