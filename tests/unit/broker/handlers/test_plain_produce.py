@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers import produce as produce_module
-from barnabas.broker.handlers.plain_produce import plain_produce
+from barnabas.broker.handlers.plain_produce import plain_produce as chosen
 from barnabas.broker.handlers.produce import ProduceHandler
 from barnabas.common.errors import ApiError, Errors, ProtocolError
 from barnabas.network.response import SEND
@@ -22,7 +23,7 @@ from network_fixtures import request_from
 from unit.broker.handlers.data_bench import NOBODY, DataBench, T
 
 try:
-    from barnabas.broker.handlers import _plain_produce
+    from barnabas.broker.handlers._plain_produce import plain_produce
 except ImportError:
     pytest.skip("the accelerators are not built", allow_module_level=True)
 
@@ -76,8 +77,10 @@ def check(payload: bytes, version: int) -> bool:
     return True
 
 
-def test_the_compiled_one_is_used() -> None:
-    assert plain_produce is _plain_produce.plain_produce
+def test_the_compiled_one_is_used_unless_told_otherwise() -> None:
+    assert (chosen is plain_produce) is (os.environ.get("BARNABAS_PURE") != "1")
+    if chosen is not plain_produce:
+        assert chosen(memoryview(payload_of(request_of((0, BATCH)), 13)), 0, 13) is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -175,15 +178,16 @@ def outcome(bench: DataBench, body: ProduceRequest, version: int, client_id: str
 @pytest.mark.parametrize("client_id", ["test", "__admin_client"])
 def test_both_ways_lead_to_the_same_answers(version: int, client_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ways = []
-    for _ in range(2):
+    for way in (plain_produce, lambda *_: None):
+        monkeypatch.setattr(produce_module, "plain_produce", way)
         ways.append([outcome(DataBench(), body, version, client_id) for body in requests()])
-        monkeypatch.setattr(produce_module, "plain_produce", lambda *_: None)
     assert ways[0] == ways[1]
 
 
 @pytest.mark.mechanism("R13")
 @pytest.mark.parametrize("version", [9, 13])
 def test_a_request_that_waited_can_be_answered_with_an_error(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce_module, "plain_produce", plain_produce)
     bench = DataBench()
     bench.replicas.parks = True
     handler = ProduceHandler(bench.helper, bench.auth, bench.cache, bench.replicas, bench.clock)
