@@ -168,6 +168,8 @@ class KafkaProducer:
         self.accumulator = RecordAccumulator(
             AccumulatorConfig(
                 batch_size=cfg.batch_size,
+                batch_max_size=cfg.batch_max_size,
+                max_request_size=cfg.max_request_size,
                 linger_ms=cfg.linger_ms,
                 delivery_timeout_ms=cfg.delivery_timeout_ms,
                 retry_backoff_ms=cfg.retry_backoff_ms,

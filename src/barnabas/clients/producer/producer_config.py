@@ -75,6 +75,14 @@ def _definition() -> ConfigDef:
     define("compression.lz4.level", Type.INT, 9, Range.between(1, 17), MEDIUM, "Of lz4.")
     define("compression.zstd.level", Type.INT, 3, Range.between(-131_072, 22), MEDIUM, "Of zstd.")
     define("batch.size", Type.INT, 16_384, at_least_0, MEDIUM, "How large a batch is meant to become, in bytes.")
+    define(
+        "batch.max.size",
+        Type.INT,
+        262_144,
+        at_least_0,
+        MEDIUM,
+        "How large a batch may become that is waiting for its turn to be sent; batch.size, if only that is set.",
+    )
     define("partitioner.adaptive.partitioning.enable", Type.BOOLEAN, True, None, LOW, "Prefer brokers that are quick.")
     define("partitioner.availability.timeout.ms", Type.LONG, 0, at_least_0, LOW, "Avoid brokers that are stuck; 0: no.")
     define("partitioner.ignore.keys", Type.BOOLEAN, False, None, MEDIUM, "Choose partitions without regard to keys.")
@@ -125,6 +133,10 @@ class ProducerConfig:
     **Three time limits** depend on each other: a batch may linger, and then each attempt may take the time of a
     request, so ``delivery.timeout.ms`` cannot be shorter than the sum. Its default is raised in silence, a value that
     was given is refused.
+
+    **Two sizes of batches** (KIP-782): one of ``batch.size`` is sent as soon as there is a way for it, and takes more
+    records as long as there is none, up to ``batch.max.size``. Who sets ``batch.size`` alone gets batches of that size,
+    as from Kafka's producer.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -134,6 +146,7 @@ class ProducerConfig:
     retries: int
     linger_ms: int
     batch_size: int
+    batch_max_size: int
     buffer_memory: int
     compression: CompressionType
     compression_level: int | None
@@ -186,6 +199,8 @@ class ProducerConfig:
                 "this client speaks PLAINTEXT only.",
                 name="security.protocol",
             )
+        # 0 would mean that no batch ever has room; it stands for batches of one record.
+        batch_size = max(1, values.get_int("batch.size"))
         linger_ms = min(values.get_int("linger.ms"), _MAX_INT32)
         compression = CompressionType.for_name(values.get_str("compression.type"))
         level_name = f"compression.{compression.codec_name}.level"
@@ -196,8 +211,8 @@ class ProducerConfig:
             acks=acks,
             retries=values.get_int("retries"),
             linger_ms=linger_ms,
-            # 0 would mean that no batch ever has room; it stands for batches of one record.
-            batch_size=max(1, values.get_int("batch.size")),
+            batch_size=batch_size,
+            batch_max_size=_batch_max_size(values, batch_size),
             buffer_memory=values.get_int("buffer.memory"),
             compression=compression,
             compression_level=values.get_int(level_name) if level_name in values else None,
@@ -265,6 +280,16 @@ def _idempotence(values: ConfigValues, acks: int) -> bool:
             name=name,
         )
     return enabled
+
+
+def _batch_max_size(values: ConfigValues, batch_size: int) -> int:
+    name = "batch.max.size"
+    if not values.is_set(name) and values.is_set("batch.size"):
+        return batch_size
+    largest = values.get_int(name)
+    if values.is_set(name) and largest < batch_size:
+        raise ConfigError(f"{name} should be equal to or larger than batch.size.", name=name)
+    return max(min(largest, values.get_int("max.request.size")), batch_size)
 
 
 def _delivery_timeout_ms(values: ConfigValues, linger_ms: int) -> int:

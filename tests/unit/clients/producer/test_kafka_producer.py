@@ -424,12 +424,13 @@ def test_codecs(codec: str) -> None:
 # -- the fast way in
 
 
-def test_the_fast_way_and_the_long_way_do_the_same() -> None:
+@pytest.mark.parametrize("batch_max_size", [300, 1_500])
+def test_the_fast_way_and_the_long_way_do_the_same(batch_max_size: int) -> None:
     """The same records through both, and the same log, futures and memory."""
 
     def run(fast: bool) -> tuple[list[object], list[object]]:
         cluster = ScriptedCluster({"t": 5})
-        producer = cluster.producer(linger_ms=1_000, batch_size=300)
+        producer = cluster.producer(linger_ms=1_000, batch_size=300, batch_max_size=batch_max_size)
         long_way: list[object] = []
         if fast and ACCELERATED:
             send = producer._send
@@ -462,6 +463,8 @@ def test_the_fast_way_and_the_long_way_do_the_same() -> None:
         logs: list[object] = [record for index in range(5) for record in cluster.records("t", index)]
         # Only what makes the queue of a partition, or is the first to choose one.
         assert len(long_way) <= 6
+        assert (producer.metric("batch-size-max") > 310) == (batch_max_size > 300)
+        assert producer.metric("buffer-available-bytes") == producer.metric("buffer-total-bytes")
         return logs, [*(future.result(0) for future in futures), *calls]
 
     assert run(fast=True) == run(fast=False)

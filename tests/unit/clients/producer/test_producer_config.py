@@ -19,6 +19,8 @@ OUR_DEFAULTS = {
     "sasl.oauthbearer.jwt.retriever.class": "class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
     "sasl.oauthbearer.jwt.validator.class": "class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
 }
+# What Kafka has not.
+OUR_SETTINGS = {"batch.max.size"}
 
 
 def config(**settings: Any) -> ProducerConfig:
@@ -41,7 +43,7 @@ def java_text(value: object) -> str:
 @pytest.mark.mechanism("P11")
 def test_all_of_kafkas_settings(producer_oracle: ProducerOracle) -> None:
     theirs = producer_oracle.config()
-    assert sorted(CONFIG.keys) == sorted(theirs)
+    assert sorted(CONFIG.keys.keys() - OUR_SETTINGS) == sorted(theirs)
     for name, row in theirs.items():
         ours = CONFIG.keys[name]
         assert ours.type is Type[row["type"]], name
@@ -134,3 +136,30 @@ def test_client_ids() -> None:
 
 def test_a_batch_size_of_zero_is_one_record() -> None:
     assert config(batch_size=0).batch_size == 1
+
+
+@pytest.mark.mechanism("P05")
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 262_144),
+        ({"batch_size": 16_384}, 16_384),  # Kafka's behaviour, to the byte
+        ({"batch_size": 0}, 1),
+        ({"batch_max_size": 20_000}, 20_000),
+        ({"batch_size": 1_000, "batch_max_size": 1_000}, 1_000),
+        ({"batch_size": 1_000, "batch_max_size": 500_000}, 500_000),
+        ({"max_request_size": 100_000}, 100_000),
+        ({"batch_max_size": 500_000, "max_request_size": 100_000}, 100_000),
+        ({"max_request_size": 5_000}, 16_384),
+    ],
+)
+def test_how_large_a_batch_may_become(settings: dict[str, int], expected: int) -> None:
+    assert config(**settings).batch_max_size == expected
+
+
+@pytest.mark.mechanism("P05")
+def test_a_batch_may_not_become_smaller_than_it_is_meant_to() -> None:
+    with pytest.raises(ConfigError, match=r"batch\.max\.size should be equal to or larger than batch\.size"):
+        config(batch_max_size=16_383)
+    with pytest.raises(ConfigError, match=r"batch\.max\.size"):
+        config(batch_size=1_000, batch_max_size=999)

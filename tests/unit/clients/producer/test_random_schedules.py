@@ -38,13 +38,17 @@ class Schedule:
         self.cluster = ScriptedCluster({"t": self.partitions}, nodes=self.nodes)
         self.cluster.idle_limit_ms = 50  # or the topic is forgotten while nothing happens
         self.short_deadline = random.random() < 0.4
+        batch_size = random.choice([1, 100, 150, 400])
         self.producer = self.cluster.producer(
             random=Random(seed),
             linger_ms=random.choice([0, 0, 5, 20]),
-            batch_size=random.choice([1, 100, 150, 400]),
+            batch_size=batch_size,
+            # As large as Kafka's, or with room for what comes while they wait.
+            batch_max_size=random.choice([batch_size, 450, 1_000, 8_000]),
             max_in_flight_requests_per_connection=random.randint(1, 5),
             compression_type=random.choice(["none", "none", "zstd", "gzip"]),
-            buffer_memory=1 << 20,
+            # With little of it, batches do not get what they would grow by.
+            buffer_memory=random.choice([1 << 20, 1 << 20, 4_000]),
             request_timeout_ms=400,
             delivery_timeout_ms=600 if self.short_deadline else 1_000_000,
             retry_backoff_ms=random.choice([0, 20]),
@@ -84,6 +88,8 @@ class Schedule:
         random = self.random
         if self.producer.metadata.snapshot.partition_count("t") is None:
             return  # starting again from the bootstrap servers: a send would wait, and there is no thread to end that
+        if self.producer.accumulator.pool.available_memory() < 500:
+            return  # for the same reason
         value = b"%06d" % len(self.sent) + b"x" * random.choice([0, 10, 100])
         keyed = random.random() < 0.5
         future = self.producer.send(
@@ -169,6 +175,9 @@ def run_schedules(seeds: range) -> dict[str, Any]:
         totals["failed"] += sum(future.exception(0) is not None for _, future in schedule.sent)
         totals["requests"] += len(schedule.cluster.requests(ApiKey.PRODUCE))
         totals["retried"] += int(schedule.producer.metric("record-retry-total"))
+        # A record has 100 bytes or so: a batch that is larger by more has been expanded.
+        totals["expanded"] += schedule.producer.metric("batch-size-max") > schedule.producer.config.batch_size + 250
+        totals["split"] += int(schedule.producer.metric("batch-split-total"))
     return dict(totals)
 
 
@@ -178,6 +187,8 @@ def test_every_record_once_and_in_order(block: int) -> None:
     totals = run_schedules(range(block * 50, (block + 1) * 50))
     assert totals["records"] > 2_000
     assert totals["retried"] > 200
+    assert totals["expanded"] > 5
+    assert totals["split"] > 5
 
 
 @pytest.mark.nightly

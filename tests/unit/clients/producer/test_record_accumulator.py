@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -23,6 +25,7 @@ from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.inflight import FOREVER
 from barnabas.network.node import Node
+from barnabas.records.batch import CompressionType
 
 pytestmark = pytest.mark.mechanism("P05")
 
@@ -53,6 +56,11 @@ class Harness:
     def append(self, partition: int = 0, size: int = 50, block_ms: float = 0) -> RecordAppendResult:
         value = b"v" * size
         return self.accumulator.append("t", partition, 1, None, value, (), None, 82 + size, self.world, block_ms)
+
+    def queue(self, partition: int = 0) -> PartitionQueue:
+        queue = self.accumulator.queue(TopicPartition("t", partition))
+        assert queue is not None
+        return queue
 
     def ready(self) -> list[Node]:
         return self.accumulator.ready(self.world, self.now).ready_nodes
@@ -242,6 +250,173 @@ def test_the_sticky_partition_moves_on_when_its_batch_is_full() -> None:
         queue = harness.accumulator.queue(TopicPartition("t", partition))
         assert queue is not None
         assert all(batch.record_count == 2 for batch in list(queue.batches)[:-1])
+
+
+# -- batches that are expanded while they wait
+
+
+def test_a_batch_that_is_ready_takes_more_as_long_as_it_waits() -> None:
+    harness = Harness(batch_size=200, batch_max_size=1_000)
+    pool = harness.accumulator.pool
+    harness.append()
+    harness.append()
+    assert harness.ready() == [], "as ever, a batch of less than batch.size lingers"
+    assert pool.available_memory() == (1 << 20) - 200
+    third = harness.append()
+    assert (third.new_batch_created, third.wake) == (False, True)
+    assert harness.ready() == [ONE], "as ever, a batch of batch.size does not"
+    assert pool.available_memory() == (1 << 20) - 400
+    results = [harness.append() for _ in range(13)]
+    assert not any(result.new_batch_created or result.wake for result in results), "it was ready before"
+    assert pool.available_memory() == (1 << 20) - 1_000, "doubled, but for the last step"
+    last = harness.append()
+    assert (last.new_batch_created, last.wake) == (True, True)
+    (batch,) = harness.drain()
+    assert (batch.record_count, batch.reserved_bytes) == (16, 1_000)
+    assert 200 < len(batch.records) <= 1_000
+    assert [future.partition for future in results] == [0] * 13
+    harness.accumulator.deallocate(batch)
+    assert pool.available_memory() == (1 << 20) - 200
+    assert harness.append().new_batch_created is False
+
+
+def test_a_batch_that_was_drained_takes_no_more() -> None:
+    harness = Harness(batch_size=200, batch_max_size=1_000)
+    for _ in range(4):
+        harness.append()
+    (batch,) = harness.drain()
+    assert harness.append().new_batch_created
+    assert not harness.accumulator.expand(batch, 100)
+    assert batch.record_count == 4
+    assert (batch.reserved_bytes, harness.accumulator.pool.available_memory()) == (400, (1 << 20) - 600)
+
+
+def test_a_large_record_goes_where_it_fits() -> None:
+    harness = Harness(batch_size=200, batch_max_size=1_000)
+    harness.append()
+    assert not harness.append(size=600).new_batch_created
+    assert harness.accumulator.pool.available_memory() == (1 << 20) - 739, "just what is needed, if that is more"
+    assert harness.append(size=600).new_batch_created
+    assert [batch.record_count for batch in harness.drain()] == [2]
+
+
+def test_nobody_waits_for_memory_to_expand_a_batch() -> None:
+    harness = Harness(memory=600, batch_size=200, batch_max_size=1_000)
+    for _ in range(5):
+        assert harness.append(block_ms=0).future is not None
+    assert harness.accumulator.pool.available_memory() == 200, "not enough to double it once more"
+    result = harness.append()
+    assert result.new_batch_created, "the usual way, on which a thread may wait its turn"
+    assert harness.accumulator.pool.available_memory() == 0
+    for batch in (*harness.drain(), *harness.drain()):
+        harness.accumulator.deallocate(batch)
+    assert harness.accumulator.pool.available_memory() == 600
+
+
+def test_a_batch_is_not_expanded_past_those_who_wait_for_memory() -> None:
+    harness = Harness(batch_size=200, batch_max_size=1_000)
+    for _ in range(2):
+        harness.append()
+    pool = harness.accumulator.pool
+    waiter = threading.Condition(pool._lock)
+    pool._waiters.append(waiter)
+    with pytest.raises(BufferExhaustedError):
+        harness.append()
+    pool._waiters.remove(waiter)
+    assert pool.available_memory() == (1 << 20) - 200
+
+
+@pytest.mark.mechanism("P11")
+def test_a_batch_that_has_waited_for_long_is_not_expanded() -> None:
+    """What it takes in late has to be delivered by the time that its first record was given."""
+    harness = Harness(batch_size=200, batch_max_size=1_000, delivery_timeout_ms=1_000)
+    for _ in range(2):
+        harness.append()
+    harness.clock.advance(99)
+    assert not harness.append().new_batch_created
+    harness.append()
+    harness.append()
+    harness.clock.advance(1)
+    assert harness.append().new_batch_created
+
+
+@pytest.mark.mechanism("P08")
+def test_a_topic_that_has_refused_a_batch_gets_no_larger_ones() -> None:
+    harness = Harness(batch_size=200, batch_max_size=1_000)
+    accumulator = harness.accumulator
+    for _ in range(10):
+        harness.append()
+    (big,) = harness.drain()
+    for _ in range(2):
+        harness.append()
+    parts = accumulator.split_and_reenqueue(big)
+    accumulator.deallocate(big)
+    assert parts == 5, "of batch.size"
+    assert harness.append().new_batch_created, "also one that was there before is not expanded"
+    assert accumulator.pool.available_memory() == (1 << 20) - 400
+    queue = accumulator.queue(TopicPartition("t", 0))
+    assert queue is not None
+    assert [batch.record_count for batch in queue.batches] == [2] * 6 + [1]
+    for _ in range(3):
+        accumulator.append("u", 0, 1, None, b"v" * 50, (), None, 132, harness.world, 0)
+    assert accumulator.pool.available_memory() == (1 << 20) - 800, "another topic may have another limit"
+
+
+@pytest.mark.mechanism("P12")
+def test_a_compressed_batch_is_not_expanded_in_vain_hope() -> None:
+    """Were its records not to compress any more, it would come out as large as they are: no request could take it."""
+    harness = Harness(
+        batch_size=1_000, batch_max_size=10_000, max_request_size=60_000, compression=CompressionType.ZSTD
+    )
+    harness.accumulator.estimator.set_estimation("t", CompressionType.ZSTD, 0.05)
+    harness.append(size=10)
+    while not harness.append(size=10).new_batch_created:
+        pass
+    first = harness.queue().batches[0]
+    assert 55_000 < first.builder.records_size <= 60_000 < first.reserved_bytes / 0.05
+
+
+@pytest.mark.mechanism("P04")
+@pytest.mark.parametrize("batch_max_size", [1_000, 16_000])
+def test_a_slow_partition_gets_no_more_than_its_share(batch_max_size: int) -> None:
+    """Its batches wait longer, and so become larger; but it is not stuck to for longer (KIP-794)."""
+    harness = Harness(batch_size=1_000, batch_max_size=batch_max_size, adaptive_partitioning=False)
+    harness.world = world(TWO, ONE, ONE, ONE)
+    counts = Counter[int]()
+    for _ in range(20_000):
+        counts[harness.append(UNKNOWN_PARTITION, size=30).partition] += 1
+        while ONE in harness.ready():
+            for batch in harness.drain():
+                harness.accumulator.deallocate(batch)
+    assert 0.75 * 5_000 < counts[0] < 1.25 * 5_000
+    assert (len(harness.queue(0).batches[0].builder.close()) > 10_000) == (batch_max_size > 1_000)
+
+
+@pytest.mark.mechanism("P04")
+def test_what_waits_in_expanded_batches_counts_as_load() -> None:
+    harness = Harness(batch_max_size=1_000)
+    harness.world = world(ONE, ONE)
+    for _ in range(6):
+        harness.append(0)
+    harness.append(1)
+    harness.ready()
+    stats = harness.accumulator.entry("t").partitioner.load_stats
+    assert stats is not None
+    assert stats.cumulative_frequency_table == [1, 5], "four times batch.size in one batch, and one"
+
+
+def test_a_producer_that_is_closed_expands_nothing() -> None:
+    harness = Harness(batch_size=200, batch_max_size=1_000)
+    append = harness.append()
+    harness.append()
+    harness.accumulator.pool.close()
+    with pytest.raises(ProducerClosedError):
+        harness.append()
+    harness.accumulator.close()
+    harness.accumulator.abort_incomplete_batches()
+    assert append.future is not None
+    assert append.future.done()
+    assert harness.accumulator.pool.available_memory() == 1 << 20
 
 
 @pytest.mark.mechanism("P04")

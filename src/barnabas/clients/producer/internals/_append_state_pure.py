@@ -39,18 +39,20 @@ class PartitionerCore:
 
 
 class BatchCore:
-    """The part of a `ProducerBatch` that changes with every record."""
+    """The part of a `ProducerBatch` that is looked at for every record."""
 
-    __slots__ = ("builder", "max_record_size", "produce_future")
+    __slots__ = ("builder", "max_record_size", "produce_future", "ready_size")
 
     def __init__(self, builder: RecordBatchBuilder, produce_future: ProduceRequestResult) -> None:
         self.builder = builder
         self.produce_future = produce_future
         self.max_record_size = 0
+        self.ready_size = builder.max_size
+        """From this size on it waits for nothing but its turn. It may have room for more, and take it meanwhile."""
 
 
 class PartitionQueue:
-    """The batches of one partition. All but the last are full or closed; the last may take more records."""
+    """The batches of one partition. All but the last are closed; the last may take more records."""
 
     __slots__ = ("batches", "lock", "muted", "topic_partition")
 

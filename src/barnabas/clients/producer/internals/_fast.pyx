@@ -208,11 +208,13 @@ cdef class BatchCore:
     cdef RecordAppender _appender
     cdef public object produce_future
     cdef public Py_ssize_t max_record_size
+    cdef readonly Py_ssize_t ready_size
 
     def __init__(self, builder, produce_future):
         self.builder = builder
         self._appender = <RecordAppender>builder if isinstance(builder, RecordAppender) else None
         self.produce_future = produce_future
+        self.ready_size = builder.max_size
 
 
 @cython.final
@@ -414,7 +416,7 @@ cdef class FastSend:
         cdef Py_ssize_t before = 0, after
         cdef RecordAppender appender
         cdef BatchCore batch = None
-        cdef bint full, is_new = False
+        cdef bint ready, is_new = False
 
         if self._accumulator.closed:
             return GIVE_UP
@@ -425,21 +427,22 @@ cdef class FastSend:
                 batch = None
             else:
                 before = appender._estimate()
-        if sticky is not None and entry.partitioner.sticky is not sticky:
+        if sticky is not None and (
+            entry.partitioner.sticky is not sticky
+            or ((batch is None or before >= batch.ready_size) and self._switches(entry, sticky))
+        ):
             return SWITCHED
         if batch is not None:
             future._index = <int32_t>appender._next_delta
-            if before >= appender.max_size or not appender._write(
-                appender._next_delta, future._timestamp_ms, key, value, headers, True
+            if not appender._write(appender._next_delta, future._timestamp_ms, key, value, headers, True) and not (
+                self._accumulator.expand(batch, size)
+                and appender._write(appender._next_delta, future._timestamp_ms, key, value, headers, True)
             ):
                 appender._open = False
                 batch = None
-        if batch is None:
-            if sticky is not None and sticky.produced_bytes >= self._batch_size:
-                # A switch that was put off because the last batch had room: it has none any more.
-                entry.partitioner.update_partition_info(sticky, 0, entry.snapshot, True)
-                if entry.partitioner.sticky is not sticky:
+                if sticky is not None and self._switches(entry, sticky):
                     return SWITCHED
+        if batch is None:
             if size > self._batch_size or not self._pool.try_allocate(self._batch_size):
                 return GIVE_UP
             batch = <BatchCore?>self._accumulator.add_batch(queue, self._batch_size, self._batch_size)
@@ -455,10 +458,18 @@ cdef class FastSend:
         if size > batch.max_record_size:
             batch.max_record_size = size
         after = appender._estimate()
-        full = after >= appender.max_size
+        ready = after >= batch.ready_size
         if sticky is not None:
             sticky.produced_bytes += after - before
-            if sticky.produced_bytes >= 2 * self._batch_size or (full and sticky.produced_bytes >= self._batch_size):
-                entry.partitioner.update_partition_info(sticky, 0, entry.snapshot, full)
-        # With a second batch in the queue, the first one is full: a third changes nothing for the I/O thread.
-        return count <= 2 if is_new else full and count == 1
+            if sticky.produced_bytes >= 2 * self._batch_size or (ready and sticky.produced_bytes >= self._batch_size):
+                entry.partitioner.update_partition_info(sticky, 0, entry.snapshot, ready)
+        # With a second batch in the queue, the first one is ready: a third changes nothing for the I/O thread. Neither
+        # do more records in one that was ready before.
+        return count <= 2 if is_new else ready and before < batch.ready_size and count == 1
+
+    cdef bint _switches(self, TopicEntry entry, StickyPartitionInfo sticky) except -1:
+        """Does a switch that was put off because the last batch was not ready: now it is, or is gone."""
+        if sticky.produced_bytes < self._batch_size:
+            return False
+        entry.partitioner.update_partition_info(sticky, 0, entry.snapshot, True)
+        return entry.partitioner.sticky is not sticky

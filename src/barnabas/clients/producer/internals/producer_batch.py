@@ -172,8 +172,11 @@ class ProducerBatch(BatchCore):
         return self.builder.record_count
 
     @property
-    def is_full(self) -> bool:
-        return self.builder.is_full
+    def is_ready(self) -> bool:
+        """Whether it is as large as it is meant to become, or takes no more for another reason: there is no use in
+        letting it linger. That it takes no more is ``not builder.is_open``, which the accumulator decides."""
+        builder = self.builder
+        return not builder.is_open or (builder.record_count > 0 and builder.estimated_size >= self.ready_size)
 
     @property
     def estimated_size_in_bytes(self) -> int:

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,7 +28,7 @@ from barnabas.metrics.registry import Metrics
 from barnabas.network.exponential_backoff import ExponentialBackoff
 from barnabas.network.inflight import FOREVER
 from barnabas.network.node import Node
-from barnabas.records.batch import CompressionType
+from barnabas.records.batch import HEADER_SIZE, CompressionType
 from barnabas.records.builder import RecordBatchBuilder
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METRIC_GROUP: Final = "producer-metrics"
+_YOUNG: Final = 10
+"""A batch that has used up one part in so many of ``delivery.timeout.ms`` is not expanded any more: all of its records
+fail with the first one, and those that come late would have hardly any time."""
+_RESERVED_BYTES: Final = attrgetter("reserved_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,10 @@ class AccumulatorConfig:
     """What the accumulator can be told."""
 
     batch_size: int = 16_384
+    """From when on a batch is ready to be sent."""
+    batch_max_size: int | None = None
+    """How large it may become while it waits for its turn nevertheless; None: not larger."""
+    max_request_size: int = 1_048_576
     linger_ms: int = 5
     delivery_timeout_ms: int = 120_000
     retry_backoff_ms: int = 100
@@ -95,7 +104,13 @@ class RecordAccumulator:
     another batch is taken from the pool, which may block, so the lock of the queue is given back before; whoever comes
     first after that makes the new batch, and the others find room in it and give their memory back.
 
-    **Ready** is a node, if it leads a partition whose first batch is full, or has lingered for ``linger.ms`` (or, if it
+    **Expand** (KIP-782) comes between the two. What a batch costs, here and in the broker, hardly depends on its size,
+    and one that is ready still has to wait if the I/O thread is busy or five requests are unanswered. As long as it
+    does, it takes more records, up to ``batch.max.size``, for which its memory is doubled from time to time. So batches
+    are small when there is little to do, and large when there is much; nothing waits for longer than it would have.
+    Memory is only taken if nobody has to wait for it: else the batch is closed, and the record begins another one.
+
+    **Ready** is a node, if it leads a partition whose first batch is ready, or has lingered for ``linger.ms`` (or, if it
     failed before, has waited for its back-off), or if memory has run out, the producer is being flushed or closed, or a
     transaction is being completed. Partitions that are muted or backing off do not count.
 
@@ -134,6 +149,9 @@ class RecordAccumulator:
         """Guards the growth of the topics and of their queues, and the count of flushes. Nothing is locked in it."""
         self.topics: dict[str, TopicEntry] = {}
         self.incomplete = IncompleteBatches()
+        self._batch_max_size = max(config.batch_max_size or 0, config.batch_size)
+        self._not_expanded: set[str] = set()
+        """Topics whose broker has refused a batch as too large. Grows only, on the I/O thread."""
         self.closed = False
         self._flushes_in_progress = 0
         self._nodes: dict[int, _NodeState] = {}
@@ -219,9 +237,9 @@ class RecordAccumulator:
                         reserved = 0
                         future = batch.try_append(timestamp_ms, key, value, headers, callback, size)
                         assert future is not None, "the first record always fits"
-                        full = batch.is_full
-                        partitioner.update_partition_info(sticky, batch.estimated_size_in_bytes, snapshot, full)
-                        # A third batch changes nothing for the I/O thread: with two, the first one was full.
+                        ready = batch.is_ready
+                        partitioner.update_partition_info(sticky, batch.estimated_size_in_bytes, snapshot, ready)
+                        # A third batch changes nothing for the I/O thread: with two, the first one was ready.
                         return RecordAppendResult(future, effective, len(queue.batches) <= 2, True)
                 if abort_on_new_batch:
                     return RecordAppendResult(None, effective, False, False, True)
@@ -261,8 +279,8 @@ class RecordAccumulator:
             return False
         if partitioner.is_partition_changed(sticky):
             return True
-        # A switch that was put off because the last batch had room: it has none any more.
-        if not queue.batches or queue.batches[-1].is_full:
+        # A switch that was put off because the last batch was not ready: now it is, or is gone.
+        if not queue.batches or queue.batches[-1].is_ready:
             partitioner.update_partition_info(sticky, 0, snapshot, enable_switch=True)
             return partitioner.is_partition_changed(sticky)
         return False
@@ -288,13 +306,39 @@ class RecordAccumulator:
         last = batches[-1]
         before = last.builder.estimated_size
         future = last.try_append(timestamp_ms, key, value, headers, callback, size)
+        if future is None and self.expand(last, size):
+            future = last.try_append(timestamp_ms, key, value, headers, callback, size)
         if future is None:
             last.close_for_record_appends()
             return None
-        full = last.is_full
+        ready = last.is_ready
         if sticky is not None:
-            partitioner.update_partition_info(sticky, last.builder.estimated_size - before, snapshot, full)
-        return RecordAppendResult(future, queue.topic_partition.partition, full and len(batches) == 1, False)
+            partitioner.update_partition_info(sticky, last.builder.estimated_size - before, snapshot, ready)
+        # More records in a batch that was ready before change nothing for the I/O thread.
+        wake = ready and before < last.ready_size and len(batches) == 1
+        return RecordAppendResult(future, queue.topic_partition.partition, wake, False)
+
+    def expand(self, batch: ProducerBatch, size: int) -> bool:
+        """Makes room in the last batch of a queue, whose lock is held, for a record of at most ``size`` bytes with its
+        batch header; false if the batch is to be closed instead."""
+        builder = batch.builder
+        # Its records may compress less well than those before them. Even if not at all, a request is to have room.
+        limit = min(self._batch_max_size, int(self.config.max_request_size * builder.size_factor))
+        room = builder.max_size
+        if limit <= room or not builder.is_open or batch.topic_partition.topic in self._not_expanded:
+            return False
+        needed = builder.estimated_size + size - HEADER_SIZE
+        if needed > limit:
+            return False
+        age_ms = self._clock.hi_res_milliseconds() - batch.created_ms
+        if age_ms * _YOUNG >= self.config.delivery_timeout_ms:
+            return False
+        wanted = min(max(2 * room, needed), limit)
+        if not self.pool.try_allocate(wanted - room):
+            return False
+        batch.reserved_bytes += wanted - room
+        builder.max_size = wanted
+        return True
 
     def add_batch(self, queue: PartitionQueue, size: int, reserved: int) -> ProducerBatch:
         """Another batch at the end of a queue, whose lock is held; the first record is up to the caller."""
@@ -332,6 +376,7 @@ class RecordAccumulator:
             or self.flush_in_progress
             or (manager is not None and manager.is_completing)
         )
+        batch_size = self.config.batch_size
         delay_ms = FOREVER
         expiry_ms = FOREVER
         for entry in self.topics.values():
@@ -341,10 +386,12 @@ class RecordAccumulator:
             excluded = 0
             partition_count = snapshot.partition_count(entry.topic) or 0
             adaptive = self.config.adaptive_partitioning and len(entry.queues) >= partition_count
+            expands = self._batch_max_size > batch_size and entry.topic not in self._not_expanded
             for partition, queue in entry.queues.items():
                 batches = queue.batches
                 info = snapshot.partition(queue.topic_partition)
                 leader = None if info is None else info.leader
+                weigh = False
                 if adaptive and leader is not None:
                     if self._is_stuck(leader):
                         excluded += 1
@@ -352,18 +399,22 @@ class RecordAccumulator:
                         sizes.append(len(batches))
                         ids.append(partition)
                         racks.append(leader.rack)
+                        weigh = expands
                 if not batches:
                     continue
                 with queue.lock:
                     if not batches:
                         continue
+                    if weigh:
+                        # One that was expanded counts for as many as there would be had it not been.
+                        sizes[-1] = max(len(batches), sum(map(_RESERVED_BYTES, batches)) // batch_size)
                     batch = batches[0]
                     waited_ms = batch.waited_time_ms(now)
                     if info is not None:
                         batch.maybe_update_leader_epoch(info.leader_epoch)
                     attempts = batch.attempts
                     backing_off = attempts > 0 and self._should_back_off(batch, waited_ms)
-                    full = len(batches) > 1 or batch.is_full
+                    full = len(batches) > 1 or batch.is_ready
                     expiry_ms = min(expiry_ms, batch.created_ms + self.config.delivery_timeout_ms)
                 if leader is None:
                     unknown_leader_topics.add(entry.topic)
@@ -495,6 +546,8 @@ class RecordAccumulator:
         self.estimator.set_estimation(
             big.topic_partition.topic, self.config.compression, max(1.0, big.compression_ratio)
         )
+        # This topic's limit, which a client is not told, is lower than that of most: no experiments any more.
+        self._not_expanded.add(big.topic_partition.topic)
         size = self.config.batch_size
         if big.is_split_batch:
             # It has been split to this size before, and that was not enough: the broker's limit is lower.
