@@ -36,10 +36,12 @@ def _cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def barnabas(servers: str, topic: str, value: bytes, count: int) -> dict[str, float]:
+def barnabas(
+    servers: str, topic: str, value: bytes, count: int, settings: Mapping[str, object] = MappingProxyType({})
+) -> dict[str, float]:
     from barnabas.clients.producer import KafkaProducer
 
-    with KafkaProducer(bootstrap_servers=servers, acks="all") as producer:
+    with KafkaProducer({"bootstrap.servers": servers, "acks": "all", **settings}) as producer:
         for _ in range(WARM_UP):
             producer.send(topic, value)
         producer.flush()
@@ -49,6 +51,10 @@ def barnabas(servers: str, topic: str, value: bytes, count: int) -> dict[str, fl
             send(topic, value)
         producer.flush()
         return watch.report()
+
+
+def barnabas_with_small_batches(servers: str, topic: str, value: bytes, count: int) -> dict[str, float]:
+    return barnabas(servers, topic, value, count, {"batch.size": 16_384})
 
 
 def barnabas_table(servers: str, topic: str, value: bytes, count: int) -> dict[str, float]:
@@ -125,17 +131,18 @@ def confluent_kafka(
     return watch.report()
 
 
-def confluent_kafka_with_our_batches(servers: str, topic: str, value: bytes, count: int) -> dict[str, float]:
+def confluent_kafka_with_small_batches(servers: str, topic: str, value: bytes, count: int) -> dict[str, float]:
     return confluent_kafka(servers, topic, value, count, {"batch.size": 16_384})
 
 
 CLIENTS: dict[str, Callable[[str, str, bytes, int], dict[str, float]]] = {
     "barnabas": barnabas,
+    "barnabas, batch.size=16384": barnabas_with_small_batches,
     "barnabas send_table": barnabas_table,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
     "confluent-kafka": confluent_kafka,
-    "confluent-kafka, batch.size=16384": confluent_kafka_with_our_batches,
+    "confluent-kafka, batch.size=16384": confluent_kafka_with_small_batches,
 }
 
 

@@ -297,7 +297,7 @@ def test_a_large_record_goes_where_it_fits() -> None:
     assert not harness.append(size=600).new_batch_created
     assert harness.accumulator.pool.available_memory() == (1 << 20) - 739, "just what is needed, if that is more"
     assert harness.append(size=600).new_batch_created
-    assert [batch.record_count for batch in harness.drain()] == [2]
+    assert [(batch.record_count, batch.reserved_bytes) for batch in harness.drain()] == [(2, 739)]
 
 
 def test_nobody_waits_for_memory_to_expand_a_batch() -> None:

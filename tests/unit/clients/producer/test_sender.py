@@ -115,6 +115,63 @@ def test_a_batch_that_is_too_large_is_split_and_no_attempt_is_charged() -> None:
     assert producer.metric("batch-split-total") >= 2, "once to batch.size, which was not enough, and then to half"
 
 
+def batch_sizes(cluster: ScriptedCluster) -> list[int]:
+    """Of everything that has arrived, in order."""
+    return [
+        len(data.records)
+        for request in cluster.requests(ApiKey.PRODUCE)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    ]
+
+
+@pytest.mark.mechanism("P05")
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_what_waits_for_its_turn_is_sent_in_few_large_batches(idempotent: bool) -> None:
+    cluster = ScriptedCluster({"t": 1})
+    producer = cluster.producer(
+        batch_size=500, batch_max_size=5_000, max_in_flight_requests_per_connection=2, enable_idempotence=idempotent
+    )
+    settle(cluster, producer, producer.send("t", b"warm"))
+    cluster.fate_of = lambda _: Fate(delay_ms=100)
+    values = [b"%03d" % index * 20 for index in range(200)]
+    futures = []
+    for index, value in enumerate(values):
+        futures.append(producer.send("t", value))
+        if index in {7, 15}:
+            producer.sender.run_once()
+    settle(cluster, producer, *futures)
+    assert cluster.values("t") == [b"warm", *values]
+    assert [future.result(0).offset for future in futures] == list(range(1, 201))
+    sizes = batch_sizes(cluster)[1:]
+    assert max(sizes[:2]) < 700, "there was a way for them: nothing is gained by waiting, and nothing waits"
+    assert min(sizes[2:4]) > 4_500, "while two were in flight"
+    assert max(sizes) <= 5_000
+    assert len(sizes) == 5
+    assert producer.metric("batch-size-max") == max(sizes)
+
+
+@pytest.mark.mechanism("P08")
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_topic_with_a_low_limit_gets_one_large_batch_and_no_more(idempotent: bool) -> None:
+    cluster = ScriptedCluster({"t": 1, "u": 1}, max_message_bytes=1_500)
+    cluster.max_message_bytes_by_topic["u"] = 1_048_588
+    producer = cluster.producer(batch_size=500, batch_max_size=5_000, linger_ms=0, enable_idempotence=idempotent)
+    settle(cluster, producer, producer.send("t", b"warm"), producer.send("u", b"warm"))
+    values = [b"%03d" % index * 20 for index in range(120)]
+    futures = [producer.send("t", value) for value in values[:60]]
+    settle(cluster, producer, *futures)
+    assert producer.metric("batch-split-total") == 1
+    seen = len(batch_sizes(cluster))
+    futures += [producer.send("t", value) for value in values[60:]]
+    settle(cluster, producer, *futures)
+    assert cluster.values("t") == [b"warm", *values]
+    assert producer.metric("batch-split-total") == 1
+    assert max(batch_sizes(cluster)[seen:]) <= 500
+    settle(cluster, producer, *[producer.send("u", value) for value in values[:60]])
+    assert batch_sizes(cluster)[-1] > 4_000
+
+
 @pytest.mark.mechanism("P08")
 def test_a_new_leader_is_found() -> None:
     cluster = ScriptedCluster({"t": 1}, nodes=2)
@@ -367,6 +424,22 @@ def test_a_thread_that_appends_wakes_once_in_a_turn() -> None:
     assert cluster.selector.wakeups == before + 1
     producer.sender.run_once()
     assert not producer.sender.woken
+
+
+@pytest.mark.mechanism("P05")
+def test_a_batch_that_waits_wakes_nobody_by_growing() -> None:
+    cluster = ScriptedCluster({"t": 1})
+    producer = cluster.producer(linger_ms=1_000, batch_size=200, batch_max_size=2_000)
+    settle(cluster, producer, producer.send("t", b"v"))
+    woken = []
+    for _ in range(60):
+        before = cluster.selector.wakeups
+        producer.sender.woken = False  # as if there were turns in which it could not be sent
+        producer.send("t", b"v" * 20)
+        woken.append(cluster.selector.wakeups - before)
+    assert woken[0] == 1, "linger begins"
+    assert sum(woken[1:10]) == 1, "ready"
+    assert sum(woken[10:]) == 0
 
 
 def test_metrics_have_kafkas_names() -> None:

@@ -110,9 +110,9 @@ class RecordAccumulator:
     are small when there is little to do, and large when there is much; nothing waits for longer than it would have.
     Memory is only taken if nobody has to wait for it: else the batch is closed, and the record begins another one.
 
-    **Ready** is a node, if it leads a partition whose first batch is ready, or has lingered for ``linger.ms`` (or, if it
-    failed before, has waited for its back-off), or if memory has run out, the producer is being flushed or closed, or a
-    transaction is being completed. Partitions that are muted or backing off do not count.
+    **Ready** is a node, if it leads a partition whose first batch is ready itself, or has lingered for ``linger.ms``
+    (or, if it failed before, has waited for its back-off), or if memory has run out, the producer is being flushed or
+    closed, or a transaction is being completed. Partitions that are muted or backing off do not count.
 
     **Drain** takes at most one batch of each partition, starting at another partition each time, so that the ones at
     the front of the list do not starve those behind. This is where an idempotent batch gets its sequence number: not
