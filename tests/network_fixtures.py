@@ -588,7 +588,7 @@ class ChunkTransport:
         self.expected = 1
         """How many bytes the channel wants to have arrived before it is asked to read again."""
         self._blocked_next = False
-        self.recv: Callable[[int], bytes] = self._recv
+        self.recv: Callable[[int], bytes | bytearray] = self._recv
         self.recv_into: Callable[[Any], int] = self._recv_into
         self.send: Callable[[Any], int] = self._send
         self.sendmsg: Callable[[Any], int] = self._sendmsg

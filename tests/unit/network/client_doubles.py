@@ -68,7 +68,7 @@ class FakeTransport:
         self.written = bytearray()
         self.room: int | None = None
         self.closed = False
-        self.recv: Callable[[int], bytes] = self._never
+        self.recv: Callable[[int], bytes | bytearray] = self._never
         self.recv_into: Callable[[Any], int] = self._never
         self.send: Callable[[Any], int] = self._send
         self.sendmsg: Callable[[Any], int] = lambda buffers: self._send(b"".join(buffers))
