@@ -106,10 +106,9 @@ def test_a_batch_in_transactions_is_there_as_a_whole_or_not_at_all(
     # Small Arrow batches, so that some rows are sent before one fails.
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
     try:
-        # The driver aborts what it finds. A task that only then begins, before Spark gets round to ending it, is left
-        # to the time-out.
+        # The driver also aborts those that only then begin, before Spark gets round to ending them.
         with pytest.raises(Exception, match="injected"):
-            _save(failing, bootstrap, topic=topic, exactlyOnce="true", **{"kafka.transaction.timeout.ms": "5000"})
+            _save(failing, bootstrap, topic=topic, exactlyOnce="true")
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     wait_for_no_transactions(bootstrap)

@@ -15,7 +15,7 @@ from barnabas.spark.sink_options import SinkOptions
 from barnabas.spark.transaction_client import TransactionClient
 from barnabas.spark.transaction_driver import TransactionDriver
 from barnabas.spark.transaction_names import transactional_id
-from barnabas.spark.transaction_task import TaskIdentity, TransactionalTask
+from barnabas.spark.transaction_task import JobAbortedError, TaskIdentity, TransactionalTask
 from clients.broker_process import BrokerProcess
 from oracles.java import OracleUnavailableError
 from oracles.kafka_server import KafkaServer, ensure_available
@@ -51,9 +51,11 @@ def test_decided_and_completed_at_last(servers: str, topic: str) -> None:
     options = SinkOptions.of({"kafka.bootstrap.servers": servers, "topic": topic}, is_stream=True)
     job = f"barnabas-spark-{uuid.uuid4()}"
 
+    runs = 0
+
     def write(batch: int) -> list[TaskWritten]:
         return [
-            TransactionalTask(options, SinkColumns(topic, ("value",)), TaskIdentity(job, "run", task, batch)).write(
+            TransactionalTask(options, SinkColumns(topic, ("value",)), TaskIdentity(job, str(runs), task, batch)).write(
                 iter([pa.record_batch({"value": [f"{batch}/{task}"]})])
             )
             for task in range(2)
@@ -70,14 +72,19 @@ def test_decided_and_completed_at_last(servers: str, topic: str) -> None:
         assert committed_values(servers, topic) == []
         driver.commit(messages, 0)
         driver.commit(messages, 0)  # no error, and nothing more
-        driver.abort(messages, 0)
+        driver.abort(messages, 0, 2)
+        # Which is the end of a run: what it has still going comes too late.
+        with pytest.raises(JobAbortedError):
+            write(1)
+        runs += 1
         # The first of two transactions is ended, and the driver dies.
         messages = write(1)
         assert outcomes(messages) == {Outcome.WRITTEN}
         dying = _Dying(job, client)
         with pytest.raises(InterruptedError):
             dying.commit(messages, 1)
-        driver.abort(messages, 1)
+        driver.abort(messages, 1, 2)
+        runs += 1
         first = {transactional_id(job, 0): messages[0].transaction}
         assert client.end_transactions({name: one for name, one in first.items() if one}, commit=True) == frozenset()
         messages = write(1)

@@ -15,8 +15,8 @@ from barnabas.spark.sink_messages import Outcome, RowsWritten, TaskTransaction, 
 from barnabas.spark.sink_options import SinkOptions
 from barnabas.spark.sink_rows import RowSender
 from barnabas.spark.transaction_client import TransactionClient
-from barnabas.spark.transaction_driver import TransactionLostError, abort_left_over
-from barnabas.spark.transaction_names import job_name, transactional_id
+from barnabas.spark.transaction_driver import TransactionLostError, abort_tasks
+from barnabas.spark.transaction_names import NO_RUN, job_name, transactional_id
 from barnabas.spark.transaction_task import TaskIdentity, TransactionalTask
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class BatchWriter(DataSourceArrowWriter):
             return write_at_least_once(self._options, self._columns, iterator)
         context = TaskContext.get()
         assert context is not None
-        identity = TaskIdentity(self._job, "-", context.partitionId(), None)
+        identity = TaskIdentity(self._job, NO_RUN, context.partitionId(), None)
         return TransactionalTask(self._options, self._columns, identity).write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -71,7 +71,7 @@ class BatchWriter(DataSourceArrowWriter):
         if self._options.exactly_once:
             with TransactionClient(self._options.settings) as client:
                 client.end_transactions(_open_transactions(messages), commit=False)
-                abort_left_over(client, self._job)
+                abort_tasks(client, self._job, NO_RUN, len(messages))
 
 
 def _open_transactions(messages: Sequence[WriterCommitMessage | None]) -> dict[str, TaskTransaction]:

@@ -15,7 +15,7 @@ from barnabas.spark.sink_messages import TaskWritten
 from barnabas.spark.sink_options import SinkOptions
 from barnabas.spark.transaction_client import TransactionClient
 from barnabas.spark.transaction_driver import TransactionDriver
-from barnabas.spark.transaction_names import job_name
+from barnabas.spark.transaction_names import NO_RUN, job_name
 from barnabas.spark.transaction_task import TaskIdentity, TransactionalTask
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = None if context is None else context.getLocalProperty(_BATCH_ID)
         if context is None or query is None or batch is None:
             raise BarnabasError("Spark does not say which query and batch this is. Set exactlyOnce to false.")
-        run = (context.getLocalProperty(_RUN_ID) or "-")[:8]
+        run = (context.getLocalProperty(_RUN_ID) or NO_RUN)[:8]
         return TaskIdentity(job_name(self._options.prefix, query), run, context.partitionId(), int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -63,7 +63,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         tasks = _tasks(messages)
         if tasks:
             with TransactionClient(self._options.settings) as client:
-                self.driver(tasks[0].job, client).abort(tasks, batchId)
+                self.driver(tasks[0].job, client).abort(tasks, batchId, len(messages))
 
     def driver(self, job: str, client: TransactionClient) -> TransactionDriver:
         return TransactionDriver(job, client)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas.clients.common.blocking_client import ClientError
@@ -15,6 +15,7 @@ from barnabas.protocol.message import Request
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -39,6 +40,8 @@ _LAST_BY_NAME: Final = 9
 """Versions of OffsetCommit and OffsetFetch up to this one name topics; later ones have ids, to be looked up first."""
 _FIRST_OF_SEVERAL: Final = 8
 _FIRST_FIND_OF_SEVERAL: Final = 4
+_UNUSED_TIMEOUT_MS: Final = 60_000
+"""Of a transactional id that is taken over by somebody who will not write. Every broker allows a producer's default."""
 
 ONGOING: Final = "Ongoing"
 COMMITTING: Final = frozenset({"PrepareCommit", "CompleteCommit"})
@@ -120,13 +123,29 @@ class TransactionClient(ClusterClient):
 
         One that was ended in the same way before is no error: asking again is how one finds out.
         """
-        rest = dict(transactions)
-        lost: set[str] = set()
+        requests = {name: _end_txn(name, one, commit=commit) for name, one in transactions.items()}
+        what = f"Transactions cannot be {'committed' if commit else 'aborted'}"
+        return self._ask_each(requests, what, harmless=_NOT_THAT_TRANSACTION)
+
+    def take_over(self, transactional_ids: Iterable[str]) -> None:
+        """Makes itself the producer of these. What others had open is aborted, and they get nothing in any more."""
+        requests = {
+            name: InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=_UNUSED_TIMEOUT_MS)
+            for name in transactional_ids
+        }
+        self._ask_each(requests, "Transactional ids cannot be taken over")
+
+    def _ask_each(
+        self, requests: Mapping[str, Request | _Within], what: str, harmless: Collection[Errors] = ()
+    ) -> frozenset[str]:
+        """One request about each transactional id, to its coordinator. Returns those with a harmless error."""
+        rest = dict(requests)
+        marked: set[str] = set()
 
         def attempt() -> bool:
             failure: ClientError | None = None
             posted = [
-                (name, node, self.post(_end_txn(name, rest[name], commit=commit), node))
+                (name, node, self.post(rest[name], node))
                 for node, ids in self._by_coordinator(_TRANSACTION, list(rest)).items()
                 for name in ids
             ]
@@ -137,8 +156,8 @@ class TransactionClient(ClusterClient):
                     failure = problem
                     self._coordinators.pop((_TRANSACTION, name), None)
                     continue
-                if error in _NOT_THAT_TRANSACTION:
-                    lost.add(name)
+                if error in harmless:
+                    marked.add(name)
                 elif self._passes(error, _TRANSACTION, name):
                     continue
                 del rest[name]
@@ -146,8 +165,8 @@ class TransactionClient(ClusterClient):
                 raise failure
             return not rest
 
-        self._until(attempt, f"Transactions cannot be {'committed' if commit else 'aborted'}")
-        return frozenset(lost)
+        self._until(attempt, what)
+        return frozenset(marked)
 
     def ongoing_transactions(self) -> list[str]:
         """The transactional ids in the whole cluster with an open transaction."""

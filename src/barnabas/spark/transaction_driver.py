@@ -11,7 +11,7 @@ from barnabas.common.errors import BarnabasError
 from barnabas.spark.sink_messages import Outcome, TaskTransaction, TaskWritten
 from barnabas.spark.transaction_client import TransactionStatus
 from barnabas.spark.transaction_decision import Decision, DecisionLog, Offsets
-from barnabas.spark.transaction_names import is_of_job, transactional_id
+from barnabas.spark.transaction_names import NO_RUN, abort_mark, is_of_job, transactional_id
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,8 @@ class Coordinators(Offsets, Protocol):
     def end_transactions(self, transactions: Mapping[str, TaskTransaction], *, commit: bool) -> frozenset[str]: ...
 
     def ongoing_transactions(self) -> list[str]: ...
+
+    def take_over(self, transactional_ids: Iterable[str]) -> None: ...
 
 
 class TransactionDriver:
@@ -52,7 +54,7 @@ class TransactionDriver:
     batch to have the same rows in the same task, which is so if what comes before the sink is deterministic.
 
     **Abort** ends what was not decided about, and nothing else, as Spark also calls it after a commit that failed half
-    way, or that succeeded.
+    way, or that succeeded. Spark does not wait for the tasks that it ends, so some may yet begin: see `abort_tasks`.
     """
 
     def __init__(self, job: str, coordinators: Coordinators, log_: DecisionLog | None = None) -> None:
@@ -100,7 +102,8 @@ class TransactionDriver:
         """A transaction that is not the last one any more has left a trace if it was committed."""
         return last_batch(self._coordinators, transactional_id(self._job, partition)) >= batch
 
-    def abort(self, messages: Iterable[TaskWritten], batch: int) -> None:
+    def abort(self, messages: Sequence[TaskWritten], batch: int, tasks: int) -> None:
+        """`tasks` is how many there were; not all have told what they did."""
         try:
             decision = self._log.read()
             if decision is not None and decision.batch < batch:
@@ -113,7 +116,11 @@ class TransactionDriver:
             }
             self._end(undecided, commit=False)
             # Tasks that were killed have told nobody about their transactions.
-            self._abort_left_over(decision)
+            run = messages[0].run if messages else NO_RUN
+            if run == NO_RUN:
+                self._abort_left_over(decision)
+            else:
+                abort_tasks(self._coordinators, self._job, run, tasks, self._kept(decision))
         except ClientError as error:
             log.warning("Transactions of batch %d stay open until their time is over: %s", batch, error)
 
@@ -139,9 +146,32 @@ class TransactionDriver:
         return sorted(number for number in transactions if transactional_id(self._job, number) in lost)
 
     def _abort_left_over(self, decision: Decision | None) -> None:
+        abort_left_over(self._coordinators, self._job, self._kept(decision))
+
+    def _kept(self, decision: Decision | None) -> set[str]:
         decided = () if decision is None else decision.transactions
-        kept = {transactional_id(self._job, number) for number, one in enumerate(decided) if one is not None}
-        abort_left_over(self._coordinators, self._job, kept)
+        return {transactional_id(self._job, number) for number, one in enumerate(decided) if one is not None}
+
+
+def abort_tasks(coordinators: Coordinators, job: str, run: str, tasks: int, kept: Collection[str] = ()) -> None:
+    """Ends the transactions of a job's tasks, those that are open, and those that would be.
+
+    A task may be about to begin while its job is aborted. So the driver leaves a mark, and then takes over the
+    transactional ids of all tasks that have got theirs; and a task first gets its own, and then looks for the mark.
+    Whoever of the two comes first, nothing stays open::
+
+        task has its id   driver leaves the mark, takes over    the task is fenced, its transaction aborted
+        driver leaves the mark, takes over   task has its id    the task finds the mark, and does not begin
+    """
+    coordinators.take_over([abort_mark(job, run)])
+    names = [name for number in range(tasks) if (name := transactional_id(job, number)) not in kept]
+    coordinators.take_over(coordinators.statuses(names))
+    abort_left_over(coordinators, job, kept)
+
+
+def is_aborted(coordinators: Coordinators, job: str, run: str) -> bool:
+    """Whether the driver has given up this run of the job."""
+    return bool(coordinators.statuses([abort_mark(job, run)]))
 
 
 def abort_left_over(coordinators: Coordinators, job: str, kept: Collection[str] = ()) -> None:

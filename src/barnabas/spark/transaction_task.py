@@ -18,8 +18,8 @@ from barnabas.spark.sink_rows import RowSender
 from barnabas.spark.sink_settings import SinkSettings
 from barnabas.spark.transaction_client import TransactionClient
 from barnabas.spark.transaction_decision import DecisionLog
-from barnabas.spark.transaction_driver import last_batch
-from barnabas.spark.transaction_names import transactional_id
+from barnabas.spark.transaction_driver import is_aborted, last_batch
+from barnabas.spark.transaction_names import NO_RUN, transactional_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +31,10 @@ _CLOSE_SECONDS: Final = 10.0
 _without_two_phase_commit: set[tuple[str, ...]] = set()
 """Clusters that have refused two-phase commit, so that this process need not ask each time. Written by the one thread
 that a Python worker runs a task in."""
+
+
+class JobAbortedError(BarnabasError):
+    """The driver has given up the job while this task was about to begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,9 @@ class TransactionalTask:
         this batch      aborted by its time-out             writes again, unless there is proof
         later batch     -                                   nothing
 
+    When it has begun, it looks whether the driver has given up meanwhile (`abort_tasks`), for nobody would end its
+    transaction then.
+
     Rows that need not be written are read all the same: what comes before the sink may keep state, and notes it when
     all rows are through.
     """
@@ -95,6 +102,8 @@ class TransactionalTask:
                 return self._nothing(batches, Outcome.EMPTY)
             producer = self._begin()
             try:
+                if self._is_aborted(client):
+                    raise JobAbortedError(f"{self._identity.transactional_id} came too late: its job was aborted.")
                 if self._is_proven(client):
                     producer.close(_CLOSE_SECONDS)
                     return self._nothing(batches, Outcome.DECIDED)
@@ -118,6 +127,12 @@ class TransactionalTask:
         name = identity.transactional_id
         status = client.statuses([name]).get(name)
         return status is not None and (status.is_open(transaction) or status.is_committed(transaction))
+
+    def _is_aborted(self, client: TransactionClient) -> bool:
+        identity = self._identity
+        if identity.batch is not None and identity.run == NO_RUN:
+            return False  # the mark would be one for all runs of the query, and is not set
+        return is_aborted(client, identity.job, identity.run)
 
     def _is_proven(self, client: TransactionClient) -> bool:
         identity = self._identity

@@ -124,6 +124,10 @@ class ScriptedClient:
         }
         return frozenset(name for name, worked in ended.items() if not worked)
 
+    def take_over(self, transactional_ids: Iterable[str]) -> None:
+        for name in list(transactional_ids):
+            self._cluster.request(lambda name=name: self._cluster.init(name))  # type: ignore[misc]
+
     def ongoing_transactions(self) -> list[str]:
         found: list[str] = self._cluster.request(self._cluster.open_transactions)
         return found

@@ -7,6 +7,7 @@ in tests/spark.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,8 +21,8 @@ from barnabas.spark.sink_messages import TaskWritten
 from barnabas.spark.sink_options import SinkOptions
 from barnabas.spark.transaction_client import TransactionClient
 from barnabas.spark.transaction_decision import DecisionLog
-from barnabas.spark.transaction_driver import TransactionDriver
-from barnabas.spark.transaction_names import decision_group
+from barnabas.spark.transaction_driver import TransactionDriver, abort_tasks
+from barnabas.spark.transaction_names import NO_RUN, decision_group
 from barnabas.spark.transaction_task import TaskIdentity, TransactionalTask
 from unit.spark.scripted_coordinators import CrashError, ScriptedClient, ScriptedCluster, ScriptedProducer
 
@@ -50,10 +51,17 @@ class Query:
         """The number of the first batch that Spark has not noted as done."""
         self.failures: list[str] = []
 
-    def task(self, batch: int, partition: int, kind: type[TransactionalTask] = TransactionalTask) -> TransactionalTask:
+    def task(
+        self,
+        batch: int | None,
+        partition: int,
+        kind: type[TransactionalTask] = TransactionalTask,
+        *,
+        run: str | None = None,
+    ) -> TransactionalTask:
         client: Any = lambda _settings: ScriptedClient(self._cluster)  # noqa: E731
         producer: Any = lambda properties: ScriptedProducer(self._cluster, properties)  # noqa: E731
-        identity = TaskIdentity(JOB, str(self.runs), partition, batch)
+        identity = TaskIdentity(JOB, str(self.runs) if run is None else run, partition, batch)
         return kind(self._options, self._columns, identity, new_client=client, new_producer=producer)
 
     def run(self) -> None:
@@ -71,7 +79,7 @@ class Query:
             messages += [self.task(batch, task).write(_batches(self._rows(batch, task))) for task in range(TASKS)]
             driver.commit(messages, batch)
         except BarnabasError:
-            driver.abort(messages, batch)
+            driver.abort(messages, batch, TASKS)
             raise
 
     def _rows(self, batch: int, task: int) -> list[str]:
@@ -230,7 +238,7 @@ def test_rows_that_must_be_written_again_by_another_number_of_tasks_are_refused(
     driver = TransactionDriver(JOB, client)
     with pytest.raises(BarnabasError, match="it has 4 tasks now and had 3"):
         driver.commit(messages, 0)
-    driver.abort(messages, 0)
+    driver.abort(messages, 0, len(messages))
     assert cluster.visible == ["0/0/0", "0/0/1"]
     assert cluster.open_transactions() == []
 
@@ -245,10 +253,10 @@ def test_an_abort_after_a_commit_does_nothing() -> None:
     with pytest.raises(BarnabasError):
         driver.commit(messages, 0)
     cluster.at_call = lambda _point: None
-    driver.abort(messages, 0)
+    driver.abort(messages, 0, len(messages))
     assert len(cluster.open_transactions()) == 2  # they are decided, and wait for whoever comes next
     driver.commit(messages, 0)
-    driver.abort(messages, 0)
+    driver.abort(messages, 0, len(messages))
     assert sorted(cluster.visible) == sorted(row for task in ROWS[0] for row in task)
 
 
@@ -276,8 +284,56 @@ def test_transactions_of_tasks_that_were_killed_are_aborted() -> None:
     other = ScriptedProducer(cluster, {"transactional.id": f"{JOB}-of-somebody-else"})
     other.init_transactions()
     other.send_table("out", pa.record_batch({"value": ["a"]}))
-    TransactionDriver(JOB, client).abort(messages[:1], 0)
+    TransactionDriver(JOB, client).abort(messages[:1], 0, TASKS)
     assert cluster.open_transactions() == [f"{JOB}-of-somebody-else"]
+
+
+@pytest.mark.parametrize("batch", [None, 0], ids=["batch query", "stream"])
+@pytest.mark.parametrize("first", ["task", "driver"])
+def test_a_task_that_begins_while_its_job_is_aborted_leaves_nothing_open(first: str, batch: int | None) -> None:
+    """The driver aborts between any two steps of a task, or a task begins between any two of the driver's steps."""
+    for point in itertools.count(1):
+        cluster = ScriptedCluster()
+        query = Query(cluster)
+        client: Any = ScriptedClient(cluster)
+        run = NO_RUN if batch is None else "run"
+        written = query.task(batch, 0, run=run).write(_batches(ROWS[0][0]))
+
+        def begin(query: Query = query, run: str = run) -> None:
+            with contextlib.suppress(BarnabasError):
+                query.task(batch, 1, run=run).write(_batches(ROWS[0][1]))
+
+        def abort(client: Any = client, run: str = run, written: TaskWritten = written) -> None:
+            if batch is None:
+                abort_tasks(client, JOB, run, TASKS)
+            else:
+                TransactionDriver(JOB, client).abort([written], batch, TASKS)
+
+        steps, between = (begin, abort) if first == "task" else (abort, begin)
+        cut_in = _Once(cluster, cluster.points + point, between)
+        cluster.at_call = cut_in
+        steps()
+        if not cut_in.done:
+            break
+        assert cluster.open_transactions() == [], f"at point {point}"
+        assert cluster.visible == []
+    assert point > 4
+
+
+class _Once:
+    """Lets something happen at a point."""
+
+    def __init__(self, cluster: ScriptedCluster, point: int, what: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._at = point
+        self._what = what
+        self.done = False
+
+    def __call__(self, point: int) -> None:
+        if point == self._at:
+            self.done = True
+            self._cluster.at_call = lambda _point: None
+            self._what()
 
 
 def test_transactions_of_tasks_that_there_are_no_more_are_aborted() -> None:
