@@ -111,18 +111,25 @@ def source_rows(spark: SparkSession, bootstrap_servers: str, records: int) -> li
         contenders["stock connector, max.poll.records=10000"] = reads("kafka", **{"kafka.max.poll.records": "10000"})
         targets["stock connector"] = TARGET
     case = f"read {records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions, noop sink"
+    return _measured(case, contenders, records, targets)
+
+
+def _measured(
+    case: str, contenders: dict[str, Callable[[], int]], records: int, targets: dict[str, float]
+) -> list[Row]:
+    """By time, and by processor time."""
     cpu_seconds: dict[str, list[float]] = {name: [] for name in contenders}
 
-    def watched(name: str, read: Callable[[], int]) -> Callable[[], int]:
+    def watched(name: str, work: Callable[[], int]) -> Callable[[], int]:
         def run() -> int:
             before = _cpu_seconds_below()
-            done = read()
+            done = work()
             cpu_seconds[name].append(_cpu_seconds_below() - before)
             return done
 
         return run
 
-    by_time = rates({name: watched(name, read) for name, read in contenders.items()}, rounds=ROUNDS)
+    by_time = rates({name: watched(name, work) for name, work in contenders.items()}, rounds=ROUNDS)
     # The first round is the warm-up.
     by_cpu = {name: records / statistics.median(seconds[1:]) for name, seconds in cpu_seconds.items()}
     return [
@@ -171,7 +178,7 @@ def sink_rows(spark: SparkSession, bootstrap_servers: str, records: int) -> list
         contenders["stock connector"] = writes("kafka")
         targets["stock connector"] = SINK_TARGET
     case = f"write {records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions"
-    return compare(case, "rows/s", rates(contenders, rounds=ROUNDS), "barnabas", targets)
+    return _measured(case, contenders, records, targets)
 
 
 def fill(bootstrap_servers: str, records: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -12,15 +14,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from barnabas.common.config_def import ConfigError
-from barnabas.spark.pushed_filters import FilteringBatchReader
-from barnabas.spark.sink_batch import BatchWriter
-from barnabas.spark.sink_columns import SinkColumns
-from barnabas.spark.sink_options import SinkOptions
-from barnabas.spark.sink_stream import StreamWriter
-from barnabas.spark.source_batch import BatchReader
-from barnabas.spark.source_options import SourceOptions
-from barnabas.spark.source_schema import check_schema, spark_schema
-from barnabas.spark.source_stream import StreamReader
+
+if TYPE_CHECKING:
+    from barnabas.spark.source_options import SourceOptions
 
 
 class BarnabasDataSource(DataSource):
@@ -28,6 +24,9 @@ class BarnabasDataSource(DataSource):
 
     Spark makes one of these wherever it needs something of it: in a Python process beside the driver, to plan a query,
     and in others for its parts. It holds nothing but the options.
+
+    A stream starts Python processes of its own each time. None of them needs all of this package, so methods import
+    what they are about: a reader has no use for a producer, nor who plans a query for the decoding of records.
     """
 
     @classmethod
@@ -38,16 +37,27 @@ class BarnabasDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Called for ``load()``: this is where wrong options are found."""
+        from barnabas.spark.source_options import SourceOptions  # noqa: PLC0415
+        from barnabas.spark.source_schema import spark_schema  # noqa: PLC0415
+
         return spark_schema(SourceOptions.of(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from barnabas.spark.pushed_filters import FilteringBatchReader  # noqa: PLC0415
+        from barnabas.spark.source_batch import BatchReader  # noqa: PLC0415
+
         options = self._source_options(schema)
         return FilteringBatchReader(options) if options.push_down_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from barnabas.spark.source_stream import StreamReader  # noqa: PLC0415
+
         return StreamReader(self._source_options(schema))
 
     def _source_options(self, schema: StructType) -> SourceOptions:
+        from barnabas.spark.source_options import SourceOptions  # noqa: PLC0415
+        from barnabas.spark.source_schema import check_schema  # noqa: PLC0415
+
         options = SourceOptions.of(self.options)
         check_schema(schema, options.columns)
         return options
@@ -55,6 +65,10 @@ class BarnabasDataSource(DataSource):
     # -- writing
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from barnabas.spark.sink_batch import BatchWriter  # noqa: PLC0415
+        from barnabas.spark.sink_columns import SinkColumns  # noqa: PLC0415
+        from barnabas.spark.sink_options import SinkOptions  # noqa: PLC0415
+
         if overwrite:
             raise ConfigError("A topic cannot be overwritten, only appended to: the save mode must be append.")
         options = SinkOptions.of(self.options, is_stream=False)
@@ -63,5 +77,9 @@ class BarnabasDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002 - Spark's name
         """In complete mode, too, which Spark calls overwriting: each batch appends the whole result, as with the stock
         connector."""
+        from barnabas.spark.sink_columns import SinkColumns  # noqa: PLC0415
+        from barnabas.spark.sink_options import SinkOptions  # noqa: PLC0415
+        from barnabas.spark.sink_stream import StreamWriter  # noqa: PLC0415
+
         options = SinkOptions.of(self.options, is_stream=True)
         return StreamWriter(options, SinkColumns.of(schema, options.topic))

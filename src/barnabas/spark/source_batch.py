@@ -11,7 +11,6 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.spark.offset_ranges import OffsetRange, split_ranges
 from barnabas.spark.offset_reader import OffsetReader
 from barnabas.spark.offsets import Offsets
-from barnabas.spark.partition_reader import read_range
 from barnabas.spark.source_options import SourceOptions
 from barnabas.spark.starting_points import EARLIEST_POINT
 
@@ -44,5 +43,7 @@ class BatchReader(DataSourceReader):
         return starts, ends
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from barnabas.spark.partition_reader import read_range  # noqa: PLC0415 - see BarnabasDataSource
+
         if isinstance(partition, OffsetRange):
             yield from read_range(partition, self._options)

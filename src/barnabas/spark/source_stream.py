@@ -35,7 +35,6 @@ from barnabas.spark.group_commits import GroupCommits
 from barnabas.spark.offset_ranges import OffsetRange, split_ranges
 from barnabas.spark.offset_reader import OffsetReader
 from barnabas.spark.offsets import Offsets, beginnings_of, from_json, named, to_json
-from barnabas.spark.partition_reader import read_range
 from barnabas.spark.read_limits import SAMPLE_BYTES, available, limit_bytes, limit_records
 from barnabas.spark.source_options import SourceOptions
 from barnabas.spark.starting_points import LATEST_POINT
@@ -182,4 +181,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, OffsetRange)
+        from barnabas.spark.partition_reader import read_range  # noqa: PLC0415 - see BarnabasDataSource
+
         yield from read_range(partition, self._options)
