@@ -139,7 +139,7 @@ def test_every_record_is_in_the_tables_once(
         alter_quotas(client, (("client-id", "busy"),), {PRODUCE: 30_000.0})
     tenants = [Tenant("busy", 60_000, 2.5), Tenant("idle", 5_000, 2.5)]
     config = PipelineConfig(out=str(tmp_path / "tables"), bootstrap_servers=bootstrap, once=True, sketch_k=200)
-    in_batches = replace(config, max_offsets_per_trigger=80)
+    in_batches = replace(config, max_offsets_per_trigger=60)
     offer(bootstrap, topic, tenants)
     for after in (False, True):
         with pytest.raises(PipelineError, match="the power has gone"):

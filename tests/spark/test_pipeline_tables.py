@@ -107,8 +107,11 @@ def test_what_cannot_be_used_is_kept_with_the_reason(tables: Tables) -> None:
         14: (json.dumps({**document, "sample_rate": 0.0}).encode(), "sample_rate is not between"),
         15: (None, "no value"),
     }
-    tables.write(0, good + [record(topic, offset, START_US, value) for offset, (value, _) in wrong.items()])
-    found = tables.dead_letters()
+    elsewhere = record("mirrored", 16, START_US, good[0][1])
+    wrongs = [record(topic, offset, START_US, value) for offset, (value, _) in wrong.items()]
+    tables.write(0, [*good, *wrongs, elsewhere])
+    *found, other = tables.dead_letters()
+    assert (other["topic"], other["reason"]) == ("mirrored", f"of topic mirrored, and this reads {topic}")
     assert [(row["topic"], row["partition"], row["offset"]) for row in found] == [(topic, 0, one) for one in wrong]
     for row in found:
         value, reason = wrong[row["offset"]]

@@ -61,6 +61,8 @@ class JsonRecords:
 def parse_json(raw: DataFrame, readers: Mapping[str, JsonRecords]) -> DataFrame:
     """Adds a column for each reader: a struct for the records of its topic, null for those of others.
 
+    Records of a topic that has no reader are of no use; there are some if somebody has the source subscribe to another.
+
     All in one pass, because what is not kept in memory would be read from the broker once for each pass.
     """
     from pyspark.sql import functions as sf  # noqa: PLC0415
@@ -70,6 +72,9 @@ def parse_json(raw: DataFrame, readers: Mapping[str, JsonRecords]) -> DataFrame:
         {name: sf.when(unread & (sf.col("topic") == one.topic), one.parsed) for name, one in readers.items()}
     )
     found = [sf.when(sf.col("topic") == one.topic, one.problem(sf.col(name))) for name, one in readers.items()]
+    known = [one.topic for one in readers.values()]
+    others = sf.format_string(f"of topic %s, and this reads {', '.join(known)}", sf.col("topic"))
+    found.append(sf.when(~sf.col("topic").isin(known), others))
     judged = structs.withColumn(PROBLEM, sf.coalesce(PROBLEM, *found))
     # The bytes are only kept where somebody will look at them again.
     kept = [sf.when(sf.col(PROBLEM).isNotNull(), sf.col(name)).alias(name) for name in RAW]
