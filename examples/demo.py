@@ -200,15 +200,16 @@ def make_traffic(bootstrap: str, seconds: float) -> tuple[list[Tenant], int]:
         writers = {"barnabas": write_with_barnabas, "confluent-kafka": write_with_confluent}
         work: list[tuple[Any, ...]] = [(writers[one.library], bootstrap, one, stop) for one in tenants]
         work.append((read_with_confluent, bootstrap, reader, [one.name for one in tenants], stop))
-        for target, *arguments in work:
-            thread = threading.Thread(target=target, args=arguments, daemon=True)
-            threads.callback(thread.join, WAIT_S)
-            thread.start()
-        threads.callback(stop.set)
-        lowered_us = watch([*tenants, reader], seconds, lambda: set_limit(admin, "reports", LOWERED))
+        try:
+            for target, *arguments in work:
+                thread = threading.Thread(target=target, args=arguments, daemon=True)
+                thread.start()
+                threads.callback(thread.join, WAIT_S)
+            lowered_us = watch([*tenants, reader], seconds, lambda: set_limit(admin, "reports", LOWERED))
+        finally:
+            stop.set()  # also if it is interrupted before all of them have begun, or their ends would be waited for
         # What comes now is Spark's, and no tenant's.
         everybody = ConfigResource(ConfigResourceType.BROKER, "")
-        stop.set()
         for one in (*tenants, reader):
             one.finished.set()
         threads.close()
