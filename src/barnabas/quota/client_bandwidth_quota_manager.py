@@ -19,13 +19,13 @@ class ClientBandwidthQuotaManager(ClientQuotaManager):
 
     def maybe_record_and_get_throttle_time_ms(self, request: Request, value: float, now_ms: int) -> int:
         """Charges so many bytes to the client, if anybody has such a quota; how long it is to be held back."""
-        if not self._limits.levels:
+        if not self.is_enabled:
             return 0
         return self.record_and_get_throttle_time_ms(principal_of(request), request.client_id, value, now_ms)
 
     def unrecord(self, request: Request, value: float, now_ms: int) -> None:
         """Takes back what was charged for an answer that is not sent after all."""
-        if not self._limits.levels:
+        if not self.is_enabled:
             return
         sensor = self.sensors_of(principal_of(request), request.client_id).quota_sensor
         sensor.record(-value, now_ms, check_quotas=False)
@@ -35,7 +35,7 @@ class ClientBandwidthQuotaManager(ClientQuotaManager):
 
         The windows that a rate is taken over at least, without the current one, times the limit.
         """
-        if not self._limits.levels:
+        if not self.is_enabled:
             return math.inf
         sensors = self.sensors_of(principal_of(request), request.client_id)
         limit = self._known_limit(sensors.key)

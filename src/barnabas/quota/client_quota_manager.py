@@ -95,6 +95,8 @@ class ClientQuotaManager:
         self._limits = QuotaLimits()
         if callback is not None:
             self._limits.levels = QuotaLevel.CUSTOM.value
+        self.is_enabled = callback is not None
+        """Whether anybody has such a quota. Kept, because every request asks."""
         self._lock = threading.RLock()
         """See above. Re-entrant, as a callback may be asked with it held and call back."""
         self._sensors: dict[Hashable, ClientSensors] = {}
@@ -114,11 +116,6 @@ class ClientQuotaManager:
         self._reaper.start()
 
     # -- asked by the request path
-
-    @property
-    def is_enabled(self) -> bool:
-        """Whether anybody has such a quota."""
-        return self._limits.levels != 0
 
     @property
     def levels(self) -> QuotaLevel:
@@ -260,6 +257,7 @@ class ClientQuotaManager:
                 self._limits.remove(entity)
             else:
                 self._limits.update(entity, limit)
+            self.is_enabled = self._limits.levels != 0
             logger.info(
                 "The %s quota of %s is %s", self.quota_type, entity, "taken away" if limit is None else f"{limit:g} now"
             )

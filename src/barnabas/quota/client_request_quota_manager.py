@@ -61,7 +61,7 @@ class ClientRequestQuotaManager(ClientQuotaManager):
 
     def maybe_record_and_get_throttle_time_ms(self, request: Request, now_ms: int) -> int:
         """Charges the time that the request took so far, if there are such quotas."""
-        if not self._limits.levels:
+        if not self.is_enabled:
             return 0
         principal, client_id = principal_of(request), request.client_id
         request.record_network_thread_time = partial(self._record_network_time, principal, client_id)
@@ -70,7 +70,7 @@ class ClientRequestQuotaManager(ClientQuotaManager):
 
     def maybe_record_exempt(self, request: Request) -> None:
         """Counts the time of a request that is never throttled."""
-        if not self._limits.levels:
+        if not self.is_enabled:
             return
         request.record_network_thread_time = self._record_exempt
         self._record_exempt(self._thread_time_ns(request))

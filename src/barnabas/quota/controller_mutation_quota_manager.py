@@ -56,14 +56,14 @@ class ControllerMutationQuotaManager(ClientQuotaManager):
         return self.new_permissive_quota_for(principal_of(request), request.client_id)
 
     def new_strict_quota_for(self, principal: KafkaPrincipal | None, client_id: str | None) -> ControllerMutationQuota:
-        if not self._limits.levels:
+        if not self.is_enabled:
             return UNLIMITED
         return StrictControllerMutationQuota(self._clock, self.sensors_of(principal, client_id).quota_sensor)
 
     def new_permissive_quota_for(
         self, principal: KafkaPrincipal | None, client_id: str | None
     ) -> ControllerMutationQuota:
-        if not self._limits.levels:
+        if not self.is_enabled:
             return UNLIMITED
         return PermissiveControllerMutationQuota(self._clock, self.sensors_of(principal, client_id).quota_sensor)
 
