@@ -13,6 +13,7 @@ It is a real producer, with its real network client and real bytes; only what is
     cluster.fates.append(Fate(lose_answer=True))                      # written, but the producer is never told
     cluster.move_leader("orders", 0, to=2)                            # somebody else leads it now
     cluster.stop(1)                                                   # a node is down, until start(1)
+    cluster.crash(1)                                                  # restarted, with hardly a memory of producers
 
 The brokers of this cluster check sequence numbers as real ones do: they recognise the last five batches of a producer,
 and refuse a gap.
@@ -56,6 +57,13 @@ from barnabas.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
+)
+from barnabas.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
 )
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -294,6 +302,18 @@ class ScriptedCluster:
     def start(self, node_id: int) -> None:
         self.down.discard(node_id)
 
+    def crash(self, node_id: int) -> None:
+        """A node is killed and comes back at once, as Apache Kafka does: its connections break, and of each producer
+        it remembers the last batch of a partition only."""
+        self.break_connections(node_id)
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if partition.leader == node_id:
+                    for producer in partition.producers.values():
+                        last = list(producer.batches)[-1:]
+                        producer.batches.clear()
+                        producer.batches.extend(last)
+
     def break_connections(self, node_id: int) -> None:
         """Breaks connections, and whatever was on its way in either direction is lost."""
         for selector in self.selectors:
@@ -374,6 +394,8 @@ class ScriptedCluster:
             return self._produce(handled, body, error)
         if isinstance(body, InitProducerIdRequest):
             return self._init_producer_id(body, error)
+        if isinstance(body, DescribeProducersRequest):
+            return self._describe_producers(handled.node_id, body, error)
         if isinstance(body, FindCoordinatorRequest):
             return self._find_coordinator(handled, body, error)
         if isinstance(body, AddPartitionsToTxnRequest):
@@ -535,6 +557,42 @@ class ScriptedCluster:
             return Errors.NONE if batch.base_sequence == 0 else Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
         expected = increment_sequence(producer.batches[-1].last_sequence, 1) if producer.batches else 0
         return Errors.NONE if batch.base_sequence == expected else Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def _describe_producers(
+        self, node_id: int, request: DescribeProducersRequest, error: Errors
+    ) -> DescribeProducersResponse:
+        return DescribeProducersResponse(
+            topics=[
+                TopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        self._producers(node_id, topic.name, index, error) for index in topic.partition_indexes
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _producers(self, node_id: int, name: str, index: int, error: Errors) -> PartitionResponse:
+        topic = self.topics.get(name)
+        if error is Errors.NONE:
+            if topic is None or index >= len(topic.partitions):
+                error = Errors.UNKNOWN_TOPIC_OR_PARTITION
+            elif topic.partitions[index].leader != node_id:
+                error = Errors.NOT_LEADER_OR_FOLLOWER
+        if topic is None or error is not Errors.NONE:
+            return PartitionResponse(partition_index=index, error_code=error)
+        return PartitionResponse(
+            partition_index=index,
+            active_producers=[
+                ProducerState(
+                    producer_id=producer_id,
+                    producer_epoch=state.epoch,
+                    last_sequence=state.batches[-1].last_sequence if state.batches else -1,
+                )
+                for producer_id, state in topic.partitions[index].producers.items()
+            ],
+        )
 
     # -- transactions
 

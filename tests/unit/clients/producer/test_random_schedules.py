@@ -31,8 +31,10 @@ TRANSIENT = (
 class Schedule:
     """One world, from its seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, crashes: bool = False) -> None:
+        """With ``crashes``, brokers are killed now and then, and forget all but the last batch of a producer."""
         self.random = random = Random(seed)
+        self.crashes = crashes
         self.nodes = random.randint(1, 3)
         self.partitions = random.randint(1, 4)
         self.cluster = ScriptedCluster({"t": self.partitions}, nodes=self.nodes)
@@ -61,6 +63,7 @@ class Schedule:
         self.cluster.fate_of = self.fate_of
         self.sent: list[tuple[bytes, FutureRecordMetadata]] = []
         self.called_back: Counter[bytes] = Counter()
+        self.unknown_places = 0
 
     def fate_of(self, handled: Handled) -> Fate:
         random = self.random
@@ -82,6 +85,8 @@ class Schedule:
                 self.send()
         elif dice < 0.5 + self.trouble * 0.2:
             self.disturb()
+        elif self.crashes and dice > 0.9:
+            self.cluster.crash(random.randint(1, self.nodes))
         self.producer.sender.run_once()
 
     def send(self) -> None:
@@ -143,7 +148,11 @@ class Schedule:
             assert self.called_back[value] == 1
             if error is None:
                 metadata = future.result(0)
-                assert place[value] == (metadata.partition, metadata.offset)
+                if self.crashes and metadata.offset == -1:
+                    assert place[value][0] == metadata.partition
+                    self.unknown_places += 1
+                else:
+                    assert place[value] == (metadata.partition, metadata.offset)
             else:
                 assert isinstance(error, ApiError)
                 failed += 1
@@ -162,10 +171,10 @@ class Schedule:
             assert not manager.has_in_flight_batches(TopicPartition("t", partition))
 
 
-def run_schedules(seeds: range) -> dict[str, Any]:
+def run_schedules(seeds: range, *, crashes: bool = False) -> dict[str, Any]:
     totals: Counter[str] = Counter()
     for seed in seeds:
-        schedule = Schedule(seed)
+        schedule = Schedule(seed, crashes=crashes)
         try:
             schedule.run(turns=60)
             schedule.check()
@@ -177,6 +186,8 @@ def run_schedules(seeds: range) -> dict[str, Any]:
         totals["retried"] += int(schedule.producer.metric("record-retry-total"))
         # A record has 100 bytes or so: a batch that is larger by more has been expanded.
         totals["expanded"] += schedule.producer.metric("batch-size-max") > schedule.producer.config.batch_size + 250
+        totals["asked"] += len(schedule.cluster.requests(ApiKey.DESCRIBE_PRODUCERS))
+        totals["unknown places"] += schedule.unknown_places
         totals["split"] += int(schedule.producer.metric("batch-split-total"))
     return dict(totals)
 
@@ -189,6 +200,13 @@ def test_every_record_once_and_in_order(block: int) -> None:
     assert totals["retried"] > 200
     assert totals["expanded"] > 5
     assert totals["split"] > 5
+
+
+@pytest.mark.mechanism("P09")
+def test_every_record_once_although_brokers_forget() -> None:
+    totals = run_schedules(range(200, 260), crashes=True)
+    assert totals["asked"] > 20
+    assert totals["unknown places"] > 40
 
 
 @pytest.mark.nightly

@@ -119,6 +119,7 @@ class ProducerBatch(BatchCore):
         "is_split_batch",
         "is_transactional",
         "last_attempt_ms",
+        "may_be_written",
         "ordinal",
         "producer_epoch",
         "producer_id",
@@ -150,6 +151,8 @@ class ProducerBatch(BatchCore):
         self.final_state: FinalState | None = None
         self.in_flight = False
         """Whether the network has its bytes; until it gives them back, their memory is in use."""
+        self.may_be_written = False
+        """Whether it was sent with its sequence, and the broker has not said what became of it."""
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
@@ -276,6 +279,7 @@ class ProducerBatch(BatchCore):
             base_sequence,
         )
         self._reopened = self._records is not None
+        self.may_be_written = False
         self.producer_id, self.producer_epoch = identity
         self.base_sequence = base_sequence
 

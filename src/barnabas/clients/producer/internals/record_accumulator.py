@@ -28,7 +28,7 @@ from barnabas.metrics.registry import Metrics
 from barnabas.network.exponential_backoff import ExponentialBackoff
 from barnabas.network.inflight import FOREVER
 from barnabas.network.node import Node
-from barnabas.records.batch import HEADER_SIZE, CompressionType
+from barnabas.records.batch import HEADER_SIZE, CompressionType, decrement_sequence
 from barnabas.records.builder import RecordBatchBuilder
 
 if TYPE_CHECKING:
@@ -433,6 +433,9 @@ class RecordAccumulator:
         self._next_batch_expiry_ms = expiry_ms
         return ReadyCheckResult(list(ready_nodes), delay_ms, unknown_leader_topics)
 
+    def retry_backoff_ms(self, attempts: int) -> int:
+        return self._retry_backoff.backoff(attempts)
+
     def _should_back_off(self, batch: ProducerBatch, waited_ms: int) -> bool:
         """Whether a batch that has failed waits before it is sent again; not, if it will go to another leader."""
         attempts = batch.attempts
@@ -519,6 +522,15 @@ class RecordAccumulator:
         with queue.lock:
             self._insert(queue, batch)
 
+    def take(self, batch: ProducerBatch) -> bool:
+        """Takes a batch out of its queue, wherever in it that is; false if it is not there."""
+        queue = self._queue(self.entry(batch.topic_partition.topic), batch.topic_partition.partition)
+        with queue.lock:
+            if batch not in queue.batches:
+                return False
+            queue.batches.remove(batch)
+            return True
+
     def _insert(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if self._transaction_manager is None:
             queue.batches.appendleft(batch)
@@ -535,7 +547,8 @@ class RecordAccumulator:
             raise RuntimeError(f"{batch!r} is sent again and is not tracked as in flight")
         position = 0
         for other in batches:
-            if not other.has_sequence or other.base_sequence >= batch.base_sequence:
+            # Sequences start over at 0 after 2^31: what counts is the distance.
+            if not other.has_sequence or decrement_sequence(other.base_sequence, batch.base_sequence) < 1 << 30:
                 break
             position += 1
         batches.insert(position, batch)

@@ -16,6 +16,7 @@ from barnabas.clients.producer.internals.producer_batch import ProducerBatch
 from barnabas.clients.producer.internals.producer_metadata import ProducerMetadata
 from barnabas.clients.producer.internals.producer_metrics import SenderMetrics
 from barnabas.clients.producer.internals.record_accumulator import RecordAccumulator
+from barnabas.clients.producer.internals.sequence_resolution import SequenceResolver
 from barnabas.clients.producer.internals.transaction_manager import TransactionManager
 from barnabas.clients.producer.internals.transaction_requests import CoordinatorType, TxnRequestHandler
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
@@ -53,6 +54,15 @@ log = logging.getLogger(__name__)
 
 LAST_PRODUCE_BEFORE_TRANSACTION_V2: Final = 11
 LAST_PRODUCE_BY_NAME: Final = 12
+LEAVES_OPEN: Final = frozenset(
+    {
+        Errors.NETWORK_EXCEPTION,
+        Errors.REQUEST_TIMED_OUT,
+        Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        Errors.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors that do not tell whether a batch was written."""
 
 
 class KafkaClient(Protocol):
@@ -121,6 +131,7 @@ class Sender:
 
     One turn, `run_once`::
 
+        questions           what leaders have got of batches that they refuse (`SequenceResolver`)
         transactions        identity, coordinator, the next step of a transaction
         ready               which nodes have batches that may go out
         client.ready        of these, which are connected and take another request
@@ -158,6 +169,13 @@ class Sender:
         self._transaction_manager = transaction_manager
         self._telemetry = telemetry
         self._clock = clock
+        self._resolver = (
+            None
+            if transaction_manager is None
+            else SequenceResolver(
+                client, metadata, accumulator, transaction_manager, config, self._send_alone, self._complete_as_written
+            )
+        )
         self._in_flight_batches: dict[TopicPartition, list[ProducerBatch]] = {}
         """All that has been sent and is not answered, to see when its time is over."""
         self._earliest_in_flight_ms = FOREVER
@@ -245,11 +263,14 @@ class Sender:
                 return
             if manager.has_abortable_error and self._should_handle_authorization_error(manager, last_error):
                 return
+            if manager.sequence_questions:
+                assert self._resolver is not None
+                delay_ms = self._resolver.run(self._now())
             manager.bump_idempotent_epoch_and_reset_id_if_needed()
             waits = self._maybe_send_transactional_request(manager)
             if waits is None:
                 return
-            delay_ms = waits
+            delay_ms = min(delay_ms, waits)
         now = self._now()
         delay_ms = min(delay_ms, self._send_producer_data(now))
         self._client.poll(delay_ms, now)
@@ -466,6 +487,14 @@ class Sender:
             now,
         )
 
+    def _send_alone(self, node: Node, batch: ProducerBatch, now: int) -> None:
+        """Sends one that is not in a queue any more, without the others of the node."""
+        batches = {node.id: [batch]}
+        batch.drained(now)
+        self._add_to_in_flight_batches(batches)
+        self._metrics.update_produce_request_metrics(batches, self._clock.milliseconds())
+        self._send_produce_request(now, node.id, batches[node.id], self._metadata.snapshot)
+
     # -- answers
 
     def _handle_produce_response(
@@ -577,7 +606,20 @@ class Sender:
             self._metrics.batch_split.record_unchecked()
         elif error is Errors.NONE:
             self._batch_succeeded(batch, result)
+        elif (
+            error is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+            and manager is not None
+            and manager.is_confirmed_by_a_later_one(batch)
+        ):
+            log.info(
+                "The batch for %s with sequence %d is in the log already, before one that was confirmed",
+                batch.topic_partition,
+                batch.base_sequence,
+            )
+            self._complete_as_written(batch)
         else:
+            if error in LEAVES_OPEN:
+                batch.may_be_written = True
             if self._can_retry(batch, result, now):
                 log.log(
                     logging.WARNING if batch.attempts == 0 else logging.INFO,
@@ -627,9 +669,17 @@ class Sender:
             self._maybe_remove_and_deallocate_batch(batch)
 
     def _write_down_success(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> bool:
-        if self._transaction_manager is not None:
-            self._transaction_manager.handle_completed_batch(batch, base_offset)
+        manager = self._transaction_manager
+        if manager is not None:
+            if manager.sequence_questions:
+                assert self._resolver is not None
+                self._resolver.proved(batch)
+            manager.handle_completed_batch(batch, base_offset)
         return batch.complete(base_offset, log_append_time)
+
+    def _complete_as_written(self, batch: ProducerBatch) -> None:
+        """The broker has it, and nobody remembers where."""
+        self._batch_succeeded(batch, PartitionResult(Errors.DUPLICATE_SEQUENCE_NUMBER))
 
     def _batch_failed(self, batch: ProducerBatch, result: PartitionResult) -> None:
         error = _exception(batch.topic_partition.topic, result)

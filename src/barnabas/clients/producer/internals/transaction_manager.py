@@ -13,6 +13,7 @@ from typing import NamedTuple
 from barnabas.clients.producer.errors import IllegalStateError, TransactionError
 from barnabas.clients.producer.internals.produce_request_result import INVALID_OFFSET
 from barnabas.clients.producer.internals.producer_batch import NO_PRODUCER, ProducerBatch, ProducerIdAndEpoch
+from barnabas.clients.producer.internals.sequence_resolution import SequenceQuestion, Stage
 from barnabas.clients.producer.internals.transaction_requests import (
     AddOffsetsToTxnHandler,
     AddPartitionsToTxnHandler,
@@ -149,6 +150,9 @@ class TransactionManager:
         self._partitions = TxnPartitionMap()
         self._unresolved: dict[TopicPartition, int] = {}
         """Partitions whose sequence is unresolved, and what would be next if all was written."""
+        self.sequence_questions: dict[TopicPartition, SequenceQuestion] = {}
+        """Partitions whose leader is asked what it has got (`SequenceResolver`). Only the I/O thread has to do with
+        it, and needs no lock for that."""
         self._to_rewrite: set[TopicPartition] = set()
         self._epoch_bump_required = False
         self._pending: list[tuple[int, int, TxnRequestHandler]] = []
@@ -526,6 +530,9 @@ class TransactionManager:
                 return False
             if self.is_transactional and partition not in self.partitions_in_transaction:
                 return False
+            question = self.sequence_questions.get(partition)
+            if question is not None and question.holds_back:
+                return False
             entry = self._partitions.get_or_create(partition)
             in_flight = entry.in_flight
             if batch.has_sequence:
@@ -562,6 +569,12 @@ class TransactionManager:
             entry = self._partitions.get(batch.topic_partition)
             if entry is not None:
                 entry.remove_in_flight_batch(batch)
+
+    def window(self, partition: TopicPartition) -> tuple[list[ProducerBatch], int]:
+        """The batches in flight in the order of their sequences, and the sequence that is next after them."""
+        with self.lock:
+            entry = self._partitions.get_or_create(partition)
+            return list(entry.in_flight), entry.next_sequence
 
     def has_in_flight_batches(self, partition: TopicPartition) -> bool:
         with self.lock:
@@ -679,9 +692,32 @@ class TransactionManager:
                     return True  # one before it has failed, and will be sent again first
                 if not self.is_transactional:
                     if unresolved is None or unresolved == batch.base_sequence:
-                        self.request_idempotent_epoch_bump_for_partition(partition)
+                        self._ask_or_raise_epoch(batch)
                     return True
             return error.retriable
+
+    def is_confirmed_by_a_later_one(self, batch: ProducerBatch) -> bool:
+        """Whether a batch of which nobody knows what became must have been written, as one behind it was."""
+        with self.lock:
+            entry = self._partitions.get(batch.topic_partition)
+            return (
+                entry is not None
+                and not self.is_transactional
+                and batch.may_be_written
+                and (batch.producer_id, batch.producer_epoch) == entry.producer_id_and_epoch
+                and entry.has_been_passed(batch.last_sequence)
+            )
+
+    def _ask_or_raise_epoch(self, batch: ProducerBatch) -> None:
+        """A batch was refused as out of order when its turn had come. Either there is a gap before it, or it is in the
+        log and the broker has forgotten it."""
+        question = self.sequence_questions.get(batch.topic_partition)
+        if question is not None and question.batch is batch and not question.is_over:
+            question.stage = Stage.ASK
+        elif batch.may_be_written:
+            self.sequence_questions[batch.topic_partition] = SequenceQuestion(batch)
+        else:
+            self.request_idempotent_epoch_bump_for_partition(batch.topic_partition)
 
     # -- requests
 

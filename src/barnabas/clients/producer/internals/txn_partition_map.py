@@ -96,6 +96,11 @@ class TxnPartitionEntry:
         last = self.last_acked_sequence
         return sequence == (0 if last == NO_LAST_ACKED_SEQUENCE_NUMBER else increment_sequence(last, 1))
 
+    def has_been_passed(self, sequence: int) -> bool:
+        """Whether this sequence, or one after it, was confirmed."""
+        last = self.last_acked_sequence
+        return last != NO_LAST_ACKED_SEQUENCE_NUMBER and decrement_sequence(last, sequence) < 1 << 30
+
     def adjust_sequences_due_to_failed_batch(self, base_sequence: int, record_count: int) -> None:
         """A batch will never be written: those after it move up, or there would be a gap."""
         self.next_sequence = self._moved_up(self.next_sequence, record_count)
