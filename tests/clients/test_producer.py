@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -17,10 +18,11 @@ import pytest
 from barnabas.clients.producer import KafkaProducer
 from barnabas.common.config_def import ConfigError
 from barnabas.common.errors import KafkaTimeoutError, ProducerFencedError
+from barnabas.common.topic_partition import TopicPartition
 from barnabas.records.batch import iter_batches
 from barnabas.records.reader import read_records
 from clients.broker_process import BrokerProcess
-from clients.drivers import LIBRARIES, create_topic
+from clients.drivers import LIBRARIES, create_topic, eventually
 from oracles.java import OracleUnavailableError
 from oracles.kafka_server import KafkaServer, ensure_available
 
@@ -183,6 +185,53 @@ def check_transactions(bootstrap: str, topic: str) -> None:
     assert consumer.poll(0.3) is None
     consumer.close()
     assert found == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.java
+@pytest.mark.mechanism("P09")
+def test_apache_kafka_forgets_all_but_the_last_batch(kafka: KafkaServer) -> None:
+    """Killed when four batches are written and none is confirmed: it would refuse the first of them for ever."""
+    create_topic(kafka.bootstrap_servers, "numbers")
+    partition = TopicPartition("numbers", 0)
+    with KafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers, linger_ms=0, batch_size=1, start_thread=False
+    ) as producer:
+        manager = producer.transaction_manager
+        assert manager is not None
+        turns = Turns(producer)
+        producer.metadata.add("numbers", 0)
+        turns.until(lambda: producer.metadata.snapshot.leader_for(partition) is not None)
+        futures = [producer.send("numbers", b"0", partition=0)]
+        turns.until(futures[0].done)
+        kafka.pause()
+        for number in range(1, 5):
+            futures.append(producer.send("numbers", b"%d" % number, partition=0))
+            turns.until(lambda: len(manager.window(partition)[0]) == len(futures) - 1)
+        kafka.resume()
+        eventually(lambda: len(stored(kafka.data, "numbers", 0)) == 5)
+        producer.client.disconnect("1")  # whatever it has answered is not heard
+        kafka.kill()
+        kafka.start()
+        turns.until(lambda: all(future.done() for future in futures))
+        futures.append(producer.send("numbers", b"5", partition=0))
+        turns.until(futures[-1].done)
+        assert [future.result(0).offset for future in futures] == [0, -1, -1, -1, 4, 5]
+        assert manager.producer_id_and_epoch.epoch == 0
+    assert stored(kafka.data, "numbers", 0) == [0, 1, 2, 3, 4, 5]
+
+
+class Turns:
+    """Drives a producer that has no thread: what it does not do, nobody does."""
+
+    def __init__(self, producer: KafkaProducer, seconds: float = 60) -> None:
+        self._producer = producer
+        self._seconds = seconds
+
+    def until(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + self._seconds
+        while not done():
+            assert time.monotonic() < deadline
+            self._producer.sender.run_once()
 
 
 @pytest.mark.java

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -143,6 +144,15 @@ class KafkaServer:
         assert process is not None
         process.kill()
         process.wait()
+
+    def pause(self) -> None:
+        """Until `resume` it does nothing; what is sent to it waits in its sockets."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def topics(self, *arguments: str) -> str:
         """``kafka-topics``."""
