@@ -1,4 +1,4 @@
-"""The `NetworkClient` of a producer or a consumer, made from the settings that both have."""
+"""The `NetworkClient` of a client, made from the settings that all of them have."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def make_network_client(
     clock: Clock,
     random: Random,
     resolver: HostResolver,
-    api_versions: Any,
-    throttle_time: Any,
-    telemetry: ClientTelemetryReporter | None,
-    metrics: Metrics,
-    metric_group_prefix: str,
+    api_versions: Any = None,
+    throttle_time: Any = None,
+    telemetry: ClientTelemetryReporter | None = None,
+    metrics: Metrics | None = None,
+    metric_group_prefix: str = "",
 ) -> NetworkClient:
     """Metadata are kept up to date by the client itself, which also tells them why nobody answers."""
     updater = DefaultMetadataUpdater(
@@ -67,7 +67,7 @@ def make_network_client(
         api_versions=api_versions,
         throttle_time_sensor=throttle_time,
         telemetry=None if telemetry is None else TelemetrySender(telemetry),
-        metrics=SelectorMetrics(metrics, metric_group_prefix, selector.stats),
+        metrics=None if metrics is None else SelectorMetrics(metrics, metric_group_prefix, selector.stats),
     )
     updater.reason_of = client.last_error
     return client

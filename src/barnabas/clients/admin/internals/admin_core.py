@@ -14,15 +14,12 @@ from barnabas.clients.admin.internals.operation import Operation
 from barnabas.clients.admin.internals.steps import Promise
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
-from barnabas.clients.common.default_metadata_updater import DefaultMetadataUpdater
 from barnabas.clients.common.metadata import Metadata
+from barnabas.clients.common.network_client import make_network_client
 from barnabas.common.clock import Clock
-from barnabas.network.client import NetworkClient
-from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.exponential_backoff import ExponentialBackoff
 from barnabas.network.host_resolver import HostResolver
 from barnabas.network.selectable import Selectable
-from barnabas.network.selector import Selector
 
 T = TypeVar("T")
 
@@ -52,33 +49,18 @@ class AdminCore:
         resolve = resolver if not values.get_int("bootstrap.resolve.timeout.ms") and not fail_fast else None
         metadata = Metadata(cfg.retry_backoff_ms, cfg.retry_backoff_max_ms, cfg.metadata_max_age_ms, random=random)
         metadata.bootstrap(bootstrap_nodes(cfg.bootstrap_servers, resolve))
-        updater = DefaultMetadataUpdater(
+        client = make_network_client(
+            values,
             metadata,
-            can_rebootstrap=values.get_str("metadata.recovery.strategy").upper() == "REBOOTSTRAP",
-            rebootstrap_trigger_ms=values.get_int("metadata.recovery.rebootstrap.trigger.ms"),
-            check_cluster=values.get_bool("metadata.cluster.check.enable"),
-        )
-        if selector is None:
-            selector = Selector(clock=clock, connections_max_idle_ms=values.get_int("connections.max.idle.ms"))
-        client = NetworkClient(
             selector,
-            updater,
-            NetworkClientConfig(
-                client_id=cfg.client_id,
-                max_in_flight_requests_per_connection=_IN_FLIGHT,
-                request_timeout_ms=cfg.request_timeout_ms,
-                reconnect_backoff_ms=values.get_int("reconnect.backoff.ms"),
-                reconnect_backoff_max_ms=values.get_int("reconnect.backoff.max.ms"),
-                socket_connection_setup_timeout_ms=values.get_int("socket.connection.setup.timeout.ms"),
-                socket_connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
-                send_buffer_bytes=values.get_int("send.buffer.bytes"),
-                receive_buffer_bytes=values.get_int("receive.buffer.bytes"),
-            ),
+            client_id=cfg.client_id,
+            max_in_flight=_IN_FLIGHT,
+            request_timeout_ms=cfg.request_timeout_ms,
+            receive_buffer_bytes=values.get_int("receive.buffer.bytes"),
             clock=clock,
             random=random,
             resolver=resolver,
         )
-        updater.reason_of = client.last_error
         self.runnable = AdminClientRunnable(client, metadata, clock, cfg.request_timeout_ms, fail_fast=fail_fast)
         self._backoff = ExponentialBackoff(
             cfg.retry_backoff_ms, RETRY_BACKOFF_EXP_BASE, cfg.retry_backoff_max_ms, RETRY_BACKOFF_JITTER, random

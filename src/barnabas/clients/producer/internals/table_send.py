@@ -298,23 +298,11 @@ class _StickyRows(_Part):
 
     __slots__ = ("_encoder", "_next")
 
-    def __init__(
-        self,
-        sender: TableSender,
-        topic: str,
-        rows: TableInput,
-        start: int,
-        stop: int,
-        snapshot: MetadataSnapshot,
-        progress: TableProgress,
-    ) -> None:
-        super().__init__(sender, topic, rows, start, stop, snapshot, progress)
-        self._encoder = sender.encoder(rows.slice(start, stop), rows.timestamps)
-        self._next = start
-
     def send(self) -> int:
         """Sends them, and returns up to where: a batch that has failed meanwhile ends it."""
         topic, sender = self._topic, self._sender
+        self._encoder = sender.encoder(self._rows.slice(self._start, self._stop), self._rows.timestamps)
+        self._next = self._start
         sizes, numbers = self._rows.sizes, row_numbers(self._start, self._stop)
         partition_count = self._snapshot.partition_count(topic)
         assert partition_count is not None
