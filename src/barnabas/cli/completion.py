@@ -140,16 +140,16 @@ def zsh(nodes: list[CommandNode]) -> str:
     lines = [
         "#compdef barnabas",
         "_barnabas() {",
-        "    local path candidate index",
+        "    local place candidate index  # not `path`, which is PATH",
         "    local -a choices",
-        "    path=",
+        "    place=",
         "    for ((index = 2; index < CURRENT; index++)); do",
-        '        candidate="${path:+$path }${words[index]}"',
+        '        candidate="${place:+$place }${words[index]}"',
         '        case "$candidate" in',
-        f"            ({'|'.join(_quoted(' '.join(node.path)) for node in nodes if node.path)}) path=$candidate ;;",
+        f"            ({'|'.join(_quoted(' '.join(node.path)) for node in nodes if node.path)}) place=$candidate ;;",
         "        esac",
         "    done",
-        '    case "$path ${words[CURRENT-1]}" in',
+        '    case "$place ${words[CURRENT-1]}" in',
     ]
     for node in nodes:
         for option in node.options:
@@ -163,7 +163,7 @@ def zsh(nodes: list[CommandNode]) -> str:
             else:
                 reply = "_message value"
             lines.append(f"        ({patterns}) {reply}; return ;;")
-    lines += ["    esac", '    case "$path" in']
+    lines += ["    esac", '    case "$place" in']
     for node in nodes:
         entries = [_described(name, text) for name, text in node.children.items()]
         entries += [_described(word, "") for word in node.words]
@@ -193,14 +193,15 @@ def fish(nodes: list[CommandNode]) -> str:
     lines = [
         "# fish completion for barnabas",
         "function __barnabas_path",
-        "    set -l path",
+        "    set -l place",
         "    for word in (commandline -opc)[2..]",
-        '        switch (string join " " $path $word)',
+        # two dashes: the word may be an option. An empty list joins to no argument at all unless it is in quotes
+        '        switch (string join -- " " $place $word)',
         f"            case {' '.join(_quoted(' '.join(node.path)) for node in nodes if node.path)}",
-        "                set path $path $word",
+        "                set place $place $word",
         "        end",
         "    end",
-        '    test (string join " " $path) = "$argv"',
+        '    test "$place" = "$argv"',
         "end",
         "complete -c barnabas -f",
     ]

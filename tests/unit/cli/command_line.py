@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -43,10 +43,10 @@ def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
 class Terminal:
     """A command with a terminal of its own, into which Ctrl-C can be typed."""
 
-    def __init__(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *arguments: str, env: Mapping[str, str] | None = None, program: Sequence[str] = COMMAND) -> None:
         self._screen, tty = pty.openpty()
         self._process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*program, *arguments],
             env=dict(env or environment()),
             stdin=tty,
             stdout=tty,

@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.cli.completion import CommandNode, bash, fish, walk, zsh
 from barnabas.cli.main import COMMANDS, make_parser, run
-from unit.cli.command_line import environment
+from unit.cli.command_line import Terminal, environment
 
 WIDTH = 100
 
@@ -148,18 +148,59 @@ def test_bash_completes_commands_and_options(tmp_path: Path, nodes: list[Command
     assert completions(script, "barnabas", "completion", "z") == {"zsh"}
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_accept_their_scripts(tmp_path: Path, nodes: list[CommandNode], shell: str) -> None:
-    text = {"zsh": zsh, "fish": fish}[shell](nodes)
-    for name in COMMANDS:
-        assert name in text
-    assert "--to-earliest" in text or "to-earliest" in text
-    program = shutil.which(shell)
+def shell(name: str) -> str:
+    program = shutil.which(name)
     if program is None:
-        pytest.skip(f"there is no {shell} here")
-    script = tmp_path / "completion"
-    script.write_text(text)
-    subprocess.run([program, "-n", str(script)], check=True, timeout=20)
+        pytest.skip(f"there is no {name} here")
+    return program
+
+
+def test_fish_completes_commands_and_options(tmp_path: Path, nodes: list[CommandNode]) -> None:
+    script = tmp_path / "completion.fish"
+    script.write_text(fish(nodes))
+    program = shell("fish")
+
+    def offered(line: str) -> set[str]:
+        command = [program, "--no-config", "-c", f"source {script}; complete -C '{line}'"]
+        out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+        assert not out.stderr
+        return {row.split("\t")[0] for row in out.stdout.splitlines()}
+
+    assert set(COMMANDS) <= offered("barnabas ")
+    assert offered("barnabas to") == {"topics"}
+    assert {"list", "create", "describe"} <= offered("barnabas topics ")
+    assert "list" not in offered("barnabas topics list "), "a command that is there already"
+    assert offered("barnabas groups reset-offsets billing --to-l") == {"--to-latest"}
+    assert offered("barnabas groups list --type ") == {"classic", "consumer", "share", "streams"}
+    assert offered("barnabas topics list -b ") == set(), "a value that nobody can guess"
+    assert offered("barnabas topics list -b host:9092 --js") == {"--json"}, "after an option with its value"
+    assert offered(f"barnabas produce orders --file {tmp_path}/compl") == {str(script)}
+    assert offered("barnabas completion z") == {"zsh"}
+
+
+def test_zsh_completes_commands_and_options(tmp_path: Path, nodes: list[CommandNode]) -> None:
+    """Typed into a terminal: zsh completes nowhere else."""
+    script = tmp_path / "completion.zsh"
+    script.write_text(zsh(nodes))
+    ready = "autoload -Uz compinit && compinit -D && source " + str(script) + "; PS1='next'': '\n"
+    with Terminal("-f", "-i", program=[shell("zsh")], env=environment(TERM="dumb", PS1="first: ")) as terminal:
+        terminal.read_until("first: ")
+        terminal.type_in(ready)
+        terminal.read_until("next: ")
+        for typed, shown in (
+            ("barnabas to\t", "barnabas topics"),
+            ("\t", r"delete-records +-- delete old records"),
+            ("li\t", r"list"),
+            ("--j\t", r"--json"),
+            ("\x15barnabas groups reset-offsets billing --to-l\t", r"billing --to-latest"),
+            ("\x15barnabas groups list --type \t", r"classic +consumer +share +streams"),
+            ("\x15barnabas completion z\t", r"completion zsh"),
+        ):
+            terminal.text = ""
+            terminal.type_in(typed)
+            terminal.read_until(shown)
+        assert "command not found" not in terminal.text
+        terminal.type_in("\x15\x04")
 
 
 def test_the_command_prints_the_script(nodes: list[CommandNode], capsys: pytest.CaptureFixture[str]) -> None:
