@@ -475,7 +475,7 @@ def test_a_send_of_a_subclass_is_called(monkeypatch: pytest.MonkeyPatch) -> None
         def send(self, topic: str, value: Any = None, *args: Any, **named: Any) -> FutureRecordMetadata:
             return super().send(topic, value.upper(), *args, **named)
 
-    monkeypatch.setattr("barnabas.clients.testing.KafkaProducer", Shouting)
+    monkeypatch.setattr("barnabas.clients.testing.scripted_cluster.KafkaProducer", Shouting)
     cluster = ScriptedCluster({"t": 1})
     producer = cluster.producer(linger_ms=0)
     settle(cluster, producer, *[producer.send("t", b"v%d" % number) for number in range(3)])

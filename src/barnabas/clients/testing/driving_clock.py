@@ -1,0 +1,35 @@
+"""A clock for tests on which whoever waits gets something done instead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from barnabas.common.clock import MockClock
+
+
+class DrivingClock(MockClock):
+    """A mock clock on which waiting can be made to get something done."""
+
+    _turn: Callable[[float | None], None] | None = None
+
+    @contextmanager
+    def driving(self, turn: Callable[[float | None], None]) -> Iterator[None]:
+        """Within this, a wait is one turn. It is given the time that the wait may take."""
+        self._turn = turn
+        try:
+            yield
+        finally:
+            self._turn = None
+
+    def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
+        if self._turn is None:
+            return super().wait(condition, timeout_ms)
+        before = self.hi_res_milliseconds()
+        condition.release()
+        try:
+            self._turn(timeout_ms)
+        finally:
+            condition.acquire()
+        return timeout_ms is None or self.hi_res_milliseconds() - before < timeout_ms
