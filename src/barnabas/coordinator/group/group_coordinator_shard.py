@@ -19,6 +19,7 @@ from barnabas.coordinator.group.classic.classic_group_state import ClassicGroupS
 from barnabas.coordinator.group.classic_members import ClassicMembers
 from barnabas.coordinator.group.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.group.consumer.consumer_group_manager import ConsumerGroupManager
+from barnabas.coordinator.group.consumer.consumer_group_replay import ConsumerGroupReplay
 from barnabas.coordinator.group.consumer.describe import describe_consumer_group
 from barnabas.coordinator.group.consumer.regex_resolution import RegexResolution, TopicFilter, all_topics_visible
 from barnabas.coordinator.group.group import GroupType
@@ -268,31 +269,31 @@ class GroupCoordinatorShard:
     # -- the log
 
     def _make_replays(self) -> dict[type, Replay]:
-        consumer, classic = self._consumer, self._classic
+        consumer, classic = ConsumerGroupReplay(self.store), self._classic
         return {
             offset_schema.OffsetCommitKey: self.offsets.replay,
             offset_schema.LegacyOffsetCommitKey: self._replay_legacy_offset,
             offset_schema.GroupMetadataKey: lambda _at, _producer, key, value: classic.replay(key.group, value),
-            group_schema.ConsumerGroupMetadataKey: lambda _at, _producer, key, value: consumer.replay_group(
+            group_schema.ConsumerGroupMetadataKey: lambda _at, _producer, key, value: consumer.group(
                 key.group_id, value
             ),
             group_schema.ConsumerGroupPartitionMetadataKey: lambda _at, _producer, key, value: (
-                consumer.replay_partition_metadata(key.group_id, value is not None)
+                consumer.partition_metadata(key.group_id, value is not None)
             ),
-            group_schema.ConsumerGroupMemberMetadataKey: lambda _at, _producer, key, value: consumer.replay_member(
+            group_schema.ConsumerGroupMemberMetadataKey: lambda _at, _producer, key, value: consumer.member(
                 key.group_id, key.member_id, value
             ),
             group_schema.ConsumerGroupTargetAssignmentMetadataKey: lambda _at, _producer, key, value: (
-                consumer.replay_target_epoch(key.group_id, value)
+                consumer.target_epoch(key.group_id, value)
             ),
             group_schema.ConsumerGroupTargetAssignmentMemberKey: lambda _at, _producer, key, value: (
-                consumer.replay_target_member(key.group_id, key.member_id, value)
+                consumer.target_member(key.group_id, key.member_id, value)
             ),
             group_schema.ConsumerGroupCurrentMemberAssignmentKey: lambda _at, _producer, key, value: (
-                consumer.replay_current_assignment(key.group_id, key.member_id, value)
+                consumer.current_assignment(key.group_id, key.member_id, value)
             ),
             group_schema.ConsumerGroupRegularExpressionKey: lambda _at, _producer, key, value: (
-                consumer.replay_regular_expression(key.group_id, key.regular_expression, value)
+                consumer.regular_expression(key.group_id, key.regular_expression, value)
             ),
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas.common.dataclass import replace
@@ -24,7 +24,6 @@ from barnabas.coordinator.group.assignor.partition_assignor import PartitionAssi
 from barnabas.coordinator.group.consumer.assignment import (
     Assignment,
     EpochAssignment,
-    ResolvedRegularExpression,
     from_request,
     without_epochs,
 )
@@ -48,14 +47,6 @@ from barnabas.coordinator.linear_regex import compile_regex
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.coordinator.runtime.coordinator_timer import CoordinatorTimer
-from barnabas.protocol.internal.consumer_groups import (
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
 from barnabas.protocol.messages.consumer_group_heartbeat import (
     Assignment as HeartbeatAssignment,
 )
@@ -548,116 +539,6 @@ class ConsumerGroupManager:
             return group, group.member(member_id)
         except (GroupIdNotFoundError, UnknownMemberIdError):
             return None
-
-    # -- the log
-
-    def replay_group(self, group_id: str, value: ConsumerGroupMetadataValue | None) -> None:
-        if value is not None:
-            group = self._store.get_or_create_persisted_consumer_group(group_id)
-            group.group_epoch.set(value.epoch)
-            group.metadata_hash.set(value.metadata_hash)
-            return
-        found = self._persisted(group_id)
-        if found is not None:
-            found.validate_no_longer_there()
-            self._store.remove(group_id)
-
-    def replay_partition_metadata(self, group_id: str, is_there: bool) -> None:
-        """What an older Kafka wrote about a group's topics: of no use any more, but it has to go with the group."""
-        group = self._store.get_or_create_persisted_consumer_group(group_id) if is_there else self._persisted(group_id)
-        if group is not None:
-            group.has_subscription_metadata_record.set(is_there)
-
-    def replay_member(self, group_id: str, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
-        group = self._persisted(group_id) if value is None else self._group_of_record(group_id)
-        if group is None:
-            return
-
-        def change() -> None:
-            assert group is not None
-            if value is not None:
-                before = group.members.get(member_id) or ConsumerGroupMember(member_id)
-                group.update_member(before.with_metadata(value))
-            elif group.has_member(member_id):
-                group.remove_member(member_id)
-
-        self._track_topics(group, change)
-
-    def replay_regular_expression(
-        self, group_id: str, regex: str, value: ConsumerGroupRegularExpressionValue | None
-    ) -> None:
-        group = self._persisted(group_id) if value is None else self._group_of_record(group_id)
-        if group is None:
-            return
-
-        def change() -> None:
-            assert group is not None
-            if value is not None:
-                group.resolved_regular_expressions[regex] = ResolvedRegularExpression(
-                    frozenset(value.topics), value.version, value.timestamp
-                )
-            else:
-                group.resolved_regular_expressions.pop(regex)
-
-        self._track_topics(group, change)
-
-    def _track_topics(self, group: ConsumerGroup, change: Callable[[], None]) -> None:
-        before = group.subscribed_topic_names
-        change()
-        self._store.update_groups_by_topic(group.group_id, before, group.subscribed_topic_names)
-
-    def replay_target_member(
-        self, group_id: str, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None
-    ) -> None:
-        if value is None:
-            found = self._persisted(group_id)
-            if found is not None:
-                found.target_assignment.pop(member_id)
-            return
-        self._group_of_record(group_id).target_assignment[member_id] = {
-            entry.topic_id: frozenset(entry.partitions) for entry in value.topic_partitions if entry.partitions
-        }
-
-    def replay_target_epoch(self, group_id: str, value: ConsumerGroupTargetAssignmentMetadataValue | None) -> None:
-        group = self._persisted(group_id) if value is None else self._group_of_record(group_id)
-        if group is None:
-            return
-        if value is None:
-            if len(group.target_assignment):
-                raise RuntimeError(f"the target of group {group_id} is deleted while members have one")
-            group.assignment_epoch.set(-1)
-            group.assignment_timestamp_ms.set(0)
-            return
-        group.assignment_epoch.set(value.assignment_epoch)
-        group.assignment_timestamp_ms.set(value.assignment_timestamp)
-
-    def replay_current_assignment(
-        self, group_id: str, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
-    ) -> None:
-        if value is not None:
-            group = self._group_of_record(group_id)
-            before = group.members.get(member_id) or ConsumerGroupMember(member_id)
-            group.update_member(before.with_assignment(value))
-            return
-        found = self._persisted(group_id)
-        if found is not None and found.has_member(member_id):
-            found.update_member(
-                replace(
-                    found.member(member_id),
-                    member_epoch=LEAVE_GROUP_MEMBER_EPOCH,
-                    previous_member_epoch=LEAVE_GROUP_MEMBER_EPOCH,
-                    assigned_partitions={},
-                    partitions_pending_revocation={},
-                )
-            )
-
-    def _group_of_record(self, group_id: str) -> ConsumerGroup:
-        return self._store.get_or_create_persisted_consumer_group(group_id)
-
-    def _persisted(self, group_id: str) -> ConsumerGroup | None:
-        """The group that a tombstone is about; None if it is gone already, or of another kind by now."""
-        group = self._store.groups.get(group_id)
-        return group if isinstance(group, ConsumerGroup) else None
 
     def on_loaded(self, group: ConsumerGroup) -> None:
         for member in group.members.values():
