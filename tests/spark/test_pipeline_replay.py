@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -117,6 +118,16 @@ def test_connections_that_share_a_limit_are_held_back_for_each_other() -> None:
     assert not any(outcome.delay_ms for outcome in alone)
     assert {outcome.request.connection for outcome in together if outcome.delay_ms} == {"c1", "c2"}
     assert [one.charged_us for one in together] == sorted(one.charged_us for one in together)
+
+
+def test_the_order_of_the_rows_says_nothing() -> None:
+    """Requests of several connections at the same moments, in the order of one Spark cluster and of another."""
+    requests = [produce(place * 100_000, size, name) for place in range(30) for name, size in (("a", 300), ("b", 900))]
+    expected = run(requests, limit(PRODUCE, 8_000))
+    assert any(outcome.delay_ms for outcome in expected)
+    for seed in range(5):
+        random.Random(seed).shuffle(requests)
+        assert run(requests, limit(PRODUCE, 8_000)) == expected
 
 
 def test_a_fetch_that_is_held_back_gets_nothing_and_asks_again() -> None:

@@ -175,7 +175,8 @@ class QuotaReplay:
     def run(self, requests: Iterable[RecordedRequest]) -> Iterator[Outcome]:
         """What would have become of each request, in the order in which they are charged."""
         connections: dict[str, _Connection] = {}
-        for request in sorted(requests, key=lambda one: (one.start_us, one.answer_us)):
+        # Connections decide where times are the same: rows come in whatever order Spark has them.
+        for request in sorted(requests, key=lambda one: (one.start_us, one.answer_us, one.connection)):
             connections.setdefault(request.connection, _Connection()).requests.append(request)
         clock = ReplayClock()
         clock.now_us = min((one.requests[0].start_us for one in connections.values()), default=0)
