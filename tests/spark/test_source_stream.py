@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from clients.our_consumers import until
 from spark.streams import Stream
 from spark.topics import Topics
 
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.mechanism("S03")
+
+_SECONDS = 180
 
 
 @pytest.fixture
@@ -31,13 +32,6 @@ def stream(spark: SparkSession, bootstrap: str, topics: Topics, topic: str, tmp_
         fetchOffset_numRetries="1",
         fetchOffset_retryIntervalMs="10",
     )
-
-
-def _eventually(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def _sizes(stream: Stream) -> list[int]:
@@ -81,16 +75,18 @@ def test_a_running_stream(stream: Stream, topics: Topics, topic: str) -> None:
     topics.send(topic, ["a"])
     query = stream.start(processingTime="50 milliseconds")
     try:
-        _eventually(lambda: stream.values() == ["a"], "the first batch does not wait")
+        until(lambda: stream.values() == ["a"], _SECONDS, stream.batches)  # the first batch does not wait
         topics.send(topic, ["b", "c"])
-        _eventually(lambda: "latestOffset" in str(query.lastProgress), "progress")
+        until(lambda: "latestOffset" in str(query.lastProgress), _SECONDS, lambda: query.status)
         triggers = query.lastProgress["timestamp"] if query.lastProgress else ""
-        _eventually(lambda: query.status["isDataAvailable"] is False, "idle")
+        until(lambda: query.status["isDataAvailable"] is False, _SECONDS, lambda: query.status)
         assert stream.values() == ["a"], triggers
         topics.add_partitions(topic, 3)
         topics.send(topic, ["d"], partition=2)
-        _eventually(lambda: stream.values() == ["a", "b", "c", "d"], "three have come")
-        _eventually(lambda: topics.committed(group, topic, 3) == [3, 0, 1], "shown in the group")
+        until(lambda: stream.values() == ["a", "b", "c", "d"], _SECONDS, stream.batches)
+        until(
+            lambda: topics.committed(group, topic, 3) == [3, 0, 1], _SECONDS, lambda: topics.committed(group, topic, 3)
+        )
     finally:
         query.stop()
     assert query.exception() is None
