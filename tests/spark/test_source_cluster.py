@@ -2,31 +2,56 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import fastavro
+import pyarrow.dataset
 import pytest
-from confluent_kafka import Producer
 
-from barnabas.common.topic_names import REQUEST_LOG_TOPIC
-from barnabas.spark import register
+from barnabas.quota.config import QuotaWindows
 from barnabas.spark.pipelines.config import PipelineConfig
 from barnabas.spark.pipelines.lake import LakeConfig, build
+from barnabas.spark.pipelines.lake_values import value_format
 from barnabas.spark.pipelines.progress import LineProgress
-from barnabas.spark.pipelines.requests import REQUESTS
-from barnabas.spark.pipelines.runner import read_table, run_stream
+from barnabas.spark.pipelines.quota_advice import AdviceOptions, proposals
+from barnabas.spark.pipelines.quota_dry_run import DryRunOptions
+from barnabas.spark.pipelines.quota_proposal import Tenancy
+from barnabas.spark.pipelines.quotas import noisy_neighbours
+from barnabas.spark.pipelines.runner import (
+    ADVICE,
+    DRY_RUN,
+    STREAMS,
+    TABLES,
+    read_table,
+    run_advice,
+    run_dry_run,
+    run_stream,
+)
 from barnabas.spark.pipelines.topics import ensure_topics
 from clients.broker_process import BrokerProcess
 from spark.conftest import unavailable
-from spark.pipeline_records import SECOND, request
+from spark.pipeline_records import SECOND
+from spark.pipeline_workload import (
+    PARTS,
+    SECONDS_PER_PART,
+    Rows,
+    comparable_rows,
+    pushes,
+    quota_usage,
+    request_log,
+    write_records,
+)
+from spark.standalone_cluster import SECONDS, WORKERS, StandaloneCluster
 from spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -35,13 +60,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.mechanism("S09"), pytest.mark.nightly]
 
 _ROOT = Path(__file__).resolve().parents[2]
-_SECONDS = 400
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+_TABLES = "tables"
+"""Where a command makes them, from where it is run: executors run elsewhere, and have to find the same directory."""
 
 
 @pytest.fixture(scope="module")
@@ -59,79 +79,44 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(_ROOT / name, tree)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(directory), str(tree)]
-    subprocess.run(build, check=True, timeout=_SECONDS, capture_output=True)
+    subprocess.run(build, check=True, timeout=SECONDS, capture_output=True)
     (wheel,) = directory.glob("*.whl")
     target = directory / "installed"
     subprocess.run(
         [*pip, "install", "--no-deps", "--target", str(target), str(wheel)],
         check=True,
-        timeout=_SECONDS,
+        timeout=SECONDS,
         capture_output=True,
     )
     return target
 
 
 @pytest.fixture(scope="module")
-def environment(installed: Path) -> dict[str, str]:
-    return {
-        **os.environ,
-        "PYTHONPATH": str(installed),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-    }
-
-
-@pytest.fixture(scope="module")
-def master(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a cluster of two workers with one core each."""
+def cluster(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
     if shutil.which("java") is None:
         unavailable("Spark needs Java 17 or later")
-    import pyspark
-
-    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    directory = tmp_path_factory.mktemp("cluster")
-    port = _free_port()
-    address = f"spark://127.0.0.1:{port}"
-    deploy = "org.apache.spark.deploy"
-    commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
-    for number in (1, 2):
-        work = str(directory / f"worker-{number}")
-        resources = ["--cores", "1", "--memory", "600m", "--work-dir", work]
-        commands.append([f"{deploy}.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", *resources, address])
-    log = directory / "log"
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        with log.open("wb") as output:
-            processes.extend(
-                subprocess.Popen([str(spark_class), *command], env=environment, stdout=output, stderr=output)
-                for command in commands
-            )
-        deadline = time.monotonic() + _SECONDS
-        while log.read_text(errors="replace").count("Registering worker") < 2:
-            assert time.monotonic() < deadline, log.read_text(errors="replace")
-            time.sleep(0.1)
-        yield address
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(30)
+    environment = {**os.environ, "PYTHONPATH": str(installed), "PYSPARK_PYTHON": sys.executable}
+    with StandaloneCluster(tmp_path_factory.mktemp("cluster"), environment) as cluster:
+        yield cluster
 
 
 def test_batch_and_stream_on_a_cluster(
-    master: str, environment: dict[str, str], installed: Path, topics: Topics, topic: str, tmp_path: Path
+    cluster: StandaloneCluster,
+    installed: Path,
+    topics: Topics,
+    topic: str,
+    tmp_path: Path,
 ) -> None:
     topics.create(topic, 2)
     for partition in (0, 1):
         topics.send(topic, map(str, range(1000)), partition=partition)
     program = Path(__file__).with_name("cluster_program.py")
     completed = subprocess.run(
-        [sys.executable, str(program), master, topics.bootstrap_servers, topic, str(tmp_path)],
-        env=environment,
+        [sys.executable, str(program), cluster.master, topics.bootstrap_servers, topic, str(tmp_path)],
+        env=cluster.environment,
         capture_output=True,
         text=True,
-        timeout=_SECONDS,
+        timeout=SECONDS,
         check=False,
     )
     assert completed.returncode == 0, completed.stderr
@@ -142,95 +127,184 @@ def test_batch_and_stream_on_a_cluster(
         "streamed": 2000,
         "streamed distinct": 2000,
     }
-    assert len(found["executors"]) == 2
+    assert len(found["executors"]) == WORKERS
     assert found["packages"] == [str(installed / "barnabas" / "__init__.py")]
 
 
 @pytest.fixture
 def quiet_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """One that does not note requests itself, so that the request log has what the test puts there."""
+    """One that writes nothing about requests itself, so that the topics have what the test puts there."""
     with BrokerProcess(tmp_path, {"barnabas.request.log.sample.rate": "0.0"}) as broker:
         yield broker
 
 
-_SUBMIT_ARGUMENTS = (
-    "--conf spark.executor.memory=512m --conf spark.executor.cores=1 --conf spark.sql.shuffle.partitions=2 "
-    "--conf spark.scheduler.minRegisteredResourcesRatio=1.0 pyspark-shell"
-)
-"""What an operator would say of the cluster in ``spark-defaults.conf``."""
+class Pipelines(NamedTuple):
+    """The command on the cluster, and the same in this process, with a broker and directories of their own."""
+
+    cluster: StandaloneCluster
+    spark: SparkSession
+    topics: Topics
+    directory: Path
+
+    @property
+    def on_cluster(self) -> Path:
+        return self.directory / _TABLES
+
+    @property
+    def local(self) -> Path:
+        return self.directory / "local"
+
+    @property
+    def config(self) -> PipelineConfig:
+        return PipelineConfig(out=str(self.local), bootstrap_servers=self.topics.bootstrap_servers, once=True)
+
+    def run(self, name: str, part: int, *arguments: str) -> None:
+        """Reads what is new: one batch, after those of the runs before it."""
+        address = ("--bootstrap-server", self.topics.bootstrap_servers)
+        # More tasks than the topic has partitions, so that all executors have something to do.
+        reading = ("--once", "--option", "minPartitions=4", *address)
+        said = self.command(name, *reading, *arguments)
+        assert re.findall(r": batch (\d+): ", said) == [str(part)], said
+
+    def command(self, name: str, *arguments: str) -> str:
+        """What it says, with a directory for its tables that is relative to where it runs."""
+        completed = self.cluster.command(self.directory, "pipeline", "run", name, "--out", _TABLES, *arguments)
+        return completed.stderr + completed.stdout
+
+    def stream(self, name: str, make_part: Callable[[int], Rows]) -> None:
+        """Runs a pipeline on the cluster for each part of its input, and here for all of it at once."""
+        topics = STREAMS[name].topics
+        ensure_topics({"kafka.bootstrap.servers": self.topics.bootstrap_servers}, topics)
+        for part in range(PARTS):
+            write_records(self.topics.bootstrap_servers, make_part(part))
+            self.run(name, part)
+        run_stream(self.spark, name, self.config, LineProgress())
+
+    def same_tables(self, name: str) -> dict[str, list[str]]:
+        """The rows of all tables of a pipeline, which are the same on the cluster and here."""
+        found = {table.name: comparable_rows(self.table(name, table.name)) for table in TABLES[name]}
+        for table, rows in found.items():
+            assert rows == comparable_rows(read_table(self.spark, str(self.local), name, table)), table
+            assert rows, table
+        return found
+
+    def table(self, name: str, table: str) -> DataFrame:
+        """A table as the cluster has made it."""
+        return read_table(self.spark, str(self.on_cluster), name, table)
+
+    def total(self, name: str, table: str, column: str) -> float:
+        return float(self.table(name, table).agg({column: "sum"}).collect()[0][0])
 
 
-def _write_log(bootstrap_servers: str, records: list[tuple[bytes, int]]) -> None:
-    """Brokers write to such topics themselves, and let nobody else but administrators do so."""
-    settings = {"bootstrap.servers": bootstrap_servers, "client.id": "__admin_client", "enable.metrics.push": False}
-    producer = Producer(settings)
-    failed: list[Any] = []
-    for value, time_us in records:
-        producer.produce(
-            REQUEST_LOG_TOPIC,
-            value,
-            timestamp=time_us // 1_000,
-            on_delivery=lambda error, _: failed.append(error) if error else None,
-        )
-    assert producer.flush(30) == 0
-    assert failed == []
+@pytest.fixture
+def pipelines(
+    cluster: StandaloneCluster, spark: SparkSession, quiet_broker: BrokerProcess, tmp_path: Path
+) -> Pipelines:
+    return Pipelines(cluster, spark, Topics(quiet_broker.bootstrap_servers), tmp_path)
 
 
-def _rows(frame: DataFrame) -> list[str]:
-    """All but the sketches, whose bytes depend on the order in which they were merged."""
-    names = [field.name for field in frame.schema.fields if field.name != "sketch"]
-    return sorted(map(str, frame.select(*names).collect()))
+@pytest.fixture
+def start_us() -> int:
+    """Not so long ago that the broker would remove it."""
+    return int(time.time()) * SECOND - 600 * SECOND
 
 
-def test_pipelines_on_a_cluster(
-    master: str,
-    environment: dict[str, str],
-    installed: Path,
-    spark: SparkSession,
-    quiet_broker: BrokerProcess,
-    topic: str,
-    tmp_path: Path,
-) -> None:
-    """The command, with nothing but the address of a master, makes the tables that it makes on one machine."""
-    register(spark)
-    topics = Topics(quiet_broker.bootstrap_servers)
-    ensure_topics({"kafka.bootstrap.servers": topics.bootstrap_servers}, [REQUEST_LOG_TOPIC])
-    orders = topics.create(f"{topic}-orders", 2)
-    start_us = int(time.time()) * SECOND - 600 * SECOND  # not so old that the broker would remove it
-    log = []
-    for number in range(120):
-        time_us = start_us + number * 3 * SECOND
-        log.append((request(number, time_us, client_id=f"c{number % 3}")[1], time_us))
-        topics.send(orders, [f"order {number}"], partition=number % 2, timestamp=time_us // 1_000)
-    _write_log(topics.bootstrap_servers, [*log, (b"not JSON", start_us)])
-    on_cluster, local = tmp_path / "cluster", tmp_path / "local"
+def test_telemetry_on_a_cluster(pipelines: Pipelines, start_us: int) -> None:
+    pipelines.stream("telemetry", lambda part: pushes(start_us, part))
+    found = pipelines.same_tables("telemetry")
+    pushed = PARTS * SECONDS_PER_PART * 2 * 3
+    assert len(found["points"]) == 2 * pushed
+    assert pipelines.total("telemetry", "metrics_1m", "count") == 2 * pushed
+    assert pipelines.total("telemetry", "metrics_1h", "count") == 2 * pushed
+    reasons = [row["reason"].split()[0] for row in pipelines.table("telemetry", "dead_letters").collect()]
+    assert sorted(reasons) == sorted(["This", "schema_version"] * PARTS)
 
-    def run(name: str, *arguments: str) -> None:
-        command = [sys.executable, "-m", "barnabas.cli.main", "pipeline", "run", name, "--once", "--master", master]
-        completed = subprocess.run(
-            [*command, "--bootstrap-server", topics.bootstrap_servers, "--out", str(on_cluster), *arguments],
-            env={**environment, "PYSPARK_SUBMIT_ARGS": _SUBMIT_ARGUMENTS},
-            cwd=installed,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-        assert completed.returncode == 0, completed.stderr
 
-    run("requests")
-    run("lake", "--topic", orders)
+def test_requests_on_a_cluster(pipelines: Pipelines, start_us: int) -> None:
+    pipelines.stream("requests", lambda part: request_log(start_us, part))
+    found = pipelines.same_tables("requests")
+    sent = PARTS * SECONDS_PER_PART * 10 * 4
+    assert pipelines.total("requests", "counts_1m", "requests") == sent
+    for table in ("latency_1m", "latency_1h"):
+        rows = pipelines.table("requests", table).where("part = 'total'").collect()
+        assert sum(row["count"] for row in rows) == sent
+    assert len(found["dead_letters"]) == PARTS
 
-    config = PipelineConfig(out=str(local), bootstrap_servers=topics.bootstrap_servers, once=True)
-    run_stream(spark, "requests", config, LineProgress())
-    query = build(spark, LakeConfig(config, topics=(orders,)))
-    assert query.awaitTermination(_SECONDS)
 
-    for table in REQUESTS.all_tables:
-        expected = _rows(read_table(spark, str(local), "requests", table.name))
-        assert _rows(read_table(spark, str(on_cluster), "requests", table.name)) == expected
-        assert expected, table.name
-    places = [out / "lake" / orders for out in (on_cluster, local)]
-    ours, theirs = (_rows(spark.read.parquet(str(place))) for place in places)
+def test_quotas_on_a_cluster(pipelines: Pipelines, start_us: int) -> None:
+    """Also advice, and a dry run of what is advised."""
+    pipelines.stream("quotas", lambda part: quota_usage(start_us, part) + request_log(start_us, part))
+    found = pipelines.same_tables("quotas")
+    assert len(found["traffic"]) == PARTS * SECONDS_PER_PART * 10 * 4
+    assert len(found["usage"]) == PARTS * 3
+    assert len(found["dead_letters"]) == PARTS * 2
+    # As often as the log says, and as long as the exact figures say.
+    assert pipelines.total("quotas", "tenants_1m", "throttled") == PARTS * SECONDS_PER_PART * 2
+    assert pipelines.total("quotas", "usage", "throttle_ms") == PARTS * 16 * 40
+    ours, theirs = (
+        comparable_rows(noisy_neighbours(read_table(pipelines.spark, str(out), "quotas", "tenants_1m"), at_least=1.5))
+        for out in (pipelines.on_cluster, pipelines.local)
+    )
     assert ours == theirs
-    assert len(ours) == 120
+    assert all("noisy-1" in row for row in ours)
+    assert ours
+
+    windows = ("--windows", "3x1", "--by", "user")
+    said = pipelines.command(ADVICE, "--capacity", "producer_byte_rate=100kB", *windows)
+    assert "well-behaved" in said
+    spark, local = pipelines.spark, str(pipelines.local)
+    options = AdviceOptions({"producer_byte_rate": 100_000}, Tenancy.USER, windows=QuotaWindows(3, 1))
+    advice = run_advice(spark, local, options)
+    pipelines.same_tables(ADVICE)
+    verdicts = {row["user"]: (row["verdict"], row["limit"]) for row in advice.collect()}
+    assert verdicts["noisy"] == ("noisy", 60_000)
+    assert {verdicts["quiet"][0], verdicts["middle"][0]} == {"well-behaved"}
+
+    pipelines.command(DRY_RUN, "--advised", *windows)
+    limits = tuple(proposals(advice, Tenancy.USER))
+    run_dry_run(spark, local, DryRunOptions(limits, windows=QuotaWindows(3, 1)))
+    pipelines.same_tables(DRY_RUN)
+    held_back = {row["user"] for row in pipelines.table(DRY_RUN, "summary").collect() if row["throttle_ms"]}
+    assert held_back == {"noisy"}
+
+
+_AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "of", "type": "string"}],
+}
+
+
+def _avro(number: int) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(_AVRO), {"id": number, "of": "somebody"})
+    return stream.getvalue()
+
+
+def _lake_rows(place: Path) -> list[dict[str, Any]]:
+    """As others read the table, who know nothing of us."""
+    table = pyarrow.dataset.dataset(place, format="parquet", partitioning="hive").to_table()
+    return sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
+
+
+def test_a_lake_on_a_cluster(pipelines: Pipelines, topic: str, start_us: int) -> None:
+    """Its values have a schema, and the file that it is in is where the command runs."""
+    pipelines.topics.create(topic, 2)
+    schema = pipelines.directory / "order.avsc"
+    schema.write_text(json.dumps(_AVRO))
+    for part in range(PARTS):
+        for number in range(60):
+            time_ms = start_us // 1_000 + number
+            pipelines.topics.send(topic, [_avro(number)], partition=number % 2, timestamp=time_ms)
+        pipelines.topics.send(topic, [b"\xff"], timestamp=start_us // 1_000)
+        pipelines.run("lake", part, "--topic", topic, "--values", "avro", "--schema", schema.name)
+    query = build(pipelines.spark, LakeConfig(pipelines.config, (topic,), values=value_format("avro", str(schema))))
+    assert query.awaitTermination(SECONDS)
+
+    places = [out / "lake" / topic for out in (pipelines.on_cluster, pipelines.local)]
+    ours, theirs = map(_lake_rows, places)
+    assert ours == theirs
+    assert [row["value"]["id"] for row in ours] == [*range(0, 60, 2)] * PARTS + [*range(1, 60, 2)] * PARTS
+    ours, theirs = (_lake_rows(place / "_dead_letters") for place in places)
+    assert ours == theirs
+    assert [row["value"] for row in ours] == [b"\xff"] * PARTS
