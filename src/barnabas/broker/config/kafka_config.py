@@ -318,7 +318,11 @@ class KafkaConfig:
             queued_max_request_bytes=values.get_int("queued.max.request.bytes"),
             socket_request_max_bytes=values.get_int("socket.request.max.bytes"),
             socket_send_buffer_bytes=values.get_int("socket.send.buffer.bytes"),
-            socket_receive_buffer_bytes=values.get_int("socket.receive.buffer.bytes"),
+            # A buffer of a given size does not grow. By default a producer could have a tenth of a large batch on its way,
+            # and the thread that reads it would do the sending of the rest, too, a tenth for each read.
+            socket_receive_buffer_bytes=(
+                values.get_int("socket.receive.buffer.bytes") if values.is_set("socket.receive.buffer.bytes") else -1
+            ),
             socket_listen_backlog_size=values.get_int("socket.listen.backlog.size"),
             connections_max_idle_ms=values.get_int("connections.max.idle.ms"),
             connection_failed_authentication_delay_ms=values.get_int("connection.failed.authentication.delay.ms"),

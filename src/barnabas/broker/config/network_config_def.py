@@ -53,7 +53,7 @@ _define("security.inter.broker.protocol", STRING,
 _define("socket.send.buffer.bytes", INT, 102_400, None, HIGH,
     "The size of the send buffer of a connection; -1 leaves it to the system.")
 _define("socket.receive.buffer.bytes", INT, 102_400, None, HIGH,
-    "The size of the receive buffer of a connection; -1 leaves it to the system.")
+    "The size of the receive buffer of a connection; -1, or not to set it, leaves it to the system.")
 _define("socket.request.max.bytes", INT, 104_857_600, at_least(1), HIGH,
     "The largest request that is read. A connection that announces a larger one is closed.")
 _define("socket.listen.backlog.size", INT, 50, at_least(1), MEDIUM,

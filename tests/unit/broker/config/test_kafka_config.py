@@ -68,6 +68,13 @@ def test_the_file_that_comes_with_kafka(caplog: pytest.LogCaptureFixture) -> Non
     assert config.value("log.retention.hours") == 168
 
 
+def test_only_a_receive_buffer_that_was_asked_for_is_tied_to_its_size() -> None:
+    assert KafkaConfig.from_properties(NODE).value("socket.receive.buffer.bytes") == 102_400
+    assert KafkaConfig.from_properties(NODE).socket_server().socket_receive_buffer_bytes == -1
+    asked_for = with_(NODE, {"socket.receive.buffer.bytes": "102400"})
+    assert KafkaConfig.from_properties(asked_for).socket_server().socket_receive_buffer_bytes == 102_400
+
+
 def test_zero_configuration() -> None:
     config = KafkaConfig.for_zero_configuration(Path("/data"), port=0)
     assert config.is_broker
