@@ -2,14 +2,26 @@
 # cython: freethreading_compatible=True, auto_pickle=False
 """What a selector does for every request, compiled: the twin of `_reactor_pure`, where everything is told."""
 
+from cpython.buffer cimport PyBUF_WRITE
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_GET_SIZE,
+    PyByteArray_Resize,
+)
 from cpython.bytes cimport PyBytes_CheckExact
-from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_FromObject
 from cpython.object cimport PyObject
 from cpython.dict cimport PyDict_GetItemWithError
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from barnabas.network._reactor_pure import SelectorStats as _SelectorStats
+from barnabas.network.channel_state import FIRST_ALLOCATION as _FIRST_ALLOCATION
+from barnabas.network.channel_state import LARGE as _LARGE
+from barnabas.network.channel_state import MOST_SPARES as _MOST_SPARES
+from barnabas.network.channel_state import PIECE as _PIECE
 from barnabas.network.channel_state import READ_AHEAD as _READ_AHEAD
+from barnabas.network.channel_state import UNSEEN_ALLOCATION as _UNSEEN_ALLOCATION
 from barnabas.network.channel_state import ChannelState
 from barnabas.network.mute import NOT_MUTED as _NOT_MUTED
 from barnabas.network.mute import RESPONSE_PENDING as _RESPONSE_PENDING
@@ -24,12 +36,21 @@ cdef enum:
     WRITE = 4
     READABLE = READ | 0x18
 
-cdef object READ_AHEAD = _READ_AHEAD
+cdef int64_t READ_AHEAD = _READ_AHEAD
+cdef int64_t FIRST_ALLOCATION = _FIRST_ALLOCATION
+cdef int64_t UNSEEN_ALLOCATION = _UNSEEN_ALLOCATION
+cdef int64_t LARGE = _LARGE
+cdef int64_t PIECE = _PIECE
+cdef int64_t MOST_SPARES = _MOST_SPARES
 cdef object READY = ChannelState.READY
 cdef object NOT_CONNECTED = ChannelState.NOT_CONNECTED
 cdef object NOT_MUTED = _NOT_MUTED
 cdef object RESPONSE_PENDING = _RESPONSE_PENDING
 cdef object RESPONSE_SENT = ChannelMuteEvent.RESPONSE_SENT
+
+
+cdef inline int32_t int32_at(const unsigned char *data) noexcept:
+    return <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16) | (<uint32_t>data[2] << 8) | data[3])
 
 
 cdef class SendCore:
@@ -95,6 +116,8 @@ cdef class ChannelCore:
     cdef public int64_t bytes_received
     cdef public int64_t max_receive_size
     cdef public int64_t _ahead_at
+    cdef public int64_t _likely
+    cdef public int64_t _start
     cdef public int64_t _filled
     cdef public int64_t _size
     cdef public int fd
@@ -126,17 +149,18 @@ cdef class ChannelCore:
     cdef object next_request(self):
         cdef Py_ssize_t start, stop, arrived
         cdef int32_t size
-        cdef const unsigned char *head
         if self._size >= 0:
-            return self._read_payload()
+            return self.read_payload()
         view = self.ahead
         if view is None:
             if self._pool.bounded:
                 return self._read_exactly()
             try:
-                data = self.transport.recv(READ_AHEAD)
+                data = self.read_likely() if self._likely else self.transport.recv(READ_AHEAD)
             except BlockingIOError:
                 return None
+            if data is None:
+                return self.read_payload()
             if not data:
                 raise EOFError("the peer closed the connection")
             self.bytes_received += len(data)
@@ -151,21 +175,91 @@ cdef class ChannelCore:
             raise TypeError(f"read ahead was {view!r}")
         arrived = PyMemoryView_GET_BUFFER(view).len
         if arrived - start >= 4:
-            head = <const unsigned char *>PyMemoryView_GET_BUFFER(view).buf + start
-            size = <int32_t>(
-                (<uint32_t>head[0] << 24) | (<uint32_t>head[1] << 16) | (<uint32_t>head[2] << 8) | head[3]
-            )
+            size = int32_at(<const unsigned char *>PyMemoryView_GET_BUFFER(view).buf + start)
             if size < 0 or size > self.max_receive_size:
                 self._refuse(size)
             stop = start + 4 + size
             if arrived >= stop:
                 self.ahead = view if arrived > stop else None
                 self._ahead_at = stop
-                if self.spares:
-                    self.spares.clear()  # large ones have become rare
+                if size < LARGE:  # large ones have become rare
+                    self._likely = 0
+                    if self.spares:
+                        self.spares.clear()
                 return view[start + 4 : stop]
         self.ahead = None
         return self._collect(view[start:])
+
+    cdef object read_likely(self):
+        """What has arrived of a request that is taken for a large one; None if it is one, and is being read now."""
+        cdef bytearray data = PyByteArray_FromStringAndSize(NULL, self._likely)
+        cdef Py_ssize_t count = self.transport.recv_into(
+            PyMemoryView_FromMemory(PyByteArray_AS_STRING(data), self._likely, PyBUF_WRITE)
+        )
+        cdef int32_t size
+        if count >= UNSEEN_ALLOCATION and not self._head:
+            size = int32_at(<const unsigned char *>PyByteArray_AS_STRING(data))
+            if size < 0 or size > self.max_receive_size:
+                self._refuse(size)
+            if count < <int64_t>size + 4:
+                self.bytes_received += count
+                self._size = size
+                self._payload = data
+                self._start = 4
+                self._filled = count
+                return None
+        PyByteArray_Resize(data, count)
+        return data
+
+    def _read_payload(self):
+        """What is still to come of a request, straight into its buffer; the request, if that is all there is to it."""
+        return self.read_payload()
+
+    cdef object read_payload(self):
+        cdef int64_t size = self._size, stop
+        cdef Py_ssize_t count, room
+        cdef bytearray payload = self._payload
+        if payload is None:
+            if not self._pool.try_reserve(size):
+                self.out_of_memory = True
+                return None
+            payload = PyByteArray_FromStringAndSize(NULL, min(size, FIRST_ALLOCATION))
+            self._payload = payload
+            self._start = self._filled = 0
+        recv_into = self.transport.recv_into
+        stop = self._start + size
+        while self._filled < stop:
+            room = PyByteArray_GET_SIZE(payload)
+            if self._filled == room:
+                room = min(2 * room, stop)
+                PyByteArray_Resize(payload, room)
+            try:
+                # This view lives no longer than the call, and does not keep the buffer from being resized.
+                count = recv_into(
+                    PyMemoryView_FromMemory(
+                        PyByteArray_AS_STRING(payload) + self._filled, min(room, stop) - self._filled, PyBUF_WRITE
+                    )
+                )
+            except BlockingIOError:
+                if size >= LARGE:
+                    self.transport.expect(min(stop - self._filled, PIECE))
+                return None
+            if count <= 0:
+                raise EOFError(
+                    f"the peer closed the connection {self._filled - self._start} bytes into a request of {size}"
+                )
+            self._filled += count
+            self.bytes_received += count
+        self._payload = None
+        self._size = -1
+        if size >= LARGE:
+            self.transport.expect(1)
+            if self.spares is None:
+                self._likely = min((stop + READ_AHEAD) & -UNSEEN_ALLOCATION, FIRST_ALLOCATION)
+            else:
+                self.spares.append(payload)
+                del self.spares[:-MOST_SPARES]
+        return PyMemoryView_FromObject(payload)[self._start : stop]
 
 
 cdef class SelectorStats:

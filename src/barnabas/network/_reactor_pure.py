@@ -12,9 +12,18 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barnabas.network.channel_state import READ_AHEAD, ChannelState
+from barnabas.network.channel_state import (
+    FIRST_ALLOCATION,
+    LARGE,
+    MOST_SPARES,
+    PIECE,
+    READ_AHEAD,
+    UNSEEN_ALLOCATION,
+    ChannelState,
+)
 from barnabas.network.mute import NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent
 from barnabas.network.poller import READ, WRITE
+from barnabas.network.transport import new_buffer, resize
 
 if TYPE_CHECKING:
     from barnabas.network.channel import KafkaChannel
@@ -76,9 +85,11 @@ class ChannelCore:
         "_ahead_at",
         "_filled",
         "_head",
+        "_likely",
         "_payload",
         "_pool",
         "_size",
+        "_start",
         "ahead",
         "authenticator",
         "bytes_received",
@@ -132,7 +143,11 @@ class ChannelCore:
         """Up to three bytes of a length prefix."""
         self.spares: list[bytearray] | None = None
         """Buffers of large requests, to be used again when nobody looks at them any more; None if they are not kept."""
+        self._likely = 0
+        """How large a buffer the next request gets before anything is known of it; zero if the last one was small."""
         self._payload: bytearray | None = None
+        self._start = 0
+        """Where in its buffer the request being read begins: behind its length, if that was read into it, too."""
         self._filled = 0
         self._size = -1
         """The size of the request being read; negative between requests."""
@@ -155,9 +170,11 @@ class ChannelCore:
             if self._pool.bounded:
                 return self._read_exactly()
             try:
-                data: bytes | bytearray = self.transport.recv(READ_AHEAD)
+                data = self._read_likely() if self._likely else self.transport.recv(READ_AHEAD)
             except BlockingIOError:
                 return None
+            if data is None:
+                return self._read_payload()
             if not data:
                 raise EOFError("the peer closed the connection")
             self.bytes_received += len(data)
@@ -177,11 +194,70 @@ class ChannelCore:
             if arrived >= stop:
                 self.ahead = view if arrived > stop else None
                 self._ahead_at = stop
-                if self.spares:
-                    self.spares.clear()  # large ones have become rare
+                if size < LARGE:  # large ones have become rare
+                    self._likely = 0
+                    if self.spares:
+                        self.spares.clear()
                 return view[start + 4 : stop]
         self.ahead = None
         return self._collect(view[start:])
+
+    def _read_likely(self) -> bytes | bytearray | None:
+        """What has arrived of a request that is taken for a large one; None if it is one, and is being read now."""
+        data = new_buffer(self._likely)
+        with memoryview(data) as view:
+            count = self.transport.recv_into(view)
+        if count >= UNSEEN_ALLOCATION and not self._head:
+            (size,) = _unpack_size(data)
+            if size < 0 or size > self.max_receive_size:
+                self._refuse(size)
+            if count < size + 4:
+                self.bytes_received += count
+                self._size = size
+                self._payload = data
+                self._start = 4
+                self._filled = count
+                return None
+        del data[count:]
+        return data
+
+    def _read_payload(self) -> memoryview | None:
+        """What is still to come of a request, straight into its buffer; the request, if that is all there is to it."""
+        size = self._size
+        payload = self._payload
+        if payload is None:
+            if not self._pool.try_reserve(size):
+                self.out_of_memory = True
+                return None
+            payload = self._payload = new_buffer(min(size, FIRST_ALLOCATION))
+            self._start = self._filled = 0
+        recv_into = self.transport.recv_into
+        start = self._start
+        stop = start + size
+        while self._filled < stop:
+            if self._filled == len(payload):
+                resize(payload, min(2 * len(payload), stop))
+            try:
+                with memoryview(payload) as view:
+                    count = recv_into(view[self._filled : stop])
+            except BlockingIOError:
+                if size >= LARGE:
+                    self.transport.expect(min(stop - self._filled, PIECE))
+                return None
+            if not count:
+                raise EOFError(f"the peer closed the connection {self._filled - start} bytes into a request of {size}")
+            self._filled += count
+            self.bytes_received += count
+        self._payload = None
+        self._size = -1
+        if size >= LARGE:
+            self.transport.expect(1)
+            if self.spares is None:
+                self._likely = min((stop + READ_AHEAD) & -UNSEEN_ALLOCATION, FIRST_ALLOCATION)
+            else:
+                self.spares.append(payload)
+                del self.spares[:-MOST_SPARES]
+        return memoryview(payload)[start:stop]
 
     def _refuse(self, size: int) -> None:
         raise NotImplementedError
@@ -191,9 +267,6 @@ class ChannelCore:
         raise NotImplementedError
 
     def _read_exactly(self) -> memoryview | None:
-        raise NotImplementedError
-
-    def _read_payload(self) -> memoryview | None:
         raise NotImplementedError
 
 

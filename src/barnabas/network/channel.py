@@ -10,27 +10,21 @@ import struct
 from typing import Any, Protocol
 
 from barnabas.common.errors import AuthenticationError
-from barnabas.network.channel_state import READ_AHEAD, ChannelState, InvalidReceiveError
+from barnabas.network.channel_state import (
+    FIRST_ALLOCATION,
+    LARGE,
+    MOST_SPARES,
+    PIECE,
+    READ_AHEAD,
+    UNSEEN_ALLOCATION,
+    ChannelState,
+    InvalidReceiveError,
+)
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.mute import MUTED, NOT_MUTED, ChannelMuteEvent, next_state
 from barnabas.network.reactor import ChannelCore
 from barnabas.network.send import NetworkSend
-from barnabas.network.transport import TransportLayer, new_buffer, resize
-
-FIRST_ALLOCATION = (1 << 20) + (1 << 16)
-"""A request larger than this gets its buffer as its bytes arrive, not on the word of its length prefix. Batches of the
-largest size that producers send by default fit in, with all that is around them: to move them for the last few bytes
-would cost as much as to receive them."""
-UNSEEN_ALLOCATION = 1 << 15
-"""The same, while next to nothing of it has arrived: four bytes on each of ten thousand connections must not cost ten
-gigabytes."""
-
-LARGE = 1 << 18
-"""A request of at least this size is received in pieces, and its buffer used again where that is wanted."""
-PIECE = 1 << 19
-"""So much of a large request is waited for at once. A fetch of megabytes would wake its thread for every packet."""
-MOST_SPARES = 3
-"""A consumer has two answers in hand and a third one on its way."""
+from barnabas.network.transport import TransportLayer, new_buffer
 
 _SIZE = struct.Struct(">i")
 _unpack_size = _SIZE.unpack_from
@@ -75,7 +69,9 @@ class KafkaChannel(ChannelCore):
 
     A large request is not looked at before a good part of it has arrived. Its buffer, new memory that the system has to
     find and to clear page by page, costs as much as the copy into it; so a client, who gets one large answer after the
-    other, keeps the last few (``spares``) and receives into one that nobody has a view of any more.
+    other, keeps the last few (``spares``) and receives into one that nobody has a view of any more. A server keeps
+    none. But behind a large request it expects another one, and reads ahead into a buffer that has room for all of it:
+    what has arrived by then is where it is to stay.
 
     **Sending** is one :class:`NetworkSend` at a time.
     """
@@ -153,6 +149,7 @@ class KafkaChannel(ChannelCore):
             likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * len(view)))
             payload = new_buffer(max(min(self._size, likely), len(view) - 4))
         self._payload = payload
+        self._start = 0
         self._filled = len(view) - 4
         payload[: self._filled] = view[4:]
         return self._read_payload()
@@ -189,40 +186,6 @@ class KafkaChannel(ChannelCore):
         self._size = size
         return self._read_payload()
 
-    def _read_payload(self) -> memoryview | None:
-        size = self._size
-        payload = self._payload
-        if payload is None:
-            if not self._pool.try_reserve(size):
-                self.out_of_memory = True
-                return None
-            payload = self._payload = new_buffer(min(size, FIRST_ALLOCATION))
-            self._filled = 0
-        recv_into = self.transport.recv_into
-        while self._filled < size:
-            if self._filled == len(payload):
-                resize(payload, min(2 * len(payload), size))
-            try:
-                with memoryview(payload) as view:
-                    count = recv_into(view[self._filled : size])
-            except BlockingIOError:
-                if size >= LARGE:
-                    self.transport.expect(min(size - self._filled, PIECE))
-                return None
-            if not count:
-                raise EOFError(f"the peer closed the connection {self._filled} bytes into a request of {size}")
-            self._filled += count
-            self.bytes_received += count
-        self._payload = None
-        self._size = -1
-        if size < LARGE:
-            return memoryview(payload)
-        self.transport.expect(1)
-        if self.spares is not None:
-            self.spares.append(payload)
-            del self.spares[:-MOST_SPARES]
-        return memoryview(payload)[:size]
-
     def abandon_receive(self) -> None:
         """Gives back what the pool granted for a request that will never be complete."""
         if self._pool.bounded and self._payload is not None:
@@ -252,6 +215,9 @@ class KafkaChannel(ChannelCore):
 __all__ = [
     "ANONYMOUS",
     "FIRST_ALLOCATION",
+    "LARGE",
+    "MOST_SPARES",
+    "PIECE",
     "READ_AHEAD",
     "UNSEEN_ALLOCATION",
     "AnonymousAuthenticator",

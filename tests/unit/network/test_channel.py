@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import struct
 import tracemalloc
 from typing import Any
@@ -22,6 +23,7 @@ from barnabas.network.channel import (
     InvalidReceiveError,
     KafkaChannel,
 )
+from barnabas.network.channel_state import UNSEEN_ALLOCATION
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
 from barnabas.network.send import NetworkSend
 from network_fixtures import ChunkTransport
@@ -157,6 +159,62 @@ def test_a_few_buffers_are_kept_and_none_once_requests_are_small() -> None:
     assert channel.spares == [view.obj for view in views[-MOST_SPARES:]]
     assert bytes(receive(channel, transport, [framed(b"small")])) == b"small"
     assert channel.spares == []
+
+
+@pytest.mark.mechanism("N06")
+@pytest.mark.parametrize("seed", range(6))
+def test_large_requests_among_small_ones_come_out_of_any_split_of_their_bytes(seed: int) -> None:
+    source = random.Random(seed)
+    sizes = [source.choice((0, 9, 40_000, LARGE - 1, LARGE, LARGE + 70_000, FIRST_ALLOCATION + 9)) for _ in range(14)]
+    payloads = [source.randbytes(size) for size in sizes]
+    data, chunks = framed(*payloads), []
+    while data:
+        size = source.choice((1, 3, 5, 1000, 32_767, 32_768, 90_000, 300_000, 2_000_000))
+        chunks.append(data[:size])
+        data = data[size:]
+    total = sum(map(len, chunks))
+    transport = ChunkTransport(chunks)
+    channel = make(transport)
+    requests: list[bytes] = []
+    while transport.chunks or channel.has_bytes_buffered:
+        payload = channel.read()
+        if payload is not None:
+            assert not payload.readonly or len(payload) < LARGE, "offsets are written into it"
+            requests.append(bytes(payload))
+    assert requests == payloads
+    assert channel.bytes_received == total
+
+
+@pytest.mark.mechanism("N06")
+def test_behind_a_large_request_the_next_one_is_received_where_it_stays() -> None:
+    transport = ChunkTransport()
+    channel = make(transport)
+    receive(channel, transport, large(b"a", 2 * LARGE))
+    data = framed(b"b" * (2 * LARGE))
+    transport.chunks.append(data[:100_000])
+    while transport.chunks:
+        assert channel.read() is None
+    buffer = channel._payload
+    assert buffer is not None
+    assert len(buffer) > len(data), "it need not be moved"
+    assert receive(channel, transport, [data[100_000:]]) == b"b" * (2 * LARGE)
+    # Of the next one there is too little to be sure.
+    transport.chunks.append(data[:1000])
+    while transport.chunks:
+        assert channel.read() is None
+    assert len(channel._payload or b"") <= UNSEEN_ALLOCATION
+    assert receive(channel, transport, [data[1000:]]) == b"b" * (2 * LARGE)
+    assert bytes(receive(channel, transport, [framed(b"small")])) == b"small"
+    assert channel._likely == 0, "and no more than usual for the next one"
+
+
+@pytest.mark.mechanism("N06")
+def test_a_length_that_cannot_be_is_refused_behind_a_large_request() -> None:
+    transport = ChunkTransport()
+    channel = make(transport)
+    receive(channel, transport, large(b"a"))
+    with pytest.raises(InvalidReceiveError, match="a request of -1 bytes"):
+        receive(channel, transport, [b"\xff" * 40_000])
 
 
 def test_a_server_keeps_no_buffers() -> None:
