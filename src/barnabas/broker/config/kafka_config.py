@@ -318,8 +318,8 @@ class KafkaConfig:
             queued_max_request_bytes=values.get_int("queued.max.request.bytes"),
             socket_request_max_bytes=values.get_int("socket.request.max.bytes"),
             socket_send_buffer_bytes=values.get_int("socket.send.buffer.bytes"),
-            # A buffer of a given size does not grow. By default a producer could have a tenth of a large batch on its way,
-            # and the thread that reads it would do the sending of the rest, too, a tenth for each read.
+            # A buffer of a given size does not grow. Only a tenth of a large batch would be on its way then, and each
+            # read of that would have the sending of the next tenth to do, too.
             socket_receive_buffer_bytes=(
                 values.get_int("socket.receive.buffer.bytes") if values.is_set("socket.receive.buffer.bytes") else -1
             ),
