@@ -1,8 +1,10 @@
 """Producers beside each other: ours, kafka-python, aiokafka and confluent-kafka (librdkafka), on one broker of ours.
 
 Each run is a process of its own (see `producer_clients`) that sends a fixed number of records without keys to a new
-topic, acks=all and otherwise with the client's own defaults. Clients take turns; the medians of the rounds are
-compared. Afterwards the broker is asked how many records it has: a client that lost some would be quick.
+topic, acks=all and otherwise with the client's own defaults. How many depends on how fast it is: a run takes about a
+second, for a shorter one would tell how clients start. `send_table` gets tables of ten megabytes. Clients take turns;
+the medians of the rounds are compared. Afterwards the broker is asked how many records it has: a client that lost some
+would be quick.
 
 What the defaults mean: kafka-python and aiokafka fill batches of 16 KiB, about 150 records of 100 bytes or 15 of 1 KiB.
 Ours take up to 256 KiB while they wait to be sent, librdkafka's up to a million bytes. A broker has work to do for each
@@ -40,12 +42,19 @@ from benchmarks.wire_client import WireClient
 
 ROUNDS = 5
 PARTITIONS = 6
-SIZES = {"100-byte values": (100, 200_000), "1 KiB values": (1024, 100_000)}
+SIZES = {"100-byte values": (100, 2_000_000), "1 KiB values": (1024, 500_000)}
+SLOW = 30
+"""The part of the records that slow clients send: one in so many."""
+FAST = 2
+"""How many times as many tables have."""
+CONFIGS = {"file.delete.delay.ms": 100}
+"""Gigabytes a round: those of earlier runs are not to fill up the memory for a minute."""
 TIMEOUT_S = 120.0
 OURS = "barnabas"
 TABLE = "barnabas send_table"
 PEERS = {"kafka-python": ("kafka", 3.0), "aiokafka": ("aiokafka", 1.5), "confluent-kafka": ("confluent_kafka", 0.5)}
 """The module of each, and how many times its rate ours is to reach."""
+SLOW_PEERS = frozenset({"kafka-python", "aiokafka"})
 SMALL_BATCHES = ("barnabas, batch.size=16384", "confluent-kafka, batch.size=16384")
 TABLE_TARGET = 3.0
 """`send_table` against single sends of confluent-kafka."""
@@ -79,12 +88,21 @@ def run() -> list[Row]:
             measured = {client: Runs() for client in contenders()}
             for number in range(ROUNDS + 1):
                 for client, runs in measured.items():
-                    rate, cpu_us = produce(broker.bootstrap_servers, client, size, count)
-                    if number:  # the first round reads modules from the disk and warms up the broker
+                    # The first round reads modules from the disk and warms up the broker.
+                    wanted = records_for(client, count if number else count // 10)
+                    rate, cpu_us = produce(broker.bootstrap_servers, client, size, wanted)
+                    if number:
                         runs.rates.append(rate)
                         runs.cpu_us.append(cpu_us)
             rows += compared(case, measured)
     return rows
+
+
+def records_for(client: str, count: int) -> int:
+    """How many records keep a client busy for about as long as so many keep one that sends them one by one."""
+    if client in SLOW_PEERS:
+        return count // SLOW
+    return count * FAST if client == TABLE else count
 
 
 def compared(case: str, measured: dict[str, Runs]) -> list[Row]:
@@ -117,7 +135,7 @@ def produce(servers: str, client: str, size: int, count: int) -> tuple[float, fl
     """One run; records/s, and microseconds of processor time for a record."""
     topic = "records"
     with WireClient(servers) as wire:
-        wire.create_topic(topic, PARTITIONS)
+        wire.create_topic(topic, PARTITIONS, CONFIGS)
         command = [sys.executable, "-m", "benchmarks.producer_clients", client, servers, topic, str(size), str(count)]
         done = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_S, env=source_environment())
         if done.returncode:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-TABLE_ROWS = 10_000
-"""How many records one ``send_table`` has."""
+TABLE_BYTES = 10_000_000
+"""How large the tables are that ``send_table`` gets: 100,000 rows of 100 bytes, or about 10,000 of 1 KiB."""
 WARM_UP = 1_000
 
 
@@ -62,11 +62,12 @@ def barnabas_table(servers: str, topic: str, value: bytes, count: int) -> dict[s
 
     from barnabas.clients.producer import KafkaProducer
 
-    table = pa.table({"value": pa.array([value] * TABLE_ROWS, pa.binary())})
+    table = pa.table({"value": pa.array([value] * (TABLE_BYTES // len(value)), pa.binary())})
     with KafkaProducer(bootstrap_servers=servers, acks="all") as producer:
         producer.send_table(topic, table.slice(0, WARM_UP)).result()
         watch = Stopwatch()
-        futures = [producer.send_table(topic, table) for _ in range(count // TABLE_ROWS)]
+        tables = [table.slice(0, count - start) for start in range(0, count, len(table))]
+        futures = [producer.send_table(topic, part) for part in tables]
         producer.flush()
         for future in futures:
             future.result()
