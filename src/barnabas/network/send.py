@@ -13,6 +13,8 @@ from barnabas.network.reactor import SendCore
 from barnabas.network.transport import TransportLayer
 
 _JOIN_UP_TO = 1 << 16
+_SMALL = 1 << 10
+"""Pieces up to this size that follow each other are joined in a long message, too."""
 _MAX_PIECES = 512
 """How many buffers one ``sendmsg`` takes; POSIX guarantees 16, Linux and macOS have 1024."""
 
@@ -45,8 +47,22 @@ class NetworkSend(SendCore):
     def _gather(self, pieces: Sequence[Any]) -> int:
         size = sum(map(len, pieces))
         if size <= _JOIN_UP_TO and not any(isinstance(piece, FileRegion) for piece in pieces):
-            pieces = (b"".join(pieces),)
-        self._pieces = list(pieces)
+            self._pieces = [b"".join(pieces)]
+            return size
+        gathered: list[Any] = []
+        small: list[Any] = []
+        for piece in pieces:
+            # Bytes only: what the encoders make of fields. Anything else may change until it goes out.
+            if type(piece) is bytes and len(piece) <= _SMALL:
+                small.append(piece)
+                continue
+            if small:
+                gathered.append(small[0] if len(small) == 1 else b"".join(small))
+                small = []
+            gathered.append(piece)
+        if small:
+            gathered.append(b"".join(small))
+        self._pieces = gathered
         return size
 
     def _write_pieces(self, transport: TransportLayer) -> int:

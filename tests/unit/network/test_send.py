@@ -75,7 +75,7 @@ def test_small_pieces_go_out_in_one_call() -> None:
 
 def test_many_large_pieces_go_out_in_few_calls_within_the_limit_of_the_system() -> None:
     calls: list[int] = []
-    transport = ChunkTransport(takes=[1 << 20] * 10)
+    transport = ChunkTransport(takes=[1 << 22] * 10)
     plain = transport.sendmsg
 
     def sendmsg(buffers: list[Any]) -> int:
@@ -83,10 +83,28 @@ def test_many_large_pieces_go_out_in_few_calls_within_the_limit_of_the_system() 
         return plain(buffers)
 
     transport.sendmsg = sendmsg
-    send = NetworkSend([b"x" * 100] * 1200)
+    send = NetworkSend([b"x" * 2000] * 1200)
     send.write_to(transport)
     assert send.completed
     assert calls == [512, 512, 176]
+
+
+def test_small_pieces_between_large_ones_are_joined() -> None:
+    calls: list[list[bytes]] = []
+    transport = ChunkTransport(takes=[1 << 22] * 10)
+    plain = transport.sendmsg
+
+    def sendmsg(buffers: list[Any]) -> int:
+        calls.append([bytes(buffer) for buffer in buffers])
+        return plain(buffers)
+
+    transport.sendmsg = sendmsg
+    records = bytearray(b"r" * 70_000)
+    send = NetworkSend([b"length", b"header", b"", records, b"a", b"b", records, b"end"])
+    records[:4] = b"late"  # large pieces are not copied
+    send.write_to(transport)
+    assert send.completed
+    assert calls == [[b"lengthheader", bytes(records), b"ab", bytes(records), b"end"]]
 
 
 def test_a_file_that_shrank_ends_the_send_with_an_error_instead_of_a_loop(content_fd: int) -> None:

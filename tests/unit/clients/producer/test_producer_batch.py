@@ -162,6 +162,18 @@ def test_producer_state_is_written_at_the_end_and_can_be_rewritten() -> None:
     assert RecordBatch(before).producer_epoch == 1, "the network may still have the old bytes"
 
 
+@pytest.mark.mechanism("P09")
+def test_with_another_sequence_it_was_not_sent_yet() -> None:
+    """What became of an attempt with the old number says nothing about the new one."""
+    target = batch()
+    append(target, b"v")
+    target.set_producer_state(ProducerIdAndEpoch(7, 1), 40, False)
+    target.close()
+    target.may_be_written = True
+    target.reset_producer_state(ProducerIdAndEpoch(7, 2), 0)
+    assert not target.may_be_written
+
+
 @pytest.mark.mechanism("P08")
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP])
 def test_split(compression: CompressionType) -> None:

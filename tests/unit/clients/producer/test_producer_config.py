@@ -158,6 +158,26 @@ def test_how_large_a_batch_may_become(settings: dict[str, int], expected: int) -
 
 
 @pytest.mark.mechanism("P05")
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 524_288),
+        ({"compression_type": "lz4"}, 524_288),
+        ({"batch_size": 16_384}, 16_384),
+        ({"batch_size": 2_000_000}, 1_048_576),
+        ({"batch_size": 2_000_000, "max_request_size": 3_000_000}, 2_000_000),
+        ({"batch_max_size": 20_000}, 20_000),
+        ({"batch_max_size": 20_000, "compression_type": "lz4"}, 20_000),
+        ({"max_request_size": 100_000}, 100_000),
+        ({"max_request_size": 5_000}, 5_000),
+        ({"max_request_size": 50_000_000}, 524_288),
+    ],
+)
+def test_how_large_a_batch_of_a_table_may_become(settings: dict[str, Any], expected: int) -> None:
+    assert config(**settings).table_batch_size == expected
+
+
+@pytest.mark.mechanism("P05")
 def test_a_batch_may_not_become_smaller_than_it_is_meant_to() -> None:
     with pytest.raises(ConfigError, match=r"batch\.max\.size should be equal to or larger than batch\.size"):
         config(batch_max_size=16_383)

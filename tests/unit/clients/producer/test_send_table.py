@@ -342,7 +342,7 @@ def test_rows_without_a_key_stick_by_bytes() -> None:
 def test_batches_of_rows_without_a_key_stick(chunks: int) -> None:
     """Of a large table, each batch goes to the partition that is drawn then, in the order of the rows."""
     cluster = ScriptedCluster({"t": 4})
-    producer = cluster.producer(batch_size=1_000)
+    producer = cluster.producer(batch_size=1_000, batch_max_size=500_000)
     count = 30_000
     table = numbered(count, size=93)
     size = -(-count // chunks)
@@ -350,7 +350,7 @@ def test_batches_of_rows_without_a_key_stick(chunks: int) -> None:
     written = send_all(cluster, producer, "t", table).result()
     assert written.rows == count
     assert sum(written.partitions[partition].count for partition in written.partitions) == count
-    # Four shares of 800 KB are more than a batch of 512 KiB takes: it is whole batches that are drawn for.
+    # Four shares of 800 KB are more than a batch of 500 KB takes: it is whole batches that are drawn for.
     runs = runs_of(cluster, count)
     assert min(runs[:-1]) > 4_000
     for records in contents(cluster, "t").values():
@@ -363,13 +363,55 @@ def test_batches_of_rows_without_a_key_stick(chunks: int) -> None:
 @pytest.mark.mechanism("P04")
 def test_each_partition_gets_its_share_of_a_table() -> None:
     cluster = ScriptedCluster({"t": 4})
-    producer = cluster.producer(batch_size=1_000)
+    producer = cluster.producer(batch_size=1_000, batch_max_size=500_000)
     for _ in range(20):
         send_all(cluster, producer, "t", pa.table({"value": [b"%100d" % row for row in range(1_000)]})).result()
     sizes = [batch.record_count for batch in batches_sent(cluster)]
     assert len(sizes) == 20 * 4, "a quarter each, and none left over"
     assert min(sizes) > 200
     assert all(records for records in contents(cluster, "t").values())
+
+
+@pytest.mark.mechanism("P05")
+@pytest.mark.parametrize(
+    ("settings", "least", "most"),
+    [
+        ({}, 523_000, 524_288),
+        ({"batch_max_size": 1_000_000}, 999_000, 1_000_000),
+        ({"batch_size": 20_000}, 19_000, 20_000),
+        ({"batch_max_size": 100_000}, 99_000, 100_000),
+        ({"max_request_size": 300_000}, 299_000, 300_000),
+        ({"buffer_memory": 1_600_000}, 399_000, 400_000),
+    ],
+)
+@pytest.mark.parametrize("keys", [False, True])
+def test_batches_of_a_table_are_as_large_as_the_settings_allow(
+    settings: dict[str, Any], least: int, most: int, keys: bool
+) -> None:
+    cluster = ScriptedCluster({"t": 1})
+    producer = cluster.producer(**settings)
+    table = numbered(14_000, size=190)
+    if keys:
+        table = table.append_column("key", pa.array([b"k"] * 14_000))
+    send_all(cluster, producer, "t", table).result()
+    sizes = [batch.size_in_bytes for batch in batches_sent(cluster)]
+    assert least <= max(sizes) <= most
+    assert numbers(cluster, "t") == list(range(14_000))
+    assert_no_memory_is_missing(producer)
+
+
+@pytest.mark.mechanism("P05")
+def test_a_single_send_does_not_wait_for_a_whole_table() -> None:
+    """A batch of a table fills a request. The partitions take turns all the same."""
+    cluster = ScriptedCluster({"t": 4})
+    producer = cluster.producer(batch_max_size=1_000_000)
+    future = producer.send_table("t", pa.table({"value": [bytes(1_000)] * 20_000, "partition": [0, 1, 2, 0] * 5_000}))
+    producer.send("t", b"single", partition=3)
+    cluster.run_until(producer, future.done)
+    requests = cluster.requests(ApiKey.PRODUCE)
+    found = [any(data.index == 3 for data in request.topic_data[0].partition_data) for request in requests]
+    assert len(found) > 20
+    assert found.index(True) <= 3
 
 
 @pytest.mark.mechanism("P04")
@@ -484,7 +526,7 @@ def test_a_table_that_finds_no_memory_fails_and_says_which_rows() -> None:
 @pytest.mark.mechanism("P08")
 def test_a_batch_that_is_too_large_is_split_and_the_next_ones_are_smaller() -> None:
     cluster = ScriptedCluster({"t": 1}, max_message_bytes=20_000)
-    producer = cluster.producer(batch_size=10_000)
+    producer = cluster.producer(batch_size=10_000, batch_max_size=500_000)
     metadata = send_all(cluster, producer, "t", numbered(2_000, 90)).result()
     assert numbers(cluster, "t") == list(range(2_000))
     assert (metadata.partitions[0].first_offset, metadata.partitions[0].last_offset) == (0, 1_999)

@@ -18,7 +18,7 @@ from barnabas.clients.producer.internals.table_input import RECORD_OVERHEAD, Num
 from barnabas.clients.producer.internals.table_partitioner import TablePartitioner
 from barnabas.clients.producer.internals.table_result import Rows, TableProgress, row_numbers
 from barnabas.clients.producer.internals.transaction_manager import TransactionManager
-from barnabas.clients.producer.producer_config import ProducerConfig
+from barnabas.clients.producer.producer_config import TABLE_BATCH_BYTES, ProducerConfig
 from barnabas.clients.producer.table_metadata import TableFuture
 from barnabas.common.clock import Clock
 from barnabas.common.errors import ApiError, BarnabasError
@@ -27,9 +27,6 @@ from barnabas.records.batch import HEADER_SIZE, MAX_RECORD_OVERHEAD, Compression
 from barnabas.records.builder import COMPRESSION_RATE_ESTIMATION_FACTOR
 from barnabas.records.columns import BatchEncoder
 
-BATCH_BYTES: Final = 512 * 1024
-"""How large the batches of a table become, if ``batch.size`` is not more. There is no waiting for records to fill them,
-which is what keeps ``batch.size`` small, and each batch costs the same whatever its size."""
 PART_BYTES: Final = 8 * 1024 * 1024
 """How much of a table is partitioned and encoded at a time: what it takes up besides ``buffer.memory``."""
 _LEAST_PART_BYTES: Final = 1024 * 1024
@@ -138,7 +135,9 @@ class TableSender:
         if sticks and rows.is_in_one_piece:
             yield 0, rows.length
             return
-        wanted = min(max(partition_count * BATCH_BYTES, _LEAST_PART_BYTES), PART_BYTES, self._config.buffer_memory)
+        wanted = min(
+            max(partition_count * TABLE_BATCH_BYTES, _LEAST_PART_BYTES), PART_BYTES, self._config.buffer_memory
+        )
         upto = np.cumsum(rows.sizes + RECORD_OVERHEAD)
         start = 0
         while start < rows.length:
@@ -152,8 +151,7 @@ class TableSender:
         config = self._accumulator.config
         limit = self._limits.get(topic)
         if limit is None:
-            largest = min(self._config.max_request_size, max(self._config.buffer_memory // 4, config.batch_size))
-            limit = min(max(BATCH_BYTES, config.batch_size), largest)
+            limit = min(self._config.table_batch_size, max(self._config.buffer_memory // 4, config.batch_size))
         if config.compression is not CompressionType.NONE:
             ratio = self._accumulator.estimator.estimation(topic, config.compression)
             limit = int(limit / max(ratio * COMPRESSION_RATE_ESTIMATION_FACTOR, 1 / _MOST_GAIN))
