@@ -7,14 +7,21 @@ wait that somebody has built in, or an import that costs more than all the rest.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from benchmarks.broker_process import BrokerProcess
+from benchmarks.broker_process import BrokerProcess, source_environment
 from benchmarks.wire_client import WireClient
 
+from barnabas.broker import broker_server
+from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.kafka_raft_server import KafkaRaftServer
+from barnabas.broker.storage_formatter import format_if_empty
 from barnabas.embedded import EmbeddedBroker
 
 EMPTY_S = 0.4
@@ -22,6 +29,9 @@ WITH_PARTITIONS_S = 1.0
 RESIDENT_BYTES = 60 << 20
 FIXTURE_S = 0.15
 PARTITIONS = 1_000
+OWN_MODULES = 560
+ALL_MODULES = 700
+THREADS = 54
 SLACK = 3.0
 """How much more time than on an idle machine."""
 
@@ -84,3 +94,75 @@ def test_an_idle_broker_does_next_to_nothing() -> None:
         before = time.process_time()
         done.wait(1.0)
         assert time.process_time() - before < 0.1
+
+
+def test_a_broker_is_up_without_what_nobody_has_asked_for(tmp_path: Path) -> None:
+    """Each module takes a quarter of a millisecond; what is on this list would take a fifth of the start."""
+    code = """
+import os, sys, threading
+from barnabas.cli import main, start
+from barnabas.broker import broker_server
+broker_server.LOAD_DELAY_MS = 60_000
+def stop(_server):
+    print(threading.active_count(), *sys.modules, flush=True)
+    os._exit(0)
+start.print_banner = stop
+sys.argv = ["barnabas", "start", "--port=0", "--data-dir=" + sys.argv[1], "--log-level=error"]
+main.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=source_environment(),
+    )
+    threads, *modules = done.stdout.split()
+    own = [name for name in modules if name.startswith("barnabas")]
+    assert len(own) <= OWN_MODULES, f"{len(own)} modules of ours"
+    assert len(modules) <= ALL_MODULES, f"{len(modules)} modules"
+    assert int(threads) <= THREADS
+    late = (
+        "barnabas.broker.handlers.produce",
+        "barnabas.coordinator.group.group_coordinator_service",
+        "barnabas.coordinator.transaction.transaction_coordinator",
+        "barnabas.controller.handlers.topics",
+        "barnabas.protocol.messages.join_group",
+        "barnabas.protocol.internal.share_groups",
+        "cramjam",
+        "shutil",
+        "tempfile",
+        "encodings.idna",
+        "dataclasses",
+        "asyncio",
+        "ssl",
+        "numpy",
+        "rich",
+    )
+    assert not set(late) & set(modules)
+
+
+def test_what_was_left_out_is_loaded_soon_after(tmp_path: Path) -> None:
+    loaded = threading.Event()
+    config = KafkaConfig.for_zero_configuration(tmp_path / "data", port=0)
+    format_if_empty(config)
+    server = KafkaRaftServer(config, on_loaded=loaded.set)
+    server.startup()
+    try:
+        assert loaded.wait(30)
+        assert server.broker is not None
+        assert server.broker._apis is not None
+        assert server.broker._coordinators is not None
+        assert server.broker._coordinators.is_made
+        assert not [handler for handler in server.broker._apis._handlers.values() if isinstance(handler, partial)]
+    finally:
+        server.shutdown()
+
+
+def test_a_broker_may_stop_while_it_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_server, "LOAD_DELAY_MS", 0)
+    for number in range(3):
+        with EmbeddedBroker(tmp_path / str(number)) as broker:
+            pass
+        assert not broker.failed

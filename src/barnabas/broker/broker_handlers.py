@@ -1,41 +1,28 @@
 """The broker's dispatcher table: every API that a broker serves, and who handles it.
 
-What is not in here is not advertised, so a client never tries it.
+What is not in here is not advertised, so a client never tries it. The handlers themselves are made on demand: see
+:class:`barnabas.server.dispatch.FamilyOnDemand`. That is why each is imported where it is made.
 """
+
+# ruff: noqa: PLC0415 - see above
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
 from barnabas.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from barnabas.broker.broker_api_versions import BrokerApiVersionManager
-from barnabas.broker.config.config_admin_manager import ConfigAdminManager
-from barnabas.broker.config.config_helper import ConfigHelper
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
 from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.coordinators import Coordinators
 from barnabas.broker.forwarding_manager import ForwardingManager
-from barnabas.broker.handlers.acls import AclsHandler
-from barnabas.broker.handlers.cluster import ClusterHandler
-from barnabas.broker.handlers.configs import ConfigsHandler
-from barnabas.broker.handlers.delete_records import DeleteRecordsHandler
-from barnabas.broker.handlers.describe_producers import DescribeProducersHandler
-from barnabas.broker.handlers.fetch import FetchHandler
-from barnabas.broker.handlers.find_coordinator import GROUP, TRANSACTION, CoordinatorType, FindCoordinatorHandler
 from barnabas.broker.handlers.forwarded import ForwardedHandler
-from barnabas.broker.handlers.groups import GroupsHandler
-from barnabas.broker.handlers.list_offsets import ListOffsetsHandler
-from barnabas.broker.handlers.log_dirs import LogDirsHandler
-from barnabas.broker.handlers.metadata import MetadataHandler
-from barnabas.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from barnabas.broker.handlers.offsets import OffsetsHandler
-from barnabas.broker.handlers.produce import ProduceHandler
-from barnabas.broker.handlers.producer_ids import ProducerIdsHandler
-from barnabas.broker.handlers.telemetry import TelemetryHandler
-from barnabas.broker.handlers.transactions import TransactionsHandler
-from barnabas.broker.transaction_parts import TransactionParts
 from barnabas.common.clock import Clock
 from barnabas.common.dataclass import dataclass
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.controller.quorum_features import default_supported_features
-from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
 from barnabas.metadata.cache import MetadataCache
 from barnabas.protocol.api_keys import ApiKey
@@ -44,7 +31,7 @@ from barnabas.replica.replica_manager import ReplicaManager
 from barnabas.replica.replica_quota import ReplicaQuota
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.api_versions_handler import ApiVersionsHandler
-from barnabas.server.dispatch import Handler, handlers_of
+from barnabas.server.dispatch import FamilyOnDemand, Handler, handlers_of
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.telemetry.client_metrics_manager import ClientMetricsManager
 
@@ -80,85 +67,228 @@ class BrokerParts:
     forwarding: ForwardingManager
     topic_creation: AutoTopicCreationManager
     producer_ids: ProducerIdManager
-    transactions: TransactionParts
-    groups: GroupCoordinatorService
+    coordinators: Coordinators
     dynamic_config: DynamicBrokerConfig
     leader_quota: ReplicaQuota
     client_metrics: ClientMetricsManager
     clock: Clock
 
 
-def make_handlers(parts: BrokerParts) -> tuple[dict[ApiKey, Handler], BrokerApiVersionManager]:
-    """The table, and what it makes the broker advertise."""
-    config, helper, auth, cache, replicas = parts.config, parts.helper, parts.auth, parts.cache, parts.replicas
-    node_id = config.node_id
-    forwarding, transactions, groups = parts.forwarding, parts.transactions, parts.groups
-    handlers = handlers_of(
-        ProduceHandler(helper, auth, cache, replicas, parts.clock, transactions.appends),
-        FetchHandler(
-            helper,
-            auth,
-            cache,
-            replicas,
-            parts.fetch_manager,
-            replicas.stats,
-            parts.clock,
-            fetch_max_bytes=config.fetch_max_bytes,
-            leader_quota=parts.leader_quota,
-        ),
-        ListOffsetsHandler(helper, auth, replicas),
-        OffsetForLeaderEpochHandler(helper, auth, replicas),
-        DeleteRecordsHandler(helper, auth, cache, replicas),
-        DescribeProducersHandler(helper, auth, cache, replicas),
-        LogDirsHandler(helper, auth, replicas),
-        MetadataHandler(
-            helper,
-            auth,
-            cache,
-            parts.cluster_id,
-            parts.topic_creation if config.auto_create_topics_enable else None,
-            config.max_request_partition_size_limit,
-        ),
-        ClusterHandler(helper, auth, cache, parts.cluster_id),
-        AclsHandler(helper, auth),
-        ConfigsHandler(
-            helper,
-            auth,
-            cache,
-            ConfigHelper(node_id, cache, parts.dynamic_config),
-            ConfigAdminManager(node_id, cache, parts.dynamic_config),
-            lambda request, body, callback: forwarding.forward_request(request, callback, body),
-        ),
-        ProducerIdsHandler(helper, auth, parts.producer_ids, config.request_timeout_ms, transactions.coordinator),
-        TransactionsHandler(
-            helper,
-            auth,
-            cache,
-            transactions.coordinator,
-            transactions.markers,
-            groups.partition_for,
-        ),
-        FindCoordinatorHandler(
-            helper,
-            auth,
-            cache,
-            parts.topic_creation,
-            {
-                GROUP: CoordinatorType(GROUP_METADATA_TOPIC, groups.partition_for),
-                TRANSACTION: CoordinatorType(TRANSACTION_STATE_TOPIC, transactions.coordinator.partition_for),
-            },
-        ),
-        GroupsHandler(helper, auth, groups),
-        OffsetsHandler(helper, auth, cache, groups),
-        TelemetryHandler(helper, parts.client_metrics),
-        ForwardedHandler(helper, forwarding),
-    )
+def make_handlers(
+    parts: BrokerParts,
+) -> tuple[dict[ApiKey, Handler], list[FamilyOnDemand], BrokerApiVersionManager]:
+    """The table of what is there, the families that are made on demand, and what all that makes the broker advertise.
+
+    The families are in the order in which clients need them.
+    """
+    handlers = handlers_of(ForwardedHandler(parts.helper, parts.forwarding))
+    families = [FamilyOnDemand(api_keys, partial(make, parts)) for make, api_keys in FAMILIES.items()]
+    served = {*handlers, ApiKey.API_VERSIONS}.union(*[family.api_keys for family in families])
     versions = BrokerApiVersionManager(
-        {*handlers, ApiKey.API_VERSIONS},
+        served,
         default_supported_features(),
-        cache.features,
-        lambda: forwarding.controller_api_versions,
-        unstable=config.unstable_api_versions_enable,
+        parts.cache.features,
+        lambda: parts.forwarding.controller_api_versions,
+        unstable=parts.config.unstable_api_versions_enable,
     )
-    handlers |= handlers_of(ApiVersionsHandler(helper, versions, parts.cluster_id, node_id))
-    return handlers, versions
+    handlers |= handlers_of(ApiVersionsHandler(parts.helper, versions, parts.cluster_id, parts.config.node_id))
+    return handlers, families, versions
+
+
+def _metadata(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.metadata import MetadataHandler
+
+    return MetadataHandler(
+        parts.helper,
+        parts.auth,
+        parts.cache,
+        parts.cluster_id,
+        parts.topic_creation if parts.config.auto_create_topics_enable else None,
+        parts.config.max_request_partition_size_limit,
+    )
+
+
+def _produce(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.produce import ProduceHandler
+
+    return ProduceHandler(
+        parts.helper,
+        parts.auth,
+        parts.cache,
+        parts.replicas,
+        parts.clock,
+        lambda: parts.coordinators.transactions.appends,
+    )
+
+
+def _fetch(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.fetch import FetchHandler
+
+    return FetchHandler(
+        parts.helper,
+        parts.auth,
+        parts.cache,
+        parts.replicas,
+        parts.fetch_manager,
+        parts.replicas.stats,
+        parts.clock,
+        fetch_max_bytes=parts.config.fetch_max_bytes,
+        leader_quota=parts.leader_quota,
+    )
+
+
+def _list_offsets(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.list_offsets import ListOffsetsHandler
+
+    return ListOffsetsHandler(parts.helper, parts.auth, parts.replicas)
+
+
+def _find_coordinator(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.find_coordinator import GROUP, TRANSACTION, CoordinatorType, FindCoordinatorHandler
+
+    groups, transactions = parts.coordinators.get()
+    return FindCoordinatorHandler(
+        parts.helper,
+        parts.auth,
+        parts.cache,
+        parts.topic_creation,
+        {
+            GROUP: CoordinatorType(GROUP_METADATA_TOPIC, groups.partition_for),
+            TRANSACTION: CoordinatorType(TRANSACTION_STATE_TOPIC, transactions.coordinator.partition_for),
+        },
+    )
+
+
+def _groups(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.groups import GroupsHandler
+
+    return GroupsHandler(parts.helper, parts.auth, parts.coordinators.groups)
+
+
+def _offsets(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.offsets import OffsetsHandler
+
+    return OffsetsHandler(parts.helper, parts.auth, parts.cache, parts.coordinators.groups)
+
+
+def _producer_ids(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.producer_ids import ProducerIdsHandler
+
+    return ProducerIdsHandler(
+        parts.helper,
+        parts.auth,
+        parts.producer_ids,
+        parts.config.request_timeout_ms,
+        parts.coordinators.transactions.coordinator,
+    )
+
+
+def _transactions(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.transactions import TransactionsHandler
+
+    groups, transactions = parts.coordinators.get()
+    return TransactionsHandler(
+        parts.helper, parts.auth, parts.cache, transactions.coordinator, transactions.markers, groups.partition_for
+    )
+
+
+def _cluster(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.cluster import ClusterHandler
+
+    return ClusterHandler(parts.helper, parts.auth, parts.cache, parts.cluster_id)
+
+
+def _configs(parts: BrokerParts) -> object:
+    from barnabas.broker.config.config_admin_manager import ConfigAdminManager
+    from barnabas.broker.config.config_helper import ConfigHelper
+    from barnabas.broker.handlers.configs import ConfigsHandler
+
+    node_id, cache, forwarding = parts.config.node_id, parts.cache, parts.forwarding
+    return ConfigsHandler(
+        parts.helper,
+        parts.auth,
+        cache,
+        ConfigHelper(node_id, cache, parts.dynamic_config),
+        ConfigAdminManager(node_id, cache, parts.dynamic_config),
+        lambda request, body, callback: forwarding.forward_request(request, callback, body),
+    )
+
+
+def _telemetry(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.telemetry import TelemetryHandler
+
+    return TelemetryHandler(parts.helper, parts.client_metrics)
+
+
+def _offset_for_leader_epoch(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+
+    return OffsetForLeaderEpochHandler(parts.helper, parts.auth, parts.replicas)
+
+
+def _delete_records(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.delete_records import DeleteRecordsHandler
+
+    return DeleteRecordsHandler(parts.helper, parts.auth, parts.cache, parts.replicas)
+
+
+def _describe_producers(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.describe_producers import DescribeProducersHandler
+
+    return DescribeProducersHandler(parts.helper, parts.auth, parts.cache, parts.replicas)
+
+
+def _log_dirs(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.log_dirs import LogDirsHandler
+
+    return LogDirsHandler(parts.helper, parts.auth, parts.replicas)
+
+
+def _acls(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.acls import AclsHandler
+
+    return AclsHandler(parts.helper, parts.auth)
+
+
+FAMILIES: Final[dict[Callable[[BrokerParts], object], tuple[ApiKey, ...]]] = {
+    _metadata: (ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS),
+    _produce: (ApiKey.PRODUCE,),
+    _fetch: (ApiKey.FETCH,),
+    _list_offsets: (ApiKey.LIST_OFFSETS,),
+    _find_coordinator: (ApiKey.FIND_COORDINATOR,),
+    _producer_ids: (ApiKey.INIT_PRODUCER_ID,),
+    _groups: (
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.LIST_GROUPS,
+        ApiKey.DELETE_GROUPS,
+    ),
+    _offsets: (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE),
+    _telemetry: (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
+    _transactions: (
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    ),
+    _cluster: (ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_CLIENT_QUOTAS),
+    _configs: (
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.LIST_CONFIG_RESOURCES,
+    ),
+    _offset_for_leader_epoch: (ApiKey.OFFSET_FOR_LEADER_EPOCH,),
+    _delete_records: (ApiKey.DELETE_RECORDS,),
+    _describe_producers: (ApiKey.DESCRIBE_PRODUCERS,),
+    _log_dirs: (ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS),
+    _acls: (ApiKey.DESCRIBE_ACLS,),
+}
+"""Who makes the handlers of which APIs; the most wanted first."""

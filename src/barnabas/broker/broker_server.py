@@ -7,6 +7,7 @@ what; :meth:`BrokerServer.shutdown` takes it apart again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
@@ -39,9 +40,9 @@ from barnabas.broker.config.reconfigurables import (
     DynamicProducerStates,
     DynamicThreadPool,
 )
+from barnabas.broker.coordinators import CoordinatorPair, Coordinators
 from barnabas.broker.directory_events import ControllerDirectoryEvents
 from barnabas.broker.forwarding_manager import ForwardingManager
-from barnabas.broker.group_parts import make_group_parts
 from barnabas.broker.internal_topics import default_topic_settings, internal_topic_settings
 from barnabas.broker.lifecycle_publisher import LifecyclePublisher
 from barnabas.broker.node_quotas import make_quota_managers
@@ -59,11 +60,11 @@ from barnabas.broker.replication_throttles import ReplicationThrottles
 from barnabas.broker.request_serving import RequestServing, startup_seconds
 from barnabas.broker.shared_server import SharedServer
 from barnabas.broker.stop_steps import run_steps, step
-from barnabas.broker.transaction_parts import TransactionParts, make_transaction_parts
 from barnabas.common.scheduler import KafkaScheduler
 from barnabas.controller.quorum_features import default_supported_features
-from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
+from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
+from barnabas.coordinator.transaction.transaction_config import TransactionConfig
 from barnabas.log.log_cleaner import LogCleaner
 from barnabas.log.log_dir_failure import LogDirFailureChannel
 from barnabas.log.log_manager import LogManager
@@ -87,6 +88,9 @@ logger = logging.getLogger(__name__)
 
 CONTROLLED_SHUTDOWN_TIMEOUT_S: Final = 300
 SENSOR_EXPIRY_CHECK_MS: Final = 30_000
+LOAD_DELAY_MS: Final = 100
+"""A client that has waited for the broker gets its first answers before the rest is loaded."""
+LOAD_PERIOD_MS: Final = 10
 
 
 class BrokerServer:
@@ -129,8 +133,8 @@ class BrokerServer:
         self._alter_partition: DefaultAlterPartitionManager | None = None
         self._assignments: AssignmentsManager | None = None
         self._forwarding: ForwardingManager | None = None
-        self._transactions: TransactionParts | None = None
-        self._groups: GroupCoordinatorService | None = None
+        self._coordinators: Coordinators | None = None
+        self._apis: ApiDispatcher | None = None
         self._publishers: list[MetadataPublisher] = []
         self._logs_started = False
 
@@ -209,31 +213,8 @@ class BrokerServer:
         producer_ids = ProducerIdManager(
             node_id, lambda: lifecycle.broker_epoch, forwarding_channel, self.scheduler, clock
         )
-        transactions = self._transactions = make_transaction_parts(
-            config,
-            self.cache,
-            replicas,
-            producer_ids,
-            self._log_manager_config.producer_state,
-            self.scheduler,
-            clock,
-            registry,
-            shared.metrics,
-            shared.exit_procedure,
-        )
         auth = AuthHelper(authorizer)
-        groups = self._groups = make_group_parts(
-            config,
-            self.cache,
-            auth,
-            replicas,
-            transactions,
-            self.scheduler,
-            clock,
-            shared.metrics,
-            shared.exit_procedure,
-            registry,
-        )
+        coordinators = self._coordinators = Coordinators(self._maker_of_coordinators(auth, replicas, producer_ids))
         topic_creation = AutoTopicCreationManager(
             forwarding_channel,
             default_topic_settings(config),
@@ -267,16 +248,19 @@ class BrokerServer:
             forwarding=forwarding,
             topic_creation=topic_creation,
             producer_ids=producer_ids,
-            transactions=transactions,
-            groups=groups,
+            coordinators=coordinators,
             dynamic_config=self.dynamic_config,
             leader_quota=quotas.leader,
             client_metrics=telemetry.client_metrics,
             clock=clock,
         )
-        handlers, versions = make_handlers(parts)
-        apis = ApiDispatcher(
-            handlers, serving.helper, inline_apis=INLINE_APIS, drain_actions=replicas.action_queue.try_complete_actions
+        handlers, families, versions = make_handlers(parts)
+        apis = self._apis = ApiDispatcher(
+            handlers,
+            serving.helper,
+            on_demand=families,
+            inline_apis=INLINE_APIS,
+            drain_actions=replicas.action_queue.try_complete_actions,
         )
         socket_server = serving.open(
             apis, versions, config.listeners, disconnect_listeners=[telemetry.client_metrics.on_disconnect]
@@ -288,7 +272,7 @@ class BrokerServer:
             self.cache,
             self.log_manager,
             replicas,
-            (groups, transactions.coordinator),
+            coordinators.hooks,
             on_fault=shared.fault,
             on_fatal_fault=shared.fatal_fault,
         )
@@ -360,6 +344,62 @@ class BrokerServer:
         self._add_gauges()
         logger.info("Broker %d is running", node_id)
 
+    def _maker_of_coordinators(
+        self, auth: AuthHelper, replicas: ReplicaManager, producer_ids: ProducerIdManager
+    ) -> Callable[[], CoordinatorPair]:
+        """Reads the settings now, so that mistakes in them are found at the start."""
+        config, shared, clock = self._config, self._shared, self._shared.clock
+        group_config = GroupCoordinatorConfig.from_values(config.values)
+        transaction_config = TransactionConfig.from_values(config.values)
+
+        def make() -> CoordinatorPair:
+            from barnabas.broker.group_parts import make_group_parts  # noqa: PLC0415 - see Coordinators
+            from barnabas.broker.transaction_parts import make_transaction_parts  # noqa: PLC0415
+
+            transactions = make_transaction_parts(
+                config,
+                transaction_config,
+                self.cache,
+                replicas,
+                producer_ids,
+                self._log_manager_config.producer_state,
+                self.scheduler,
+                clock,
+                shared.registry,
+                shared.metrics,
+                shared.exit_procedure,
+            )
+            groups = make_group_parts(
+                config,
+                group_config,
+                self.cache,
+                auth,
+                replicas,
+                transactions,
+                self.scheduler,
+                clock,
+                shared.metrics,
+                shared.exit_procedure,
+                shared.registry,
+            )
+            return CoordinatorPair(groups, transactions)
+
+        return make
+
+    def load_in_background(self, others: Sequence[Callable[[], None]], on_loaded: Callable[[], None]) -> None:
+        """Loads what could wait until now, and what others have to, a little at a time: the first requests go first."""
+        own = [] if self._apis is None else self._apis.loading()
+        left = iter([*own, *others, on_loaded])
+
+        def load_next() -> None:
+            step = next(left, None)
+            if step is None:
+                task.cancel()
+            else:
+                step()
+
+        task = self.scheduler.schedule("load-handlers", load_next, LOAD_DELAY_MS, LOAD_PERIOD_MS)
+
     def report_quotas_of(self, controller: QuotaManagers | None) -> None:
         """Partitions are created by the controller, so it knows who has used how much of the quota on that."""
         if controller is not None and self.telemetry is not None:
@@ -428,10 +468,10 @@ class BrokerServer:
                 step(self.serving, lambda it: it.stop()),
                 *[partial(remove, one) for one in reversed(publishers)],
                 # Members that wait for a rebalance are told to look elsewhere while they can still be told.
-                step(self._groups, lambda it: it.shutdown()),
+                step(self._coordinators, lambda it: it.shutdown_groups()),
                 step(self.serving, lambda it: it.close()),
                 step(telemetry, lambda it: it.shutdown()),
-                step(self._transactions, lambda it: it.shutdown()),
+                step(self._coordinators, lambda it: it.shutdown_transactions()),
                 step(self.quotas, lambda it: it.shutdown()),
                 step(self._authorizer, lambda it: it.close()),
                 self.cleaner.shutdown,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from barnabas.broker.authorizers import AclPublisher, make_authorizer
 from barnabas.broker.client_quota_metadata_manager import DynamicClientQuotaPublisher
@@ -15,7 +17,6 @@ from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.config.listeners import resolved
 from barnabas.broker.config.runtime_loggers import RuntimeLoggerManager
 from barnabas.broker.controller_registration_manager import ControllerRegistrationManager
-from barnabas.broker.handlers.configs import describe_authorized
 from barnabas.broker.node_quotas import make_quota_managers
 from barnabas.broker.node_to_controller_channel import (
     REGISTRATION,
@@ -28,7 +29,12 @@ from barnabas.broker.stop_steps import run_steps, step
 from barnabas.controller.acl_mutator import ControllerAclMutator
 from barnabas.controller.bootstrap import BootstrapMetadata
 from barnabas.controller.config import ControllerPlugins
-from barnabas.controller.controller_apis import ControllerApisConfig, ControllerApisPlugins, make_controller_apis
+from barnabas.controller.controller_apis import (
+    ControllerApis,
+    ControllerApisConfig,
+    ControllerApisPlugins,
+    make_controller_apis,
+)
 from barnabas.controller.quorum_controller import QuorumController
 from barnabas.controller.quorum_features import default_supported_features
 from barnabas.metadata.cache import MetadataCache, MetadataCachePublisher
@@ -39,6 +45,10 @@ from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, read_bootstrap_file
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.authorizer import AuthorizerServerInfo
 from barnabas.security.standard_authorizer import StandardAuthorizer
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.describe_configs import DescribeConfigsResult
+    from barnabas.server.request import Request
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +63,7 @@ class ControllerServer:
         self.quotas: QuotaManagers | None = None
         self._publishers: list[MetadataPublisher] = []
         self.controller: QuorumController | None = None
+        self._apis: ControllerApis | None = None
         self.cache = MetadataCache()
 
     def startup(self) -> None:
@@ -85,7 +96,13 @@ class ControllerServer:
         )
         dynamic = DynamicBrokerConfig(config)
         describer = ConfigHelper(config.node_id, self.cache, dynamic)
-        apis = make_controller_apis(
+
+        def describe_configs(request: Request) -> list[DescribeConfigsResult]:
+            from barnabas.broker.handlers.configs import describe_authorized  # noqa: PLC0415 - with the first request
+
+            return describe_authorized(request, auth, describer)
+
+        apis = self._apis = make_controller_apis(
             controller,
             serving.helper,
             auth,
@@ -98,7 +115,7 @@ class ControllerServer:
             ),
             ControllerApisPlugins(
                 describe_quorum=raft.client.describe_quorum,
-                describe_configs=lambda request: describe_authorized(request, auth, describer),
+                describe_configs=describe_configs,
                 alter_loggers=RuntimeLoggerManager(config.node_id).apply_changes,
                 new_mutation_quota=quotas.controller_mutation.new_quota_for,
             ),
@@ -153,6 +170,10 @@ class ControllerServer:
             self._shared.controller_nodes,
             clock=self._shared.clock,
         )
+
+    def loading(self) -> list[Callable[[], None]]:
+        """Steps that load what it did not need to start."""
+        return [] if self._apis is None else self._apis.loading()
 
     @property
     def processors(self) -> list[Processor]:

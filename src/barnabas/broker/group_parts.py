@@ -26,6 +26,7 @@ from barnabas.server.data_plane import HandOff
 
 def make_group_parts(
     config: KafkaConfig,
+    settings: GroupCoordinatorConfig,
     cache: MetadataCache,
     auth: AuthHelper,
     replicas: ReplicaManager,
@@ -54,7 +55,7 @@ def make_group_parts(
         )
 
     service, writer = make_group_coordinator(
-        GroupCoordinatorConfig.from_values(config.values),
+        settings,
         replicas,
         scheduler,
         clock,

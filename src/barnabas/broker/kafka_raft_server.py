@@ -34,9 +34,17 @@ class KafkaRaftServer:
     """
 
     def __init__(
-        self, config: KafkaConfig, *, clock: Clock = SYSTEM_CLOCK, exit_procedure: ExitProcedure = exit_process
+        self,
+        config: KafkaConfig,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        exit_procedure: ExitProcedure = exit_process,
+        on_loaded: Callable[[], None] = lambda: None,
     ) -> None:
-        """``exit_procedure`` is called when the node cannot go on: it ends the process, unless told otherwise."""
+        """``exit_procedure`` is called when the node cannot go on: it ends the process, unless told otherwise.
+
+        ``on_loaded`` is called, on some thread, when a broker that serves has loaded what it did not need for that.
+        """
         if config.is_broker and not config.is_controller:
             raise StartupError(
                 "process.roles=broker needs a controller on another node, which is not supported yet; "
@@ -48,6 +56,7 @@ class KafkaRaftServer:
         gets to ask."""
         self._clock = clock
         self._end_process = exit_procedure
+        self._on_loaded = on_loaded
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         """Lets one of several who stop the node do it."""
@@ -81,6 +90,9 @@ class KafkaRaftServer:
                 self.broker.startup()
                 if self.controller is not None:
                     self.broker.report_quotas_of(self.controller.quotas)
+                self.broker.load_in_background(
+                    [] if self.controller is None else self.controller.loading(), self._on_loaded
+                )
             self._start_http()
         except BaseException:
             self._stop()

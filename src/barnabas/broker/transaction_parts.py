@@ -57,6 +57,7 @@ class TransactionParts:
 
 def make_transaction_parts(
     config: KafkaConfig,
+    settings: TransactionConfig,
     cache: MetadataCache,
     replicas: ReplicaManager,
     producer_ids: ProducerIdManager,
@@ -68,7 +69,6 @@ def make_transaction_parts(
     exit_procedure: ExitProcedure,
 ) -> TransactionParts:
     """Starts the threads of the coordinator; it has nothing to do before its `startup` and the first election."""
-    settings = TransactionConfig.from_values(config.values)
     node_id, listener_name = config.node_id, config.inter_broker_listener_name
     markers = TxnMarkerWriter(replicas, clock, settings.request_timeout_ms)
     channels = TransactionMarkerChannelManager(

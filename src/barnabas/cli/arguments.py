@@ -8,7 +8,10 @@ memory.
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction["ArgumentParser"]
 
 HELP_WIDTH = 30
+DEFAULT_COLUMNS = 80
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -30,11 +34,26 @@ class ArgumentParser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
+@cache
+def terminal_width() -> int:
+    """As many columns as there are. Each option that is added asks, and ``shutil`` with it is slow to import."""
+    try:
+        columns = int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        columns = 0
+    if columns > 0:
+        return columns
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1).columns or DEFAULT_COLUMNS
+    except (ValueError, OSError):
+        return DEFAULT_COLUMNS
+
+
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Keeps the line breaks of descriptions, and gives names of options some room."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=HELP_WIDTH)
+        super().__init__(prog, max_help_position=HELP_WIDTH, width=terminal_width() - 2)
 
     def add_argument(self, action: argparse.Action) -> None:
         super().add_argument(action)

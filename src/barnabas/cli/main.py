@@ -33,6 +33,7 @@ from typing import Final
 from barnabas import __version__
 from barnabas.cli.arguments import ArgumentParser
 from barnabas.cli.console import CommandError, fail
+from barnabas.cli.quick_imports import import_quickly
 from barnabas.cli.stop_signals import EXIT_KILLED
 
 EXIT_FAILED: Final = 1
@@ -97,6 +98,7 @@ def main() -> None:
     """What the installed command runs."""
     # Nothing that is loaded from here on becomes garbage, and a collector that looks for it takes a tenth of the time.
     gc.disable()
+    import_quickly()
     sys.exit(run())
 
 

@@ -79,7 +79,7 @@ def start_command(
     try:
         if format_first or config is None:
             format_if_empty(settings)
-        server = KafkaRaftServer(settings)
+        server = KafkaRaftServer(settings, on_loaded=keep_for_good)
         server.startup()
     except (BarnabasError, ConfigError, OSError) as error:
         raise CommandError(f"the broker cannot start: {reason(error)}") from None

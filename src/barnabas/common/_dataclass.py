@@ -9,6 +9,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 _MISSING: Final = object()
+FEW: Final = 3
+"""So many instances of a class are made without a compiled ``__init__``: that takes as long as ten of them."""
 _SPECS: Final = "__barnabas_fields__"
 _NO_METADATA: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -302,14 +304,50 @@ class _StandardFields:
 
 
 def _set_lazy_init(made: Any, specs: Mapping[str, FieldSpec], *, frozen: bool, slots: bool) -> None:
+    few = FEW
+
     def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:  # noqa: N807
+        nonlocal few
         # Two threads may both come here; they make the same thing.
+        if few > 0:
+            few -= 1
+            values = _bind(specs, arguments, keywords, slots=slots)
+            if values is not None:
+                put = object.__setattr__ if frozen else setattr
+                for name, value in values.items():
+                    put(self, name, value)
+                if hasattr(made, "__post_init__"):
+                    self.__post_init__()
+                return
         compiled = _compile_init(made, specs, frozen=frozen, slots=slots)
         made.__init__ = compiled
         compiled(self, *arguments, **keywords)
 
     _name(__init__, "__init__", made)
     made.__init__ = __init__
+
+
+def _bind(
+    specs: Mapping[str, FieldSpec], arguments: tuple[Any, ...], keywords: Mapping[str, Any], *, slots: bool
+) -> dict[str, Any] | None:
+    """What an ``__init__`` with these arguments sets; None if they do not fit, which the compiled one says best."""
+    positional = [spec.name for spec in specs.values() if spec.init and not spec.kw_only]
+    given = dict(zip(positional, arguments, strict=False))
+    if len(arguments) > len(positional) or not given.keys().isdisjoint(keywords):
+        return None
+    given.update(keywords)
+    values: dict[str, Any] = {}
+    for name, spec in specs.items():
+        if spec.init and name in given:
+            values[name] = given.pop(name)
+        elif spec.default_factory is not _MISSING:
+            values[name] = spec.default_factory()
+        elif spec.default is not _MISSING:
+            if spec.init or slots:  # or else the class has the default
+                values[name] = spec.default
+        elif spec.init:
+            return None
+    return None if given else values
 
 
 def _compile_init(made: type, specs: Mapping[str, FieldSpec], *, frozen: bool, slots: bool) -> Any:

@@ -3,7 +3,8 @@
 The standard decorator writes the source of six methods for each class and compiles them, there and then: about half a
 millisecond for each class, a quarter of the time that a broker took to import itself, and most of these classes are not
 used before the first request is answered. This one compares, hashes and prints with functions that are the same for all
-classes, and compiles ``__init__``, the one method whose speed matters, when the first instance is made.
+classes, and compiles ``__init__``, the one method whose speed matters, when there are more than a few instances: most
+configurations have but one.
 
 For everything else it is the same thing: a type checker sees the standard decorator, `dataclasses.replace` and
 `dataclasses.fields` take the classes, pickles work. What nobody here uses is not there: ``InitVar``, ``unsafe_hash``,

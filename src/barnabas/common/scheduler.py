@@ -129,6 +129,7 @@ class KafkaScheduler:
         self._queue = _TaskQueue()
         self._threads: list[threading.Thread] = []
         self._idle = 0
+        """Threads that look for a task, those included that have been started and do not run yet."""
         self._timekeeper: int | None = None
         """The identity of the idle thread that waits for the first task to fall due."""
         self._running = True
@@ -187,20 +188,23 @@ class KafkaScheduler:
         thread = threading.Thread(target=self._work, name=f"{self._name_prefix}{number}", daemon=True)
         self._threads.append(thread)
         thread.start()
+        self._idle += 1  # or the next task that is scheduled would start another one, before this one has begun
 
     def _work(self) -> None:
         try:
-            while (task := self._take()) is not None:
+            task = self._take(is_counted=True)
+            while task is not None:
                 self._run(task)
+                task = self._take()
         finally:
             with self._changed:
                 self._threads.remove(threading.current_thread())
 
-    def _take(self) -> ScheduledTask | None:
+    def _take(self, *, is_counted: bool = False) -> ScheduledTask | None:
         """Waits for a task to fall due; None when this thread is to end."""
         me = threading.get_ident()
         with self._changed:
-            self._idle += 1
+            self._idle += not is_counted
             try:
                 while self._running and len(self._threads) <= self._max_threads:
                     task = self._queue.first()

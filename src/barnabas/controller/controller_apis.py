@@ -13,24 +13,18 @@ of the metadata log between several controllers (Fetch, Vote and the like), and 
 credentials, delegation tokens.
 """
 
+# ruff: noqa: PLC0415 - families are imported when they are made: see `_families`
+
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.dataclass import dataclass, field
 from barnabas.controller.controller_api_versions import ControllerApiVersionManager
-from barnabas.controller.handlers.acls import AclsHandler
 from barnabas.controller.handlers.backend import Backend, NewMutationQuota, no_mutation_quota
-from barnabas.controller.handlers.cluster import ControllerClusterHandler
-from barnabas.controller.handlers.configs import AlterLoggers, ConfigsHandler
-from barnabas.controller.handlers.describe_configs import DescribeConfigs, DescribeConfigsHandler
-from barnabas.controller.handlers.envelope import EnvelopeHandler
 from barnabas.controller.handlers.nodes import NodesHandler
-from barnabas.controller.handlers.partitions import PartitionsHandler
-from barnabas.controller.handlers.quorum import DescribeQuorum, QuorumHandler
-from barnabas.controller.handlers.topics import TopicsHandler
 from barnabas.controller.quorum_controller import QuorumController
 from barnabas.controller.quorum_features import default_supported_features
 from barnabas.metadata.cache import MetadataCache
@@ -38,10 +32,15 @@ from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.versions import VersionRange
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.api_versions_handler import ApiVersionsHandler
-from barnabas.server.dispatch import ApiDispatcher, Handler, handlers_of
+from barnabas.server.dispatch import ApiDispatcher, FamilyOnDemand, Handler, handlers_of
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
+
+if TYPE_CHECKING:
+    from barnabas.controller.handlers.configs import AlterLoggers
+    from barnabas.controller.handlers.describe_configs import DescribeConfigs
+    from barnabas.controller.handlers.quorum import DescribeQuorum
 
 INLINE_APIS: Final = frozenset(
     {
@@ -85,9 +84,13 @@ class ControllerApis(ApiDispatcher):
     """A dispatcher that knows what it serves. Made by :func:`make_controller_apis`."""
 
     def __init__(
-        self, handlers: Mapping[ApiKey, Handler], helper: RequestHandlerHelper, versions: ControllerApiVersionManager
+        self,
+        handlers: Mapping[ApiKey, Handler],
+        on_demand: Sequence[FamilyOnDemand],
+        helper: RequestHandlerHelper,
+        versions: ControllerApiVersionManager,
     ) -> None:
-        super().__init__(handlers, helper, inline_apis=INLINE_APIS)
+        super().__init__(handlers, helper, on_demand=on_demand, inline_apis=INLINE_APIS)
         self.versions = versions
         """For the data plane of the controller's listeners."""
 
@@ -111,21 +114,11 @@ def make_controller_apis(
     config = ControllerApisConfig() if config is None else config
     plugins = ControllerApisPlugins() if plugins is None else plugins
     backend = Backend(controller, helper, auth, clock, plugins.new_mutation_quota)
-    families: list[object] = [
-        TopicsHandler(backend, delete_topic_enable=config.delete_topic_enable),
-        PartitionsHandler(backend),
-        NodesHandler(backend, broker_heartbeat_interval_ms=config.broker_heartbeat_interval_ms),
-        ConfigsHandler(backend, alter_loggers=plugins.alter_loggers),
-        ControllerClusterHandler(backend, controller.cluster_id, lambda: cache.image, leader_id),
-        AclsHandler(backend),
-    ]
-    if plugins.describe_quorum is not None:
-        families.append(QuorumHandler(backend, plugins.describe_quorum))
-    if plugins.describe_configs is not None:
-        families.append(DescribeConfigsHandler(backend, plugins.describe_configs))
-    handlers = handlers_of(*families)
+    families = _families(backend, config, plugins, cache, leader_id)
+    handlers = handlers_of(NodesHandler(backend, broker_heartbeat_interval_ms=config.broker_heartbeat_interval_ms))
+    served = frozenset(handlers).union(*[family.api_keys for family in families])
     versions = ControllerApiVersionManager(
-        {*handlers, ApiKey.API_VERSIONS, ApiKey.ENVELOPE},
+        {*served, ApiKey.API_VERSIONS, ApiKey.ENVELOPE},
         config.supported_features,
         cache.features,
         unstable=config.unstable_api_versions_enable,
@@ -134,9 +127,81 @@ def make_controller_apis(
     def dispatch(request: Request, local: RequestLocal) -> None:
         apis.handle(request, local)
 
-    handlers |= handlers_of(
-        ApiVersionsHandler(helper, versions, controller.cluster_id, controller.node_id),
-        EnvelopeHandler(auth, frozenset(handlers), dispatch, clock),
-    )
-    apis = ControllerApis(handlers, helper, versions)
+    def envelope() -> object:
+        from barnabas.controller.handlers.envelope import EnvelopeHandler
+
+        return EnvelopeHandler(auth, served, dispatch, clock)
+
+    handlers |= handlers_of(ApiVersionsHandler(helper, versions, controller.cluster_id, controller.node_id))
+    families.append(FamilyOnDemand([ApiKey.ENVELOPE], envelope))
+    apis = ControllerApis(handlers, families, helper, versions)
     return apis
+
+
+def _families(
+    backend: Backend,
+    config: ControllerApisConfig,
+    plugins: ControllerApisPlugins,
+    cache: MetadataCache,
+    leader_id: Callable[[], int | None],
+) -> list[FamilyOnDemand]:
+    """What a controller can be up without. What a node needs to join the cluster is not among it."""
+
+    def topics() -> object:
+        from barnabas.controller.handlers.topics import TopicsHandler
+
+        return TopicsHandler(backend, delete_topic_enable=config.delete_topic_enable)
+
+    def partitions() -> object:
+        from barnabas.controller.handlers.partitions import PartitionsHandler
+
+        return PartitionsHandler(backend)
+
+    def configs() -> object:
+        from barnabas.controller.handlers.configs import ConfigsHandler
+
+        return ConfigsHandler(backend, alter_loggers=plugins.alter_loggers)
+
+    def cluster() -> object:
+        from barnabas.controller.handlers.cluster import ControllerClusterHandler
+
+        return ControllerClusterHandler(backend, backend.controller.cluster_id, lambda: cache.image, leader_id)
+
+    def acls() -> object:
+        from barnabas.controller.handlers.acls import AclsHandler
+
+        return AclsHandler(backend)
+
+    def quorum() -> object:
+        from barnabas.controller.handlers.quorum import QuorumHandler
+
+        assert plugins.describe_quorum is not None
+        return QuorumHandler(backend, plugins.describe_quorum)
+
+    def describe_configs() -> object:
+        from barnabas.controller.handlers.describe_configs import DescribeConfigsHandler
+
+        assert plugins.describe_configs is not None
+        return DescribeConfigsHandler(backend, plugins.describe_configs)
+
+    families = [
+        FamilyOnDemand([ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS], topics),
+        FamilyOnDemand(
+            [
+                ApiKey.ALTER_PARTITION,
+                ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+                ApiKey.ELECT_LEADERS,
+                ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+                ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            ],
+            partitions,
+        ),
+        FamilyOnDemand([ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CLIENT_QUOTAS], configs),
+        FamilyOnDemand([ApiKey.DESCRIBE_CLUSTER, ApiKey.UPDATE_FEATURES], cluster),
+        FamilyOnDemand([ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS], acls),
+    ]
+    if plugins.describe_quorum is not None:
+        families.append(FamilyOnDemand([ApiKey.DESCRIBE_QUORUM], quorum))
+    if plugins.describe_configs is not None:
+        families.append(FamilyOnDemand([ApiKey.DESCRIBE_CONFIGS], describe_configs))
+    return families

@@ -21,6 +21,7 @@ from barnabas.network.connection_quotas import (
     TooManyConnectionsError,
 )
 from barnabas.network.endpoint import Endpoint
+from barnabas.network.host_resolver import for_resolver
 from barnabas.network.poller import READ, make_poller
 from barnabas.network.processor import Processor
 
@@ -88,7 +89,7 @@ class Acceptor:
         )
 
     def _open(self, endpoint: Endpoint) -> socket.socket:
-        host = endpoint.host or None
+        host = for_resolver(endpoint.host) if endpoint.host else None
         try:
             infos = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except socket.gaierror as error:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import InvalidConfigurationError
+from barnabas.network.host_resolver import for_resolver
 
 UNLIMITED = 2**31 - 1
 """Kafka's way to write "no limit": the largest 32-bit number."""
@@ -74,7 +75,7 @@ def resolve_host(host: str) -> list[str]:
     """All addresses of a host name, by the machine's resolver."""
     if not host:
         raise ValueError("the name is empty")
-    return [str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    return [str(info[4][0]) for info in socket.getaddrinfo(for_resolver(host), None, type=socket.SOCK_STREAM)]
 
 
 def addresses_of(host: str, resolve: Resolver) -> list[str]:

@@ -22,6 +22,15 @@ HostResolver = Callable[[str], Sequence[ResolvedAddress]]
 """All addresses of a host, in the order in which to try them. Raises ``OSError`` if there are none."""
 
 
+def for_resolver(host: str) -> str | bytes:
+    """A host as `socket.getaddrinfo` should get it: an address as bytes.
+
+    A string is encoded as an international name first, which is nothing to an address, and loads tables of characters
+    that most brokers never need.
+    """
+    return host.encode() if host.isascii() and (":" in host or host.replace(".", "").isdigit()) else host
+
+
 def resolve_all_ips(host: str) -> list[ResolvedAddress]:
     """All addresses that the machine's resolver has for a host: ``client.dns.lookup=use_all_dns_ips``.
 
@@ -29,7 +38,7 @@ def resolve_all_ips(host: str) -> list[ResolvedAddress]:
     wants to connect; Kafka's clients do the same.
     """
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(for_resolver(host), None, type=socket.SOCK_STREAM)
     except (OSError, ValueError) as error:  # a UnicodeError, for what cannot be a host name, is a ValueError
         raise UnknownHostError(f"the host name {host!r} cannot be resolved: {error}") from error
     addresses: dict[ResolvedAddress, None] = {}

@@ -1,15 +1,18 @@
 """Structs and messages: the classes that declarations turn into.
 
-Making a message class only collects its fields; nothing is compiled and no source is generated until a version is
-first encoded or decoded (see :mod:`barnabas.protocol.compiler`). So declaring all of Kafka's messages costs a process
-the time to import the ones it uses, and a client that speaks three APIs compiles six codecs.
+Making a message class only collects its fields; no source is generated and nothing is compiled until a version is
+encoded or decoded a few times (see :mod:`barnabas.protocol.compiler`). Until then, if the message is small,
+:mod:`barnabas.protocol.interpreter` does it: a broker registers once, and a compiler that writes two functions for that
+takes longer than the whole exchange. So declaring all of Kafka's messages costs a process the time to import the ones
+it uses, and a client that speaks three APIs compiles six codecs.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, dataclass_transform
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, dataclass_transform
 
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.fields import (
@@ -47,6 +50,13 @@ Decoder = Callable[[Any, int, int], tuple[Any, int]]
 """``decode(buffer, start, end) -> (message, position after it)``."""
 Encoder = Callable[[Any, Callable[[Any], None]], None]
 """``encode(message, append)``: hands the pieces of the encoded message to ``append``, in order."""
+
+FEW: Final = 3
+"""So many messages of a version, and structs of a class, are made without compiled code, which takes as long as ten."""
+SMALL_BYTES: Final = 512
+"""What is read without a compiled decoder is at most this long."""
+SMALL_ELEMENTS: Final = 24
+"""What is written without a compiled encoder has at most so many elements in all of its arrays."""
 
 _compile_lock = threading.Lock()
 """Guards the per-class codec tables while a codec is compiled. Nothing else is locked inside it."""
@@ -95,18 +105,31 @@ class StructType(type):
 class Struct(metaclass=StructType):
     """A group of fields: a message, or the element of an array inside one.
 
-    The constructor takes fields by name; what is left out gets its default. It is generated on first use, because most
-    structs of most processes are only ever decoded.
+    The constructor takes fields by name; what is left out gets its default. It is generated when it is used more than
+    a few times, because most structs of most processes are only ever decoded, and many of the others are made once.
     """
 
     fields: ClassVar[tuple[Field, ...]]
+    _made: ClassVar[int]
     unknown_tagged_fields: dict[int, bytes] | None = None
     """Tagged fields of a newer peer, kept so that re-encoding the message loses nothing."""
 
     def __init__(self, **values: Any) -> None:
         cls = type(self)
-        cls.__init__ = _make_init(cls)  # type: ignore[method-assign]
-        cls.__init__(self, **values)
+        made = cls.__dict__.get("_made", 0)
+        if made >= FEW or not values.keys() <= cls._settable():
+            cls.__init__ = _make_init(cls)  # type: ignore[method-assign]
+            cls.__init__(self, **values)  # which says what is wrong with the names, if something is
+            return
+        cls._made = made + 1
+        self.unknown_tagged_fields = values.get("unknown_tagged_fields")
+        for field in cls.fields:
+            name = field.name
+            setattr(self, name, values[name] if name in values else field.make_default())
+
+    @classmethod
+    def _settable(cls) -> set[str]:
+        return {"unknown_tagged_fields", *[field.name for field in cls.fields]}
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -148,6 +171,24 @@ def _make_init(cls: type[Struct]) -> Callable[..., None]:
 _ABSENT: Any = object()
 
 
+def _elements(value: Struct, limit: int) -> int:
+    """How many elements the arrays of a struct have, counted to about the limit."""
+    count = 0
+    for field in value.fields:
+        if field.element is None or count > limit:
+            continue
+        held = getattr(value, field.name)
+        if held is None:
+            continue
+        if field.kind == "array":
+            count += len(held)
+            if not isinstance(field.element, str) and count <= limit:
+                count += sum(_elements(item, limit - count) for item in held)
+        else:
+            count += _elements(held, limit - count)
+    return count
+
+
 class Message(Struct):
     """A struct with versions: something that is encoded and decoded by itself.
 
@@ -159,6 +200,8 @@ class Message(Struct):
     flexible: ClassVar[VersionRange] = NONE
     _decoders: ClassVar[dict[int, Decoder]]
     _encoders: ClassVar[dict[int, Encoder]]
+    _read: ClassVar[dict[int, int]]
+    _written: ClassVar[dict[int, int]]
 
     def __init_subclass__(
         cls,
@@ -172,6 +215,8 @@ class Message(Struct):
         cls.flexible = VersionRange.parse(flexible)
         cls._decoders = {}
         cls._encoders = {}
+        cls._read = {}
+        cls._written = {}
 
     # -- decoding
 
@@ -193,10 +238,22 @@ class Message(Struct):
         return found
 
     @classmethod
+    def _decoder_for(cls, version: int, size: int) -> Decoder:
+        """Compiled, unless this is one of the first messages of this version and a small one."""
+        read = cls._read.get(version, 0)
+        if read >= FEW or size > SMALL_BYTES:
+            return cls.decoder(version)
+        cls._check_version(version)
+        cls._read[version] = read + 1
+        from barnabas.protocol.interpreter import interpret_decode  # noqa: PLC0415 - it imports this module
+
+        return partial(interpret_decode, cls, version)
+
+    @classmethod
     def decode_from(cls, buffer: Buffer, version: int, start: int = 0, end: int | None = None) -> tuple[Self, int]:
         """Decodes the message that starts at ``start``; returns it and the position after it."""
         limit = len(buffer) if end is None else end
-        decode = cls._decoders.get(version) or cls.decoder(version)
+        decode = cls._decoders.get(version) or cls._decoder_for(version, limit - start)
         try:
             return decode(buffer, start, limit)
         except Exception as error:  # noqa: BLE001 - turned into one ProtocolError that says what and where
@@ -231,6 +288,17 @@ class Message(Struct):
                     found = cls._encoders[version] = compile_encoder(cls, version)
         return found
 
+    def _encoder_for(self, version: int) -> Encoder:
+        """Compiled, unless this is one of the first messages of this version and a small one."""
+        written = self._written.get(version, 0)
+        if written >= FEW or _elements(self, SMALL_ELEMENTS) > SMALL_ELEMENTS:
+            return self.encoder(version)
+        self._check_version(version)
+        self._written[version] = written + 1
+        from barnabas.protocol.interpreter import encode_once  # noqa: PLC0415 - it imports this module
+
+        return partial(encode_once, version)
+
     def encode_parts(self, version: int, parts: list[Any] | None = None) -> list[Any]:
         """The encoded message as a list of buffers, with ``records`` passed through as the objects they are.
 
@@ -238,8 +306,8 @@ class Message(Struct):
         region, for the transport to send without reading it.
         """
         out: list[Any] = [] if parts is None else parts
-        encode = self._encoders.get(version) or self.encoder(version)
         try:
+            encode = self._encoders.get(version) or self._encoder_for(version)
             encode(self, out.append)
         except UnsupportedVersionError:
             raise

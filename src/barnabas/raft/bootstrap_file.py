@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
-from barnabas.protocol.internal.topics import CLUSTER_METADATA
+from barnabas.protocol.internal.metadata_topic import CLUSTER_METADATA
 from barnabas.raft.client import ApiMessageAndVersion
 from barnabas.raft.records_snapshot import RecordsSnapshotReader, RecordsSnapshotWriter
 from barnabas.raft.snapshot_files import BOOTSTRAP_SNAPSHOT_ID, FileRawSnapshotReader, FileRawSnapshotWriter

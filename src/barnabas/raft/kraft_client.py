@@ -18,7 +18,7 @@ from barnabas.common.errors import (
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.protocol.internal.framing import MetadataRecordTypes
-from barnabas.protocol.internal.topics import CLUSTER_METADATA
+from barnabas.protocol.internal.metadata_topic import CLUSTER_METADATA
 from barnabas.raft.batch_accumulator import BatchAccumulator, CompletedBatch
 from barnabas.raft.client import (
     ApiMessageAndVersion,
@@ -498,6 +498,8 @@ class KRaftClient:
                     )
             else:
                 context.fire_handle_commit(offset, self.log.read(offset, Isolation.COMMITTED).records)
+                if context.next_expected_offset == offset:
+                    return  # given back unread, by one that is closing: to go on would mean never to hear of the end
 
     def _fire_leader_changes(self) -> None:
         quorum = self._quorum

@@ -26,7 +26,7 @@ from barnabas.log.log_dir_failure import LogDirFailureChannel
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.storage_errors import disk_access
 from barnabas.log.unified_log import LogStartOffsetIncrementReason, UnifiedLog
-from barnabas.protocol.internal.topics import CLUSTER_METADATA
+from barnabas.protocol.internal.metadata_topic import CLUSTER_METADATA
 from barnabas.raft.bootstrap_file import METADATA_LOG_DIR_NAME
 from barnabas.raft.client import OffsetAndEpoch
 from barnabas.raft.config import RaftConfig

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.exceptions import InvalidUpdateVersionError
 from barnabas.protocol.internal.framing import MetadataRecordTypes
-from barnabas.protocol.internal.topics import CLUSTER_METADATA
+from barnabas.protocol.internal.metadata_topic import CLUSTER_METADATA
 from barnabas.raft.client import (
     UNKNOWN_LEADER,
     ApiMessageAndVersion,

@@ -77,8 +77,6 @@ class FileRawSnapshotWriter:
 
     def __init__(self, path: Path, snapshot_id: OffsetAndEpoch, mode: int = 0o400) -> None:
         """`path` is what the file is called in the end, and `mode` its permissions then."""
-        import tempfile  # noqa: PLC0415 - not needed to start, and slow to import
-
         self.snapshot_id = snapshot_id
         self._path = path
         self._mode = mode
@@ -87,9 +85,8 @@ class FileRawSnapshotWriter:
         with disk_access("create", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             # Two may be at work on the same snapshot; each has a file of its own, and the last to freeze wins.
-            fd, name = tempfile.mkstemp(PARTIAL_SUFFIX, f"{path.stem}-", path.parent)
-        self._fd: int | None = fd
-        self._partial = Path(name)
+            self._partial = path.with_name(f"{path.stem}-{os.urandom(8).hex()}{PARTIAL_SUFFIX}")
+            self._fd: int | None = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     @classmethod
     def create(cls, log_dir: Path, snapshot_id: OffsetAndEpoch) -> FileRawSnapshotWriter:

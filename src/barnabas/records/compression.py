@@ -12,6 +12,8 @@ zstd     RFC 8878, see `zstd_frame`                               -131072 .. 22 
 A compressed batch is a promise about memory made by whoever sent it. A few hundred bytes can stand for gigabytes; so
 `decompress` is told how much may come out, works out a bound from the framing before it allocates, and never gets
 further than that. Whatever is wrong with the data, it raises a `CorruptRecordError` that starts with the codec's name.
+
+The library behind three of them is imported with the first batch that needs it: many a broker never sees one.
 """
 
 from __future__ import annotations
@@ -19,8 +21,6 @@ from __future__ import annotations
 import struct
 import zlib
 from typing import Final
-
-import cramjam
 
 from barnabas.common.errors import CorruptRecordError
 from barnabas.records import lz4_frame
@@ -85,7 +85,7 @@ def compress(
     if compression is CompressionType.LZ4:
         return lz4_frame.compress(data, level)
     if compression is CompressionType.ZSTD:
-        return memoryview(cramjam.zstd.compress(data, level=level))
+        return _compress_zstd(data, level)
     compressor = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WBITS)
     return compressor.compress(data) + compressor.flush()
 
@@ -109,7 +109,15 @@ def _too_large(codec: str, max_output: int) -> CorruptRecordError:
     return CorruptRecordError(f"{codec}: larger than {max_output} bytes when decompressed")
 
 
+def _compress_zstd(data: bytes | bytearray | memoryview, level: int) -> memoryview:
+    import cramjam  # noqa: PLC0415 - see the top
+
+    return memoryview(cramjam.zstd.compress(data, level=level))
+
+
 def _decompress_zstd(data: bytes | bytearray | memoryview, max_output: int) -> bytearray:
+    import cramjam  # noqa: PLC0415 - see the top
+
     scan = FrameScan(data)
     output = bytearray(min(scan.bound, max_output))
     try:
@@ -159,6 +167,8 @@ def _decompress_gzip(view: memoryview, max_output: int) -> bytes:
 
 
 def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
+    import cramjam  # noqa: PLC0415 - see the top
+
     view = memoryview(data)
     parts: list[bytes | memoryview] = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
@@ -169,6 +179,8 @@ def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
 
 def _decompress_snappy(view: memoryview, max_output: int) -> memoryview:
     """xerial blocks, or (some clients never wrap) a single block of bare snappy."""
+    import cramjam  # noqa: PLC0415 - see the top
+
     blocks = _xerial_blocks(view) if bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC else [view]
     sizes = []
     total = 0

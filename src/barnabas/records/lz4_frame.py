@@ -22,8 +22,6 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-import cramjam
-
 from barnabas.common.errors import CorruptRecordError
 
 MAX_LEVEL: Final = 17
@@ -52,6 +50,8 @@ _UINT64: Final = struct.Struct("<Q")
 
 def compress(data: bytes | bytearray | memoryview, level: int = DEFAULT_LEVEL) -> bytes:
     """One frame of independent blocks."""
+    import cramjam  # noqa: PLC0415 - see `compression`
+
     if level != DEFAULT_LEVEL:
         compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
         compressor.compress(bytes(data))
@@ -71,6 +71,8 @@ def compress(data: bytes | bytearray | memoryview, level: int = DEFAULT_LEVEL) -
 
 def decompress(data: bytes | bytearray | memoryview, max_output: int) -> bytearray:
     """What is in `data`, a frame or several; an error before it gets larger than `max_output`."""
+    import cramjam  # noqa: PLC0415 - see `compression`
+
     view = memoryview(data)
     scan = _Scan(view, max_output)
     output = bytearray(min(scan.bound, max_output))
@@ -90,6 +92,8 @@ def decompress(data: bytes | bytearray | memoryview, max_output: int) -> bytearr
 
 
 def _decompress_blocks(view: memoryview, scan: _Scan, output: bytearray) -> int:
+    import cramjam  # noqa: PLC0415 - see `compression`
+
     written = 0
     with memoryview(output) as whole:
         for start, length, is_stored, limit in scan.blocks:

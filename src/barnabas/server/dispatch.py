@@ -9,6 +9,9 @@ so that the registration stands beside the code:
 
     apis = ApiDispatcher(handlers_of(ClusterHandler(...), ProduceHandler(...)), helper)
 
+A family may also be made *on demand*, when the first of its requests comes, or in a step of `ApiDispatcher.loading`.
+Its modules are imported then and not before, and a broker is up without waiting for what nobody has asked for yet.
+
 There are two styles. A handler answers itself, now or from a callback, and returns nothing; or it returns a future of
 the work that will answer. However it fails, by raising or through its future, the error ends in one funnel, which
 answers with it or closes the connection (`RequestHandlerHelper.handle_error`).
@@ -17,8 +20,10 @@ answers with it or closes the connection (`RequestHandlerHelper.handle_error`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from barnabas.common.shutdownable_thread import FatalExitError
@@ -57,6 +62,28 @@ def handlers_of(*families: object) -> dict[ApiKey, Handler]:
     return table
 
 
+class FamilyOnDemand:
+    """A family that is made, and imported, when it is needed. Which APIs it has must be known before."""
+
+    def __init__(self, api_keys: Collection[ApiKey], make: Callable[[], object]) -> None:
+        self.api_keys = frozenset(api_keys)
+        self._make = make
+        self._lock = threading.Lock()
+        """Lets one thread make the family. What is made takes no locks of the request path, so nothing is taken in
+        this one but those of the modules that are imported."""
+        self._handlers: dict[ApiKey, Handler] | None = None
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """The handlers; made by the first who asks."""
+        with self._lock:
+            if self._handlers is None:
+                made = handlers_of(self._make())
+                if made.keys() != self.api_keys:
+                    raise ValueError(f"a family with handlers of {sorted(made)} was to have {sorted(self.api_keys)}")
+                self._handlers = made
+            return self._handlers
+
+
 def _nothing() -> None:
     """No actions to drain."""
 
@@ -74,10 +101,17 @@ class ApiDispatcher:
         handlers: Mapping[ApiKey, Handler],
         helper: RequestHandlerHelper,
         *,
+        on_demand: Sequence[FamilyOnDemand] = (),
         inline_apis: Collection[ApiKey] = (),
         drain_actions: Callable[[], object] = _nothing,
     ) -> None:
         self._handlers = dict(handlers)
+        self._on_demand = tuple(on_demand)
+        for family in on_demand:
+            for api_key in family.api_keys:
+                if api_key in self._handlers:
+                    raise ValueError(f"{api_key.title} has two handlers")
+                self._handlers[api_key] = partial(self._make_and_handle, family)
         self._helper = helper
         self._drain_actions = drain_actions
         self.inline_apis = frozenset(inline_apis) & self._handlers.keys()
@@ -99,6 +133,22 @@ class ApiDispatcher:
             self.handle_error(request, error)
         finally:
             self._drain_actions()
+
+    def _make_and_handle(
+        self, family: FamilyOnDemand, request: Request, request_local: RequestLocal
+    ) -> Future[Any] | None:
+        """The first request of a family; from the second on its handlers are in the table themselves."""
+        handlers = family.handlers()
+        self._handlers.update(handlers)
+        return handlers[request.api_key](request, request_local)
+
+    def loading(self) -> list[Callable[[], None]]:
+        """Steps that make the families which are made on demand, in the order in which they were given."""
+
+        def load(family: FamilyOnDemand) -> None:
+            self._handlers.update(family.handlers())
+
+        return [partial(load, family) for family in self._on_demand]
 
     def _on_done(self, request: Request, future: Future[Any]) -> None:
         error = future.exception()

@@ -264,6 +264,56 @@ def test_init_is_compiled_when_it_is_needed() -> None:
     cls = point(Both(ours), frozen=True, slots=True)
     first: Callable[..., None] = cls.__init__
     assert "arguments" in first.__code__.co_varnames
+    for _ in range(ours.FEW):
+        cls(1)
+        assert cls.__init__ is first
     cls(1)
     assert cls.__init__ is not first
     assert cls.__init__.__code__.co_varnames[:2] == ("self", "x")
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_first_instances_are_as_all_others(options: dict[str, bool]) -> None:
+    cls = point(Both(ours), **options)
+    standard = point(Both(dataclasses), **options)
+    for number in range(ours.FEW + 3):
+        given: list[dict[str, Any]] = [{"x": number}, {"x": 1, "tags": ["a"], "y": 4}, {"x": 2, "hidden": 3}]
+        for one in given:
+            assert repr(cls(**one)) == repr(standard(**one))
+            assert cls(**one).hidden == standard(**one).hidden
+        if not options["slots"]:
+            assert vars(cls(x=1)).keys() == vars(standard(x=1)).keys()
+        if not options["kw_only"]:
+            assert repr(cls(1, 5, tags=["b"])) == repr(standard(1, 5, tags=["b"]))
+
+
+@pytest.mark.parametrize("skipped", [0, ours.FEW])
+@pytest.mark.parametrize(
+    ("arguments", "keywords"),
+    [((), {}), ((1, 2, [], 5, 6), {}), ((1,), {"x": 2}), ((1,), {"z": 2}), ((1,), {"total": 2})],
+)
+def test_wrong_arguments_are_refused_alike(skipped: int, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    errors = []
+    for module in (ours, dataclasses):
+        cls = point(Both(module))
+        for _ in range(skipped):
+            cls(1)
+        with pytest.raises(TypeError) as caught:
+            cls(*arguments, **keywords)
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+
+
+def test_a_property_or_setattr_of_the_class_is_heeded_from_the_first_instance_on(kind: Both) -> None:
+    @kind.dataclass
+    class Loud:
+        x: int
+        doubled: int = kind.field(init=False)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            object.__setattr__(self, name, value + 1)
+
+        def __post_init__(self) -> None:
+            self.doubled = 2 * self.x
+
+    assert [(one.x, one.doubled) for one in [Loud(1) for _ in range(ours.FEW + 2)]] == [(2, 5)] * (ours.FEW + 2)

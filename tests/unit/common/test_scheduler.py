@@ -59,6 +59,12 @@ class TestKafkaScheduler:
         assert done.wait(PATIENCE)
         assert names == ["kafka-scheduler-0"]
 
+    def test_tasks_that_wait_share_a_thread(self, scheduler: KafkaScheduler) -> None:
+        """Also those that come before the thread for the first of them has begun to run."""
+        for number in range(20):
+            scheduler.schedule(f"later-{number}", lambda: None, delay_ms=1_000)
+        assert len(scheduler._threads) == 1
+
     def test_a_delayed_task_waits_for_its_time(self, scheduler: KafkaScheduler, clock: MockClock) -> None:
         done = threading.Event()
         scheduler.schedule("later", done.set, delay_ms=100)

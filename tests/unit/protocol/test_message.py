@@ -9,7 +9,15 @@ import pytest
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.protocol.fields import array, int16, int32, records, string, struct, uuid
-from barnabas.protocol.message import Message, Records, Struct
+from barnabas.protocol.message import (
+    FEW,
+    SMALL_BYTES,
+    SMALL_ELEMENTS,
+    Message,
+    Records,
+    Struct,
+    _elements,
+)
 from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -138,6 +146,52 @@ def test_a_tag_given_twice_is_refused() -> None:
     response.node_endpoints = [NodeEndpoint(node_id=1)]
     with pytest.raises(ProtocolError, match="tag 0 is given twice"):
         response.encode(16)
+
+
+def test_the_first_small_messages_need_no_compiler() -> None:
+    class Rare(Message, versions="0-1", flexible="1+"):
+        name: str = string(default="")
+        inner: list[Inner] = array(Inner, default_factory=list)
+
+    for number in range(FEW):
+        assert Rare.decode(Rare(name=str(number), inner=[Inner(number=5)]).encode(1), 1).name == str(number)
+    assert (Rare._encoders, Rare._decoders) == ({}, {})
+    data = Rare(name="often").encode(1)
+    assert Rare.decode(data, 1) == Rare(name="often")
+    assert (list(Rare._encoders), list(Rare._decoders)) == ([1], [1])
+    large = Rare(inner=[Inner()] * (SMALL_ELEMENTS + 1), name="x" * SMALL_BYTES)
+    assert Rare.decode(large.encode(0), 0) == large
+    assert (list(Rare._encoders), list(Rare._decoders)) == ([1, 0], [1, 0])
+    with pytest.raises(UnsupportedVersionError):
+        Rare().encode(2)
+    with pytest.raises(UnsupportedVersionError):
+        Rare.decode(b"", 2)
+
+
+def test_the_size_of_a_message_is_that_of_all_its_arrays() -> None:
+    topics = [MetadataRequestTopic(name=str(number)) for number in range(3)]
+    assert _elements(MetadataRequest(topics=topics), 100) == 3
+    assert _elements(MetadataRequest(topics=None), 100) == 0
+    request = ProduceRequest(topic_data=[TopicProduceData(partition_data=[PartitionProduceData() for _ in range(4)])])
+    assert _elements(request, 100) == 5
+    assert _elements(request, 2) > 2
+
+
+def test_the_first_structs_are_made_as_all_others() -> None:
+    class Made(Struct):
+        number: int = int32(default=7)
+        ids: list[int] = array("int32", default_factory=list)
+
+    made = [Made(number=1, unknown_tagged_fields={9: b"x"}) for _ in range(FEW + 2)]
+    assert all(one == made[0] for one in made)
+    assert len({id(one.ids) for one in made}) == len(made)
+
+    class Refused(Struct):
+        number: int = int32(default=7)
+
+    for _ in range(FEW + 2):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'wrong'"):
+            Refused(wrong=1)  # type: ignore[call-arg]
 
 
 def test_codecs_compile_once_under_many_threads() -> None:

@@ -429,6 +429,25 @@ def test_a_reader_that_is_given_up_can_be_had_again(box: RaftBox) -> None:
     assert listener.names == ["a"]
 
 
+def test_a_listener_that_gives_everything_up_does_not_keep_the_client_busy(box: RaftBox) -> None:
+    """As the controller does when its queue is closed. The client must get to see that it is to end, too."""
+
+    class Closing(Listener):
+        given = 0
+
+        def handle_commit(self, reader: Any) -> None:
+            self.given += 1
+            reader.close()
+
+    client = box.client()
+    append(client, "a")
+    listener = Closing()
+    client.register(listener)
+    for _ in range(3):
+        client.poll_once()
+    assert 1 <= listener.given <= 6
+
+
 # -- snapshots and restarts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,7 +14,7 @@ from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest
-from barnabas.server.dispatch import ApiDispatcher, handlers_of, handles
+from barnabas.server.dispatch import ApiDispatcher, FamilyOnDemand, handlers_of, handles
 from barnabas.server.request import NOT_SET, Request
 from barnabas.server.request_local import RequestLocal
 from handler_fixtures import HandlerBench
@@ -146,3 +147,79 @@ def test_a_fatal_error_goes_through(bench: HandlerBench, family: Family) -> None
     family.error = FatalExitError(3)
     with pytest.raises(FatalExitError):
         ApiDispatcher(handlers_of(family), bench.helper).handle(bench.request(HeartbeatRequest(), 4), bench.local)
+
+
+def test_a_family_on_demand_is_made_by_its_first_request(bench: HandlerBench, family: Family) -> None:
+    made: list[Family] = []
+
+    def make() -> Family:
+        made.append(family)
+        return family
+
+    on_demand = FamilyOnDemand([ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP], make)
+    apis = ApiDispatcher({}, bench.helper, on_demand=[on_demand], inline_apis=[ApiKey.HEARTBEAT])
+    assert apis.apis == {ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP}
+    assert apis.inline_apis == {ApiKey.HEARTBEAT}
+    assert made == []
+    for _ in range(2):
+        request = bench.request(HeartbeatRequest(), 4)
+        apis.handle(request, bench.local)
+        assert bench.is_answered(request)
+    assert made == [family]
+    assert apis._handlers == handlers_of(family), "no detour from the second request on"
+
+
+def test_families_on_demand_can_be_made_beforehand(bench: HandlerBench, family: Family) -> None:
+    apis = ApiDispatcher(
+        {}, bench.helper, on_demand=[FamilyOnDemand([ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP], lambda: family)]
+    )
+    (step,) = apis.loading()
+    step()
+    assert apis._handlers == handlers_of(family)
+
+
+def test_a_family_on_demand_has_what_it_promised(bench: HandlerBench, family: Family) -> None:
+    with pytest.raises(ValueError, match="was to have"):
+        FamilyOnDemand([ApiKey.HEARTBEAT], lambda: family).handlers()
+    with pytest.raises(ValueError, match="two handlers"):
+        ApiDispatcher(handlers_of(family), bench.helper, on_demand=[FamilyOnDemand([ApiKey.HEARTBEAT], lambda: family)])
+
+
+def test_a_family_that_cannot_be_made_is_an_error_of_its_requests(bench: HandlerBench, family: Family) -> None:
+    attempts = iter([ImportError("gone"), None])
+
+    def make() -> Family:
+        error = next(attempts)
+        if error is not None:
+            raise error
+        return family
+
+    apis = ApiDispatcher({}, bench.helper, on_demand=[FamilyOnDemand([ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP], make)])
+    for expected in (Errors.UNKNOWN_SERVER_ERROR, Errors.NONE):
+        request = bench.request(HeartbeatRequest(), 4)
+        apis.handle(request, bench.local)
+        answer = bench.answer(request)
+        assert isinstance(answer, HeartbeatResponse)
+        assert answer.error_code == expected
+
+
+def test_threads_that_want_the_same_family_make_it_once(family: Family) -> None:
+    made: list[Family] = []
+    barrier = threading.Barrier(8)
+
+    def make() -> Family:
+        made.append(family)
+        return family
+
+    on_demand = FamilyOnDemand([ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP], make)
+
+    def ask() -> None:
+        barrier.wait()
+        on_demand.handlers()
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [family]

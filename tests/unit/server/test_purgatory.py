@@ -270,14 +270,15 @@ class TestCompletion:
 class TestWatcherLists:
     def test_there_are_512_shards(self, purgatory: Purgatory) -> None:
         assert SHARDS == 512
-        assert len(purgatory._shards) == 512
-        assert len({id(shard._lock) for shard in purgatory._shards}) == 512
+        assert len(purgatory._shards) == 0, "none before it is needed"
+        assert len({id(purgatory._shards[number]._lock) for number in range(512)}) == 512
+        assert len(purgatory._shards.made()) == 512
 
     def test_keys_are_spread_over_the_shards_and_found_again(self, purgatory: Purgatory) -> None:
         keys: list[Hashable] = [("topic", partition) for partition in range(5_000)]
         operation = Operation()
         purgatory.try_complete_else_watch(operation, keys)
-        used = sum(bool(shard.count()) for shard in purgatory._shards)
+        used = sum(bool(shard.count()) for shard in purgatory._shards.made())
         assert used > 480
         assert purgatory.watched() == 5_000
         assert set(purgatory.watched_keys()) == set(keys)

@@ -19,6 +19,7 @@ import pytest
 
 from barnabas.common.clock import MockClock
 from barnabas.server.purgatory import DelayedOperation, DelayedOperationPurgatory
+from barnabas.server.purgatory.delayed_operation_purgatory import SHARDS
 from barnabas.server.purgatory.watcher_list import WatcherList
 from barnabas.server.timer import MockTimer, SystemTimer, TimerTask
 
@@ -169,11 +170,11 @@ def park(
     operation = operation_type(condition)
     timer = Timer()
     purgatory = purgatory_type("Race", timer, reaper_enabled=False, purge_interval=0)
-    purgatory._shards = [Shard() for _ in purgatory._shards]
+    purgatory._shards.update({number: Shard() for number in range(SHARDS)})
     meeting = Meeting(step, lambda: intrusion(purgatory, operation, condition))
     operation.meet(meeting)
     timer.meeting = meeting
-    for shard in purgatory._shards:
+    for shard in purgatory._shards.made():
         assert isinstance(shard, Shard)
         shard.meeting = meeting
     purgatory.try_complete_else_watch(operation, KEYS)

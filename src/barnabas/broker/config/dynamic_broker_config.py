@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from barnabas.broker.config.absent_features import absent_feature
@@ -77,7 +78,6 @@ class DynamicBrokerConfig:
     def __init__(self, config: KafkaConfig) -> None:
         self.static_broker_configs: Mapping[str, str] = config.properties
         """What the properties file says."""
-        self.static_default_configs: Mapping[str, str] = as_texts(BROKER_CONFIG_DEF.default_values())
         self._state = _State({}, {}, config)
         self._update_lock = threading.Lock()
         """One change after the other, with all that follows from it: held while reconfigurables do their work, so they
@@ -85,6 +85,11 @@ class DynamicBrokerConfig:
         self._reconfigurables: tuple[Reconfigurable, ...] = ()
 
     # -- what is in force
+
+    @cached_property
+    def static_default_configs(self) -> Mapping[str, str]:
+        """What every setting is if nobody says anything."""
+        return as_texts(BROKER_CONFIG_DEF.default_values())
 
     @property
     def current(self) -> KafkaConfig:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from barnabas.broker.handlers.current_leader import current_leader
@@ -116,9 +116,12 @@ class ProduceHandler:
         cache: MetadataCache,
         replicas: RecordAppender,
         clock: Clock,
-        transactions: TransactionalAppends | None = None,
+        transactions: Callable[[], TransactionalAppends] | None = None,
     ) -> None:
-        """Without `transactions`, transactional records are appended as they come, if the log lets them pass."""
+        """Without `transactions`, transactional records are appended as they come, if the log lets them pass.
+
+        It is asked for with the first of them: the coordinator of transactions is behind it, and may not be there yet.
+        """
         self._helper = helper
         self._auth = auth
         self._cache = cache
@@ -145,7 +148,7 @@ class ProduceHandler:
             return
         internal_topics_allowed = request.client_id == ADMIN_CLIENT_ID
         if transactional_id is not None and self._transactions is not None:
-            self._transactions.append_records(
+            self._transactions().append_records(
                 transactional_id,
                 TransactionSupportedOperation.for_produce(request.api_version),
                 body.timeout_ms,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any, ClassVar
 
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
@@ -120,3 +121,13 @@ class CoordinatorRecordTypes:
         if end != len(data):
             raise ProtocolError(f"{self._topic}: {len(data) - end} bytes left over after a {cls.__name__} v{version}")
         return message
+
+
+def metadata_types(module: ModuleType) -> list[type[MetadataRecord]]:
+    """The record types that a module declares."""
+    return [found for found in vars(module).values() if isinstance(found, type) and is_own(found, MetadataRecord)]
+
+
+def is_own(found: type, base: type) -> bool:
+    """Whether a class is one of the kind, and not the kind itself."""
+    return issubclass(found, base) and found is not base

@@ -7,7 +7,6 @@ from types import ModuleType
 from barnabas.protocol.internal import (
     consumer_groups,
     consumer_offsets,
-    metadata,
     remote_log,
     share_group_state,
     share_groups,
@@ -18,13 +17,13 @@ from barnabas.protocol.internal.framing import (
     CoordinatorKey,
     CoordinatorRecordTypes,
     CoordinatorValue,
-    MetadataRecord,
     MetadataRecordTypes,
+    is_own,
+    metadata_types,
 )
+from barnabas.protocol.internal.metadata_topic import CLUSTER_METADATA
 
-
-def _metadata_types(module: ModuleType) -> list[type[MetadataRecord]]:
-    return [found for found in vars(module).values() if isinstance(found, type) and _is_own(found, MetadataRecord)]
+__all__ = ["CLUSTER_METADATA", "CONSUMER_OFFSETS", "REMOTE_LOG_METADATA", "SHARE_GROUP_STATE", "TRANSACTION_STATE"]
 
 
 def _pairs(*modules: ModuleType) -> list[tuple[type[CoordinatorKey], type[CoordinatorValue]]]:
@@ -33,16 +32,11 @@ def _pairs(*modules: ModuleType) -> list[tuple[type[CoordinatorKey], type[Coordi
         (found, vars(module)[name.removesuffix("Key") + "Value"])
         for module in modules
         for name, found in vars(module).items()
-        if isinstance(found, type) and _is_own(found, CoordinatorKey)
+        if isinstance(found, type) and is_own(found, CoordinatorKey)
     ]
 
 
-def _is_own(found: type, base: type) -> bool:
-    return issubclass(found, base) and found is not base
-
-
-CLUSTER_METADATA = MetadataRecordTypes("__cluster_metadata", _metadata_types(metadata))
-REMOTE_LOG_METADATA = MetadataRecordTypes("__remote_log_metadata", _metadata_types(remote_log))
+REMOTE_LOG_METADATA = MetadataRecordTypes("__remote_log_metadata", metadata_types(remote_log))
 CONSUMER_OFFSETS = CoordinatorRecordTypes(
     "__consumer_offsets", _pairs(consumer_offsets, consumer_groups, share_groups, streams_groups)
 )

@@ -25,6 +25,16 @@ REAPER_TICK_MS = 200
 """The longest that the reaper waits for a bucket to fall due before it looks whether a purge is."""
 
 
+class _Shards(dict[int, WatcherList[T]], Generic[T]):
+    """The lists by their number, each made when its first key comes: a broker has half a dozen purgatories."""
+
+    def __missing__(self, number: int) -> WatcherList[T]:
+        return self.setdefault(number, WatcherList())  # one for two threads, whoever comes first
+
+    def made(self) -> list[WatcherList[T]]:
+        return list(self.values())
+
+
 class DelayedOperationPurgatory(Generic[T]):
     """Operations that wait, each under the keys whose events may complete it, and on a timer.
 
@@ -78,7 +88,7 @@ class DelayedOperationPurgatory(Generic[T]):
         self._timer = timer
         self._purge_interval = purge_interval
         self._timer_enabled = timer_enabled
-        self._shards: list[WatcherList[T]] = [WatcherList() for _ in range(SHARDS)]
+        self._shards: _Shards[T] = _Shards()
         self._estimate_lock = threading.Lock()
         """Guards the estimate. The timer's lock may be taken inside."""
         self._estimated_total = 0
@@ -156,11 +166,11 @@ class DelayedOperationPurgatory(Generic[T]):
 
     def watched(self) -> int:
         """Entries in all watcher lists: an operation counts once for each key, and until it is purged."""
-        return sum(shard.count() for shard in self._shards)
+        return sum(shard.count() for shard in self._shards.made())
 
     def watched_keys(self) -> list[Hashable]:
         """The keys that anything is watched under."""
-        return [key for shard in self._shards for key in shard.watched_keys()]
+        return [key for shard in self._shards.made() for key in shard.watched_keys()]
 
     def num_delayed(self) -> int:
         """Operations on the timer."""
@@ -175,7 +185,7 @@ class DelayedOperationPurgatory(Generic[T]):
             if self._estimated_total - delayed <= self._purge_interval:
                 return
             self._estimated_total = delayed
-        purged = sum(shard.purge() for shard in self._shards)
+        purged = sum(shard.purge() for shard in self._shards.made())
         log.debug("purged %d entries from the watcher lists of purgatory %s", purged, self.name)
 
     def shutdown(self) -> None:
