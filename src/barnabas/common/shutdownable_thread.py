@@ -80,6 +80,8 @@ class ShutdownableThread(threading.Thread, abc.ABC):
         """Guards the two flags below. Nothing else is locked, and nothing foreign is called, while it is held."""
         self._shutdown_initiated = False
         self._shutdown_complete = False
+        self._start_lock = threading.Lock()
+        """Lets one of those who call `start_once` start the thread. The one above is taken inside."""
 
     @abc.abstractmethod
     def do_work(self) -> None:
@@ -87,6 +89,17 @@ class ShutdownableThread(threading.Thread, abc.ABC):
 
     def on_shutdown_initiated(self) -> None:
         """Called once, by the thread that asks for the shutdown: wakes a ``do_work`` that blocks."""
+
+    def start_once(self) -> None:
+        """Starts the thread if nobody has, and nobody has asked it to end: for one that may never have anything to do.
+
+        A broker has a dozen of those. Each that is not there is a stack less, and some wake up every second.
+        """
+        if self.is_started():
+            return
+        with self._start_lock:
+            if not self.is_started() and self.is_running():
+                self.start()
 
     def is_started(self) -> bool:
         return self.ident is not None

@@ -84,7 +84,6 @@ class ClientQuotaManager:
         thread_name_prefix: str = "",
         callback: ClientQuotaCallback | None = None,
     ) -> None:
-        """Starts the reaper."""
         self.windows = windows
         self.quota_type = quota_type
         self._client_type = quota_type.client_quota_type
@@ -113,7 +112,6 @@ class ClientQuotaManager:
         self._reaper = ThrottledChannelReaper(
             f"{thread_name_prefix}ThrottledChannelReaper-{quota_type}", self._delay_queue, self._queue_size, clock
         )
-        self._reaper.start()
 
     # -- asked by the request path
 
@@ -150,6 +148,7 @@ class ClientQuotaManager:
         # Counted before it can be taken out, so that the size is never seen below zero.
         self._queue_size.record()
         self._delay_queue.add(channel)
+        self._reaper.start_once()
 
     def _throttle_time(self, violation: QuotaViolationError, now_ms: int) -> int:
         return throttle_time(violation, now_ms)

@@ -53,7 +53,7 @@ class QuotaManagers:
         thread_name_prefix: str = "",
         callback: ClientQuotaCallback | None = None,
     ) -> Self:
-        """Makes them, and starts their reapers."""
+        """Makes them. Their reapers start with the first connection that is held back."""
 
         def bandwidth(quota_type: QuotaType) -> ClientBandwidthQuotaManager:
             return ClientBandwidthQuotaManager(
