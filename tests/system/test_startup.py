@@ -31,7 +31,7 @@ FIXTURE_S = 0.15
 PARTITIONS = 1_000
 OWN_MODULES = 560
 ALL_MODULES = 700
-THREADS = 54
+THREADS = 48
 SLACK = 3.0
 """How much more time than on an idle machine."""
 
