@@ -31,12 +31,16 @@ cdef extern from "sys/socket.h" nogil:
     ssize_t c_recv "recv"(int fd, void *buffer, size_t size, int flags)
     ssize_t c_send "send"(int fd, const void *buffer, size_t size, int flags)
 
+cdef extern from "sys/ioctl.h" nogil:
+    unsigned long FIONREAD
+    int ioctl(int fd, unsigned long request, ...)
+
 cdef enum:
     LONG_SEND = 1 << 16  # from here on, the copy into the kernel is worth letting others run
     # Several buffers are a client's request with many batches. A thread that fills batches all the time would keep the
     # lock for a whole switch interval, which is as long as the copy of many megabytes.
     LONG_SENDMSG = 1 << 20
-    LONGEST_RECV = 1 << 18  # at once, for others may wait for the lock meanwhile
+    LONG_RECV = 1 << 18  # the same for what has arrived; less than that is received at once
 
 
 def new_buffer(Py_ssize_t size):
@@ -84,10 +88,15 @@ cdef class SocketIo:
         """Receives into a buffer what fits and is there; returns how many bytes that were, none at the end."""
         cdef Py_buffer view
         cdef ssize_t count
+        cdef int waiting = 0
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             while True:
-                count = c_recv(self._fd, view.buf, min(view.len, LONGEST_RECV), MSG_DONTWAIT)
+                if view.len < LONG_RECV or ioctl(self._fd, FIONREAD, &waiting) or waiting < LONG_RECV:
+                    count = c_recv(self._fd, view.buf, min(view.len, LONG_RECV), MSG_DONTWAIT)
+                else:
+                    with nogil:
+                        count = c_recv(self._fd, view.buf, view.len, MSG_DONTWAIT)
                 if count >= 0:
                     return count
                 if errno != EINTR:
