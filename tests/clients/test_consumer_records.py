@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka
+import pyarrow as pa
 import pytest
 
 from barnabas.clients.consumer import (
@@ -111,6 +112,41 @@ def test_tables(bootstrap: str, numbers: str) -> None:
             assert [int(row["value"]) for row in mine] == list(range(1000))
         assert rows[1]["headers"] == [{"key": "n", "value": b"1"}]
         assert consumer.position(TopicPartition(numbers, 2)) == 1000
+
+
+def test_tables_of_views_outlive_what_is_received_after_them(bootstrap: str, topic: str) -> None:
+    """Buffers that nobody looks at are received into again; those that a table, or a part of one, refers to are not."""
+    create_topic(bootstrap, topic)
+    count = 12_000
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    for number in range(count):
+        producer.produce(topic, b"%08d" % number * 128, partition=0)
+        producer.poll(0)
+    assert producer.flush(SECONDS) == 0
+    kept: list[pa.Table] = []
+    with consuming(bootstrap, topic, 1) as consumer:
+        seen = 0
+        while seen < count:
+            table = consumer.poll_table(MS, columns=["offset", "value"], binary_type="binary_view")
+            seen += table.num_rows
+            if len(kept) % 3 == 0:
+                kept.append(table)
+            elif len(kept) % 3 == 1:
+                kept.append(table.slice(table.num_rows // 2, 5))
+            else:
+                kept.append(table.slice(0, 0))  # which lets go of nothing, but is not looked at either
+            del table
+            if len(kept) > 6:
+                kept.pop(0)
+            for held in kept:
+                for offset, value in zip(
+                    *(held.column(name).to_pylist()[:3] for name in held.schema.names), strict=True
+                ):
+                    assert value == b"%08d" % offset * 128
+    assert sum(held.num_rows for held in kept)
+    for held in kept:
+        held.validate(full=True)
+        assert held.column("value").to_pylist() == [b"%08d" % at * 128 for at in held.column("offset").to_pylist()]
 
 
 def test_seeking_and_looking_up(bootstrap: str, numbers: str) -> None:

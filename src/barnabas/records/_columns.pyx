@@ -25,12 +25,29 @@ from barnabas.records import _columns_pure
 from barnabas.records._columns_pure import section_error
 from barnabas.records.damage import Fault
 
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define fetch_early(address) __builtin_prefetch(address)
+    #else
+    #define fetch_early(address) ((void) (address))
+    #endif
+    """
+    # Asks for memory that will be read soon, so that its way into the cache need not be waited for then.
+    void fetch_early(const void *address) noexcept nogil
+
+cdef enum:
+    # How many records ahead. Records of some hundred bytes lie on lines that the processor does not guess by itself.
+    EARLY = 8
+
 cdef enum:
     MAX_SECTION = 2147483647 - 61
     # length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each at least.
     MIN_RECORD = 7
     # A header is at least two lengths.
     MIN_HEADER = 2
+    # What a view has room for besides the length.
+    INLINE = 12
 
 # The numbers of `damage.Fault` and those that `_columns_pure` adds to them.
 cdef enum:
@@ -58,6 +75,7 @@ def _check_numbers():
         "TRAILING_BYTES": TRAILING_BYTES, "TIMESTAMP_RANGE": TIMESTAMP_RANGE, "NULL_HEADER_KEY": NULL_HEADER_KEY,
         "OFFSET_RANGE": OFFSET_RANGE, "TIMESTAMP_UNIT": TIMESTAMP_UNIT, "RECORD_COUNT": RECORD_COUNT,
         "CHANGED": CHANGED, "MAX_SECTION": MAX_SECTION, "MIN_RECORD": MIN_RECORD, "MIN_HEADER": MIN_HEADER,
+        "INLINE": INLINE,
     }
     for name, number in here.items():
         agreed = Fault[name] if name in Fault.__members__ else getattr(_columns_pure, name)
@@ -645,12 +663,103 @@ cdef inline bint all_rows(BinarySink sink) noexcept nogil:
     return sink is None or sink.rows == sink.max_rows
 
 
+cdef struct View:
+    # Up to twelve bytes stand here themselves. Of longer ones, the first four do: (buffer, start) says where all are.
+    int32_t length
+    uint8_t prefix[4]
+    int32_t buffer
+    int32_t start
+
+
+@cython.final
+cdef class ViewSink:
+    """One column of views in the making: validity (none if no null is coming), and sixteen bytes for each row.
+
+    Rows refer to bytes of the buffer that `place` named last, by its number among the column's buffers. `referring`
+    counts those that do: short ones, and nulls, need no buffer.
+    """
+
+    cdef Lease validity_lease, views_lease
+    cdef uint8_t *validity
+    cdef View *views
+    cdef int64_t rows
+    cdef int64_t max_rows
+    cdef int32_t buffer
+    cdef int64_t start
+    cdef readonly int64_t referring
+
+    def __cinit__(self, validity, views):
+        self.views_lease = Lease(views, True)
+        self.views = <View *> self.views_lease.view.buf
+        self.rows = self.referring = self.start = 0
+        self.buffer = 0
+        self.max_rows = self.views_lease.view.len // sizeof(View)
+        if <size_t> self.views_lease.view.buf % 4:
+            raise ValueError("views are aligned")
+        self.validity = NULL
+        if validity is not None:
+            self.validity_lease = Lease(validity, True)
+            self.validity = <uint8_t *> self.validity_lease.view.buf
+            if self.validity_lease.view.len * 8 < self.max_rows:
+                raise ValueError("the validity bitmap is shorter than its column")
+            memset(self.validity, 0, self.validity_lease.view.len)
+
+    def place(self, int32_t buffer, int64_t start):
+        """The section that comes next begins at byte `start` of the column's buffer of that number."""
+        if buffer < 0 or not 0 <= start <= INT32_MAX:
+            raise ValueError(f"no view reaches byte {start} of buffer {buffer}")
+        self.buffer, self.start = buffer, start
+
+
+cdef inline bint append_views(
+    ViewSink sink, const uint8_t *data, int64_t size, const char *fields, int64_t count, int64_t stride
+) noexcept nogil:
+    """`append` for views of a section of so many bytes."""
+    cdef int64_t row = sink.rows, start = sink.start, referring = 0, index
+    cdef uint8_t *validity = sink.validity
+    cdef View *view
+    cdef const Field *field
+    if count > sink.max_rows - row or size > INT32_MAX - start:
+        return False
+    for index in range(count):
+        if index + EARLY < count:
+            fetch_early(data + (<const Field *> (fields + (index + EARLY) * stride)).start)
+        field = <const Field *> (fields + index * stride)
+        view = sink.views + row + index
+        if field.length < 0:
+            if validity == NULL:
+                return False
+            memset(view, 0, sizeof(View))
+            continue
+        if validity != NULL:
+            validity[(row + index) >> 3] |= <uint8_t> (1 << ((row + index) & 7))
+        if field.length <= INLINE:
+            memset(view, 0, sizeof(View))
+            view.length = field.length
+            memcpy(view.prefix, data + field.start, field.length)
+        else:
+            view.length = field.length
+            memcpy(view.prefix, data + field.start, 4)
+            view.buffer = sink.buffer
+            view.start = <int32_t> (start + field.start)
+            referring += 1
+    sink.rows = row + count
+    sink.referring += referring
+    return True
+
+
+cdef inline bint all_views(ViewSink sink) noexcept nogil:
+    return sink is None or sink.rows == sink.max_rows
+
+
 @cython.final
 cdef class ColumnSink:
     """The columns being filled, None for those nobody asked for. Sections append to it one after the other."""
 
     cdef BinarySink keys
     cdef BinarySink values
+    cdef ViewSink key_views
+    cdef ViewSink value_views
     cdef BinarySink header_keys
     cdef BinarySink header_values
     cdef Lease offsets_lease, timestamps_lease, types_lease, header_offsets_lease
@@ -662,11 +771,18 @@ cdef class ColumnSink:
     cdef int64_t max_rows
 
     def __cinit__(
-        self, int64_t rows, BinarySink keys, BinarySink values, offsets, timestamps, timestamp_types,
+        self, int64_t rows, keys, values, offsets, timestamps, timestamp_types,
         header_offsets, BinarySink header_keys, BinarySink header_values,
     ):
         self.max_rows, self.rows = rows, 0
-        self.keys, self.values = keys, values
+        if isinstance(keys, ViewSink):
+            self.key_views = keys
+        else:
+            self.keys = keys
+        if isinstance(values, ViewSink):
+            self.value_views = values
+        else:
+            self.values = values
         self.header_keys, self.header_values = header_keys, header_values
         self.offsets = self.timestamps = NULL
         self.types = self.header_offsets = NULL
@@ -690,6 +806,7 @@ cdef class ColumnSink:
         """Whether all rows are there that there was to be room for."""
         return (
             self.rows == self.max_rows and all_rows(self.keys) and all_rows(self.values)
+            and all_views(self.key_views) and all_views(self.value_views)
             and all_rows(self.header_keys) and all_rows(self.header_values)
         )
 
@@ -709,6 +826,8 @@ cdef class Section:
 
     Where the fields of each record lie is kept for `fill`, which then need not parse anything but headers. It also
     makes `fill` safe on a buffer that somebody else can write: what it follows has been checked, and cannot change.
+
+    Who wants views says where the bytes stay: `source` is what holds them, and the section begins at `source_start`.
     """
 
     cdef Lease held
@@ -731,6 +850,8 @@ cdef class Section:
     cdef readonly int64_t header_key_bytes
     cdef readonly int64_t null_header_values
     cdef readonly int64_t header_value_bytes
+    cdef public object source
+    cdef public int64_t source_start
 
     def __cinit__(
         self, data, int64_t count, int64_t base_offset, int64_t last_offset_delta, int64_t base_timestamp,
@@ -811,7 +932,7 @@ cdef class Section:
         cdef Cursor cursor = cursor_over(self.held)
         cdef Record *record = self.places
         cdef Header header
-        cdef int64_t index = 0, start = 0, before = -1, ordinal
+        cdef int64_t index = 0, start = 0, before = -1, ordinal, ahead
         cdef int64_t null_keys = 0, key_bytes = 0, null_values = 0, value_bytes = 0
         cdef int64_t headers = 0, header_key_bytes = 0, null_header_values = 0, header_value_bytes = 0
         cdef bint kept
@@ -820,6 +941,10 @@ cdef class Section:
                 start = cursor.position
                 if not self.record(&cursor, before, record):
                     break
+                # Where a later record begins, if those in between are as long as this one.
+                ahead = record.end + EARLY * (record.end - start)
+                if ahead < cursor.end:
+                    fetch_early(cursor.data + ahead)
                 before = record.delta
                 kept = record.delta >= self.start_delta
                 for ordinal in range(record.headers):
@@ -867,6 +992,7 @@ cdef class Section:
         cdef const Record *places = self.places
         cdef BinarySink keys = sink.keys, values = sink.values
         cdef int64_t index, row = sink.rows, records = self.records, stride = sizeof(Record)
+        cdef int64_t size = self.held.view.len
         cdef int32_t timestamp_type = 1 if self.has_append_timestamp else 0
         cdef bint room = records <= sink.max_rows - row
         with nogil:
@@ -883,6 +1009,10 @@ cdef class Section:
                 room = append(keys, data, <const char *> &places.key, records, stride)
             if room and values is not None:
                 room = append(values, data, <const char *> &places.value, records, stride)
+            if room and sink.key_views is not None:
+                room = append_views(sink.key_views, data, size, <const char *> &places.key, records, stride)
+            if room and sink.value_views is not None:
+                room = append_views(sink.value_views, data, size, <const char *> &places.value, records, stride)
         if room and sink.header_offsets != NULL:
             room = self._fill_headers(sink)
         if not room:

@@ -25,6 +25,7 @@ ColumnSink = _implementation.ColumnSink
 Encoder = _implementation.Encoder
 HeaderColumn = _implementation.HeaderColumn
 Section = _implementation.Section
+ViewSink = _implementation.ViewSink
 combined_crc32c = _implementation.combined_crc32c
 
 __all__ = [
@@ -35,5 +36,6 @@ __all__ = [
     "Encoder",
     "HeaderColumn",
     "Section",
+    "ViewSink",
     "combined_crc32c",
 ]

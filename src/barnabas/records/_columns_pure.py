@@ -36,6 +36,8 @@ MAX_SECTION: Final = 2**31 - 1 - 61
 MIN_RECORD: Final = 7
 # A header is at least two lengths.
 MIN_HEADER: Final = 2
+# What a view has room for besides the length.
+INLINE: Final = 12
 
 # Records with more headers than this are walked: reading the 500th header of the only record that has one, with steps
 # made for thousands of records, would take far longer than the bytes deserve.
@@ -665,8 +667,7 @@ class BinarySink:
             if null.any():
                 return False
         elif count:
-            valid = np.packbits(np.concatenate((np.zeros(row & 7, np.bool_), ~null)), bitorder="little")
-            self._validity[row >> 3 : (row >> 3) + len(valid)] |= valid
+            _add_validity(self._validity, row, ~null)
         self._offsets[row + 1 : row + count + 1] = used + ends
         if total:
             self._data[used : used + total] = np.frombuffer(_gather(section, starts, lengths), np.uint8)[:total]
@@ -688,14 +689,77 @@ def _gather(section: bytes, starts: Numbers, lengths: Numbers) -> pa.Buffer:
     return fields_and_gaps.take(pa.array(np.arange(0, len(bounds), 2))).buffers()[2]
 
 
+class ViewSink:
+    """One column of views in the making: validity (none if no null is coming), and sixteen bytes for each row.
+
+    A view is the length and, up to twelve bytes, those themselves; of longer ones the first four, the number of the
+    buffer that all are in, and where. Rows refer to the buffer that `place` named last, by its number among the
+    column's buffers. `referring` counts those that do: short ones, and nulls, need no buffer.
+    """
+
+    def __init__(self, validity: Buffer | None, views: Buffer) -> None:
+        self.rows = self.referring = 0
+        octets = np.frombuffer(views, np.uint8)
+        self._views = octets[: len(octets) // 16 * 16].reshape(-1, 16)
+        self._validity = None if validity is None else np.frombuffer(validity, np.uint8)
+        self._buffer = self._start = 0
+        if self._validity is not None:
+            if len(self._validity) * 8 < len(self._views):
+                raise ValueError("the validity bitmap is shorter than its column")
+            self._validity[:] = 0
+
+    def is_full(self) -> bool:
+        return self.rows == len(self._views)
+
+    def place(self, buffer: int, start: int) -> None:
+        """The section that comes next begins at byte `start` of the column's buffer of that number."""
+        if buffer < 0 or not 0 <= start <= _INT32_MAX:
+            raise ValueError(f"no view reaches byte {start} of buffer {buffer}")
+        self._buffer, self._start = buffer, start
+
+    def append(self, section: bytes, starts: Numbers, lengths: Numbers) -> bool:
+        """Adds a row for each start and length (-1 for null); False if there is no room."""
+        count, row = len(starts), self.rows
+        null = lengths < 0
+        if row + count > len(self._views) or self._start + len(section) > _INT32_MAX:
+            return False
+        if self._validity is None:
+            if null.any():
+                return False
+        elif count:
+            _add_validity(self._validity, row, ~null)
+        data = np.frombuffer(section, np.uint8)
+        lengths = np.maximum(lengths, 0)
+        views = np.zeros((count, 16), np.uint8)
+        numbers = views.view(np.int32)
+        numbers[:, 0] = lengths
+        long = np.flatnonzero(lengths > INLINE)
+        views[long, 4:8] = data[starts[long, None] + np.arange(4)]
+        numbers[long, 2] = self._buffer
+        numbers[long, 3] = self._start + starts[long]
+        for byte in range(INLINE):
+            some = np.flatnonzero((lengths > byte) & (lengths <= INLINE))
+            views[some, 4 + byte] = data[starts[some] + byte]
+        self._views[row : row + count] = views
+        self.rows += count
+        self.referring += len(long)
+        return True
+
+
+def _add_validity(validity: npt.NDArray[np.uint8], row: int, valid: Flags) -> None:
+    """Sets the bits of rows from `row` on."""
+    packed = np.packbits(np.concatenate((np.zeros(row & 7, np.bool_), valid)), bitorder="little")
+    validity[row >> 3 : (row >> 3) + len(packed)] |= packed
+
+
 class ColumnSink:
     """The columns being filled, None for those nobody asked for. Sections append to it one after the other."""
 
     def __init__(
         self,
         rows: int,
-        keys: BinarySink | None,
-        values: BinarySink | None,
+        keys: BinarySink | ViewSink | None,
+        values: BinarySink | ViewSink | None,
         offsets: Buffer | None,
         timestamps: Buffer | None,
         timestamp_types: Buffer | None,
@@ -736,7 +800,12 @@ class Section:
 
     `append_timestamp` is the batch's log-append time, which replaces the timestamps of all its records, or None.
     Records before `start_offset` are checked but neither counted nor filled. Timestamps come out times `scale`.
+
+    Who wants views says where the bytes stay: `source` is what holds them, and the section begins at `source_start`.
     """
+
+    source: Buffer | None = None
+    source_start: int = 0
 
     def __init__(
         self,

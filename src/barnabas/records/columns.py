@@ -64,12 +64,16 @@ from barnabas.records.reader import uncompressed_records
 
 __all__ = [
     "ACCELERATED",
+    "BINARY",
+    "BINARY_TYPES",
+    "BINARY_VIEW",
     "DEFAULT_MAX_FETCH_BYTES",
     "HEADERS_TYPE",
     "SCHEMA",
     "BatchEncoder",
     "FetchedColumns",
     "FetchedSections",
+    "assemble_batches",
     "assemble_sections",
     "decode_batch",
     "decode_batches",
@@ -90,6 +94,11 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """Everything that a batch can be decoded to. ``timestamp_type`` is 0 for create time and 1 for log-append time."""
+
+BINARY: Final = "binary"
+BINARY_VIEW: Final = "binary_view"
+BINARY_TYPES: Final = {BINARY: pa.binary(), BINARY_VIEW: pa.binary_view()}
+"""What keys and values can be: copies, one after the other, or views of what they were decoded from."""
 
 DEFAULT_MAX_FETCH_BYTES: Final = 8 * DEFAULT_MAX_DECOMPRESSED_BYTES
 """What all batches of a fetch may decompress to together where nobody said otherwise."""
@@ -318,6 +327,7 @@ def decode_batch(
     columns: Sequence[str] | None = None,
     include_headers: bool = False,
     raw_timestamps: bool = False,
+    binary_type: str = BINARY,
     check_crc: bool = True,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> pa.RecordBatch:
@@ -325,8 +335,9 @@ def decode_batch(
 
     `columns` selects and orders them; the others are not even allocated. Without it, all but the headers come, and
     those too with `include_headers`. With `raw_timestamps` the timestamps are the 64-bit milliseconds of the batch.
+    `binary_type` is that of keys and values (see `fetch_columns`).
     """
-    plan = _plan(None if columns is None else tuple(columns), include_headers, raw_timestamps)
+    plan = _plan(None if columns is None else tuple(columns), include_headers, raw_timestamps, binary_type)
     if not isinstance(batch, RecordBatch):
         batch = RecordBatch(_octets(batch))
     _check_header(batch, check_crc=check_crc)
@@ -340,6 +351,7 @@ def decode_batches(
     columns: Sequence[str] | None = None,
     include_headers: bool = False,
     raw_timestamps: bool = False,
+    binary_type: str = BINARY,
     start_offset: int = 0,
     aborted: Iterable[tuple[int, int]] | None = None,
     check_crc: bool = True,
@@ -351,6 +363,7 @@ def decode_batches(
         columns=columns,
         include_headers=include_headers,
         raw_timestamps=raw_timestamps,
+        binary_type=binary_type,
         start_offset=start_offset,
         aborted=aborted,
         check_crc=check_crc,
@@ -379,6 +392,7 @@ def fetch_columns(
     columns: Sequence[str] | None = None,
     include_headers: bool = False,
     raw_timestamps: bool = False,
+    binary_type: str = BINARY,
     start_offset: int = 0,
     aborted: Iterable[tuple[int, int]] | None = None,
     check_crc: bool = True,
@@ -392,12 +406,17 @@ def fetch_columns(
     read-committed fetch comes with, as pairs of producer id and first offset; None reads uncommitted records too.
 
     `max_decompressed_bytes` is for all batches of the buffer together, as they are held until the columns are filled.
+
+    With a `binary_type` of ``binary_view`` keys and values are not copied: they are views of the buffer, or of what a
+    compressed batch was decompressed to. The table, and whatever is cut out of it, then holds on to all of that, and
+    shows what somebody writes into the buffer.
     """
     fetched = fetch_sections(
         buffer,
         columns=columns,
         include_headers=include_headers,
         raw_timestamps=raw_timestamps,
+        binary_type=binary_type,
         start_offset=start_offset,
         aborted=aborted,
         check_crc=check_crc,
@@ -430,6 +449,7 @@ def fetch_sections(
     columns: Sequence[str] | None = None,
     include_headers: bool = False,
     raw_timestamps: bool = False,
+    binary_type: str = BINARY,
     start_offset: int = 0,
     aborted: Iterable[tuple[int, int]] | None = None,
     check_crc: bool = True,
@@ -438,11 +458,15 @@ def fetch_sections(
     """The first half of `fetch_columns`, for who has several buffers: `assemble_sections` makes one table of them."""
     if not 0 <= start_offset <= _MAX_INT64:
         raise ValueError(f"start offset {start_offset} is out of range")
-    plan = _plan(None if columns is None else tuple(columns), include_headers, raw_timestamps)
+    plan = _plan(None if columns is None else tuple(columns), include_headers, raw_timestamps, binary_type)
     transactions = None if aborted is None else AbortedTransactions(aborted)
     sections: list[kernel.Section] = []
     next_offset, size, budget = None, 0, max_decompressed_bytes
-    for batch in iter_batches(_octets(buffer), allow_partial=True):
+    octets = _octets(buffer)
+    # One for all batches, if views reach that far; one for each batch otherwise.
+    source = octets if plan.has_views and len(octets) <= _MAX_COLUMN_BYTES else None
+    for batch in iter_batches(octets, allow_partial=True):
+        start = size
         size += batch.size_in_bytes
         _check_header(batch, check_crc=check_crc)
         next_offset = batch.next_offset
@@ -452,20 +476,28 @@ def fetch_sections(
             continue
         section, decompressed = _section(batch, plan, start_offset, budget)
         budget -= decompressed
+        if source is not None and not decompressed:
+            section.source, section.source_start = source, start + HEADER_SIZE
         sections.append(section)
     return FetchedSections(plan, sections, next_offset, size)
 
 
 def assemble_sections(fetched: Sequence[FetchedSections]) -> pa.Table:
-    """One table of what is in several buffers, one after the other; of all, the same columns have to be wanted.
+    """One table of what is in several buffers, one after the other; of all, the same columns have to be wanted."""
+    return pa.Table.from_batches(assemble_batches(fetched), fetched[0].plan.schema)
+
+
+def assemble_batches(fetched: Sequence[FetchedSections]) -> list[pa.RecordBatch]:
+    """The same as Arrow's batches: one, unless that would take 32-bit offsets too far, or there are no records.
 
     Each column is allocated once. Per buffer, that would take longer than to fill it with some hundred records.
     """
     plan = fetched[0].plan
-    if any(other.plan is not plan for other in fetched):
-        raise ValueError("not the same columns of all")
+    for other in fetched:
+        if other.plan is not plan:
+            raise ValueError("not the same columns of all")
     sections = [section for one in fetched for section in one.sections]
-    return pa.Table.from_batches([plan.assemble(group) for group in _groups(sections)], plan.schema)
+    return [plan.assemble(group) for group in _groups(sections)]
 
 
 def _octets(buffer: Any) -> memoryview:
@@ -504,6 +536,8 @@ def _section(batch: RecordBatch, plan: _Plan, start_offset: int, budget: int) ->
         start_offset,
         plan.scale,
     )
+    if plan.has_views:
+        section.source = data
     return section, decompressed
 
 
@@ -554,18 +588,28 @@ class _Plan:
     schema: pa.Schema
     kinds: dict[str, pa.DataType]
     scale: int
+    has_views: bool
 
     def assemble(self, sections: list[kernel.Section]) -> pa.RecordBatch:
         """Allocates each column once, for all sections together, and fills them."""
         kinds = self.kinds
         totals: Any = sections[0] if len(sections) == 1 else _Totals(sections)
         rows: int = totals.records
-        key = value = header_key = header_value = None
+        key: _BinaryBuffers | _ViewBuffers | None = None
+        value: _BinaryBuffers | _ViewBuffers | None = None
+        header_key = header_value = None
         offset = timestamp = timestamp_type = header_offsets = None
+        views: list[_ViewBuffers] = []
         if "key" in kinds:
-            key = _BinaryBuffers(rows, totals.null_keys, totals.key_bytes)
+            if self.has_views:
+                views.append(key := _ViewBuffers(rows, totals.null_keys))
+            else:
+                key = _BinaryBuffers(rows, totals.null_keys, totals.key_bytes)
         if "value" in kinds:
-            value = _BinaryBuffers(rows, totals.null_values, totals.value_bytes)
+            if self.has_views:
+                views.append(value := _ViewBuffers(rows, totals.null_values))
+            else:
+                value = _BinaryBuffers(rows, totals.null_values, totals.value_bytes)
         # A header key that is not UTF-8 is reported with the offset of its record.
         if "offset" in kinds or "headers" in kinds:
             offset = pa.allocate_buffer(8 * rows)
@@ -589,6 +633,8 @@ class _Plan:
             None if header_value is None else header_value.sink,
         )
         for section in sections:
+            for column in views:
+                column.refer_to(section.source, section.source_start)
             section.fill(sink)
         assert sink.is_full()
         arrays = []
@@ -609,7 +655,9 @@ class _Plan:
 
 
 @lru_cache(maxsize=64)
-def _plan(columns: tuple[str, ...] | None, include_headers: bool, raw_timestamps: bool) -> _Plan:
+def _plan(
+    columns: tuple[str, ...] | None, include_headers: bool, raw_timestamps: bool, binary_type: str = BINARY
+) -> _Plan:
     if columns is None:
         columns = tuple(name for name in SCHEMA.names if name != "headers" or include_headers)
     elif include_headers and "headers" not in columns:
@@ -619,12 +667,17 @@ def _plan(columns: tuple[str, ...] | None, include_headers: bool, raw_timestamps
         raise ValueError(
             f"columns are some of {', '.join(SCHEMA.names)}, each once; not {', '.join(columns) or 'none'}"
         )
+    if binary_type not in BINARY_TYPES:
+        raise ValueError(f"a binary type is one of {', '.join(BINARY_TYPES)}; not {binary_type}")
+    binary = BINARY_TYPES[binary_type]
     fields = [SCHEMA.field(name) for name in columns]
+    fields = [field.with_type(binary) if field.name in {"key", "value"} else field for field in fields]
     if raw_timestamps:
         fields = [field.with_type(pa.int64()) if field.name == "timestamp" else field for field in fields]
     # Records have milliseconds, and whoever does not want the timestamps need not care whether they fit microseconds.
     scale = 1000 if "timestamp" in columns and not raw_timestamps else 1
-    return _Plan(pa.schema(fields), {field.name: field.type for field in fields}, scale)
+    kinds = {field.name: field.type for field in fields}
+    return _Plan(pa.schema(fields), kinds, scale, binary_type == BINARY_VIEW and not {"key", "value"}.isdisjoint(kinds))
 
 
 class _BinaryBuffers:
@@ -640,6 +693,40 @@ class _BinaryBuffers:
         self.sink = kernel.BinarySink(*self.buffers)
 
     def array(self, kind: pa.DataType) -> pa.Array:
+        return pa.Array.from_buffers(kind, self.rows, self.buffers, self.nulls)
+
+
+class _ViewBuffers:
+    """The same of a column of views: these, and the buffers that they refer to.
+
+    A buffer that no view refers to, because all are short or null, is none of the column's: nobody has to hold it.
+    """
+
+    __slots__ = ("_referring", "_source", "buffers", "nulls", "rows", "sink")
+
+    def __init__(self, rows: int, nulls: int) -> None:
+        validity = pa.allocate_buffer((rows + 7) >> 3) if nulls else None
+        self.rows = rows
+        self.nulls = nulls
+        self.buffers = [validity, pa.allocate_buffer(16 * rows)]
+        self.sink = kernel.ViewSink(*self.buffers)
+        self._source: Any = None
+        self._referring = 0
+
+    def refer_to(self, source: Any, start: int) -> None:
+        """What is filled in next lies in this buffer."""
+        if source is not self._source:
+            self._keep_source()
+            self._source = source
+        self.sink.place(len(self.buffers) - 2, start)
+
+    def _keep_source(self) -> None:
+        if self.sink.referring > self._referring:
+            self._referring = self.sink.referring
+            self.buffers.append(pa.py_buffer(self._source))
+
+    def array(self, kind: pa.DataType) -> pa.Array:
+        self._keep_source()
         return pa.Array.from_buffers(kind, self.rows, self.buffers, self.nulls)
 
 

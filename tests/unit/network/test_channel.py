@@ -8,6 +8,7 @@ import struct
 import tracemalloc
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from barnabas.network.channel import (
 from barnabas.network.channel_state import UNSEEN_ALLOCATION
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
 from barnabas.network.send import NetworkSend
+from barnabas.records.columns import decode_batches, encode_batch
 from network_fixtures import ChunkTransport
 
 MAX_SIZE = 3 << 20
@@ -149,6 +151,29 @@ def test_a_large_buffer_is_used_again_when_nobody_looks_at_it_any_more() -> None
     grown = receive(channel, transport, large(b"e", 3 * LARGE))
     assert grown.obj is freed
     assert grown == b"e" * (3 * LARGE)
+
+
+def test_a_table_of_views_keeps_its_buffer_from_being_used_again() -> None:
+    table = pa.table({"value": pa.array([b"%05d" % number * 200 for number in range(400)])})
+    data = bytes(encode_batch(values=table.column("value"), timestamps=0))
+    chunks = [framed(data)[:READ_AHEAD], framed(data)[READ_AHEAD:]]
+    transport = ChunkTransport()
+    channel = make(transport)
+    channel.spares = []
+    payload = receive(channel, transport, list(chunks))
+    buffer = payload.obj
+    views = decode_batches(payload, binary_type="binary_view")
+    payload.release()
+    row = views.slice(399)
+    assert [receive(channel, transport, large(b"x", len(data))).obj is buffer for _ in range(3)] == [False] * 3
+    assert views.column("value").cast(pa.binary()).to_pylist() == table.column("value").to_pylist()
+    del views
+    assert receive(channel, transport, large(b"y", len(data))).obj is not buffer
+    assert row.column("value").to_pylist() == [b"00399" * 200]
+    del row
+    assert buffer in channel.spares, "and now it may"
+    while receive(channel, transport, large(b"z", len(data))).obj is not buffer:
+        assert buffer in channel.spares
 
 
 def test_a_few_buffers_are_kept_and_none_once_requests_are_small() -> None:

@@ -183,16 +183,15 @@ class AsyncKafkaConsumer:
         max_records: int | None = None,
         columns: Sequence[str] | None = None,
         include_headers: bool = False,
+        binary_type: str = "binary",
     ) -> pa.Table:
-        from barnabas.clients.consumer.poll_table import RecordTables  # noqa: PLC0415 - pyarrow is an extra
+        from barnabas.clients.consumer.poll_table import record_tables  # noqa: PLC0415 - pyarrow is an extra
 
         if max_records is not None and max_records < 1:
             raise ValueError("max_records must be at least 1")
-        tables = RecordTables(columns, include_headers)
+        tables = record_tables(columns, include_headers, binary_type)
         with self._entered() as core:
-            found = await self._run(
-                core.poll(timeout_ms, lambda: core.collect_tables(max_records, tables.decoded, tables.include_headers))
-            )
+            found = await self._run(core.poll(timeout_ms, lambda: tables.collect(core, max_records)))
             return tables.assemble(found.parts)
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:

@@ -203,6 +203,7 @@ class KafkaConsumer:
         max_records: int | None = None,
         columns: Sequence[str] | None = None,
         include_headers: bool = False,
+        binary_type: str = "binary",
     ) -> pa.Table:
         """The next records as an Arrow table: what one fetch has brought of each partition, or at most so many; waits
         for some, at most so long.
@@ -211,16 +212,18 @@ class KafkaConsumer:
         ``timestamp_type``, ``key``, ``value`` and, if asked for, ``headers``; or those that are named, in that order.
         Rows of a partition are in the order of their offsets. Positions move as with `poll`; deserializers and
         interceptors are not called. Needs ``barnabas[arrow]``.
+
+        ``binary_type`` is the type of keys and values. ``binary_view`` leaves them where they were received, which
+        spares a copy of all of them; but not all that can be done with ``binary`` can be done with those, and as long
+        as a single row is kept, all that came with it in one answer is.
         """
-        from barnabas.clients.consumer.poll_table import RecordTables  # noqa: PLC0415 - pyarrow is an extra
+        from barnabas.clients.consumer.poll_table import record_tables  # noqa: PLC0415 - pyarrow is an extra
 
         if max_records is not None and max_records < 1:
             raise ValueError("max_records must be at least 1")
         core = self._core
-        tables = RecordTables(columns, include_headers)
-        found = core.run(
-            core.poll(timeout_ms, lambda: core.collect_tables(max_records, tables.decoded, tables.include_headers))
-        )
+        tables = record_tables(columns, include_headers, binary_type)
+        found = core.run(core.poll(timeout_ms, lambda: tables.collect(core, max_records)))
         return tables.assemble(found.parts)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:

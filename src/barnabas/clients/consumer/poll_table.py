@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.common.topic_partition import TopicPartition
 
@@ -16,8 +17,12 @@ except ImportError as error:
         f"poll_table needs pyarrow and numpy, and {error.name} is missing: install barnabas[arrow]", name=error.name
     ) from error
 
+from barnabas.records.columns import BINARY, BINARY_TYPES, FetchedSections, assemble_batches
 from barnabas.records.columns import SCHEMA as BATCH_SCHEMA
-from barnabas.records.columns import FetchedSections, assemble_sections
+
+if TYPE_CHECKING:
+    from barnabas.clients.consumer.internals.consumer_core import ConsumerCore
+    from barnabas.clients.consumer.internals.fetch_collector import Collected
 
 _TOPIC: Final = pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 _PARTITION: Final = pa.field("partition", pa.int32(), nullable=False)
@@ -33,6 +38,16 @@ SCHEMA: Final = pa.schema(
 _OF_BATCHES: Final = frozenset(BATCH_SCHEMA.names)
 
 
+def record_tables(columns: Sequence[str] | None, include_headers: bool, binary_type: str) -> RecordTables:
+    """The `RecordTables` for this; the same ones are asked for over and over."""
+    return _record_tables(None if columns is None else tuple(columns), include_headers, binary_type)
+
+
+@lru_cache(maxsize=64)
+def _record_tables(columns: tuple[str, ...] | None, include_headers: bool, binary_type: str) -> RecordTables:
+    return RecordTables(columns, include_headers, binary_type)
+
+
 class RecordTables:
     """Which columns are wanted, and how tables of single partitions become one with them.
 
@@ -40,7 +55,7 @@ class RecordTables:
     topic and partition are put beside it here.
     """
 
-    def __init__(self, columns: Sequence[str] | None, include_headers: bool) -> None:
+    def __init__(self, columns: Sequence[str] | None, include_headers: bool, binary_type: str = BINARY) -> None:
         if columns is None:
             names = [name for name in SCHEMA.names if include_headers or name != "headers"]
         else:
@@ -51,10 +66,23 @@ class RecordTables:
                 raise ValueError("a column is named twice")
             if include_headers and "headers" not in names:
                 names.append("headers")
-        self.schema = pa.schema([SCHEMA.field(name) for name in names])
+        if binary_type not in BINARY_TYPES:
+            raise ValueError(f"there is no binary type {binary_type}: there are {', '.join(BINARY_TYPES)}")
+        kind = BINARY_TYPES[binary_type]
+        fields = [SCHEMA.field(name) for name in names]
+        self.schema = pa.schema(
+            [field.with_type(kind) if pa.types.is_binary(field.type) else field for field in fields]
+        )
+        self._kinds = {field.name: field.type for field in self.schema}
         decoded = [name for name in names if name in _OF_BATCHES]
         self.decoded: tuple[str, ...] = tuple(decoded if "offset" in decoded else ["offset", *decoded])
+        self._places = {name: place for place, name in enumerate(self.decoded)}
         self.include_headers = "headers" in names
+        self.binary_type = binary_type
+
+    def collect(self, core: ConsumerCore, max_records: int | None) -> Collected:
+        """What there is for `assemble` now."""
+        return core.collect_tables(max_records, self.decoded, self.include_headers, self.binary_type)
 
     def assemble(self, parts: Mapping[TopicPartition, Sequence[Any]]) -> pa.Table:
         """One table of the tables of all partitions, of which none is copied, and of sections, which are decoded here.
@@ -66,29 +94,33 @@ class RecordTables:
         if not placed:
             return self.schema.empty_table()
         counts = [part.records if isinstance(part, FetchedSections) else part.num_rows for _, part in placed]
-        tables: list[pa.Table] = []
+        batches: list[pa.RecordBatch] = []
         for are_sections, some in groupby(placed, lambda row: isinstance(row[1], FetchedSections)):
             found = [part for _, part in some]
-            tables += [assemble_sections(found)] if are_sections else found
+            if are_sections:
+                batches += assemble_batches(found)
+            else:
+                batches += [batch for table in found for batch in table.to_batches()]
         columns: list[Any] = []
-        for field in self.schema:
-            if field.name == "topic":
-                names = dict.fromkeys(partition.topic for partition, _ in placed)
+        for name, kind in self._kinds.items():
+            if name == "topic":
+                names = dict.fromkeys([partition.topic for partition, _ in placed])
                 topics = {topic: index for index, topic in enumerate(names)}
                 rows = _repeated([topics[partition.topic] for partition, _ in placed], counts)
-                columns.append(pa.DictionaryArray.from_arrays(rows, _strings(list(topics))))
-            elif field.name == "partition":
+                columns.append(pa.DictionaryArray.from_arrays(rows, _strings(tuple(topics))))
+            elif name == "partition":
                 columns.append(_repeated([partition.partition for partition, _ in placed], counts))
             else:
-                chunks = [chunk for table in tables for chunk in table.column(field.name).chunks]
-                columns.append(pa.chunked_array(chunks, field.type) if len(chunks) != 1 else chunks[0])
+                chunks = [batch.column(self._places[name]) for batch in batches]
+                columns.append(pa.chunked_array(chunks, kind) if len(chunks) != 1 else chunks[0])
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 
 # Both without pa.array(), which looks for pandas, and where there is one takes half a second to import it.
 
 
-def _strings(names: list[str]) -> pa.Array:
+@lru_cache(maxsize=64)
+def _strings(names: tuple[str, ...]) -> pa.Array:
     encoded = [name.encode() for name in names]
     ends = np.cumsum([0, *(len(name) for name in encoded)], dtype=np.int32)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from barnabas.clients.consumer import ConsumerRecord, KafkaConsumer, TopicPartition
@@ -406,6 +407,43 @@ def test_the_next_fetch_goes_out_when_an_error_was_raised(monkeypatch: pytest.Mo
     assert woken
 
 
+def test_nobody_is_woken_while_an_answer_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it, the background thread will look at what there is room for by itself."""
+    cluster = cluster_with(30)
+    consumer = assigned(cluster, max_partition_fetch_bytes=1)
+    cluster.run(consumer, lambda: consumer.poll_table(1000, max_records=1))
+    manager = consumer.network_thread._managers[-1]
+    buffer = manager._buffer  # type: ignore[attr-defined]
+    for _ in range(5):
+        consumer.network_thread.run_once()
+    assert buffer.ends() == {T0: None}
+    assert buffer.holds_up, "two answers are here, and nothing is asked for"
+    woken = []
+    monkeypatch.setattr(consumer.network_thread, "wakeup", lambda: woken.append(True))
+    assert consumer.poll_table().num_rows == 4
+    assert woken
+    woken.clear()
+    manager.poll(0)  # takes note of the request that goes out now, which is not sent in here
+    assert not buffer.holds_up
+    assert consumer.poll_table().num_rows == 5
+    assert not woken
+
+
+def test_a_partition_that_was_paused_is_fetched_on_when_it_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is under way then: nobody would look at it, if the background thread were not told."""
+    cluster = cluster_with(30)
+    consumer = assigned(cluster, max_partition_fetch_bytes=1)
+    assert table_offsets(cluster, consumer) == [0, 1, 2, 3, 4]
+    consumer.pause(T0)
+    for _ in range(5):
+        consumer.network_thread.run_once()
+    consumer.resume(T0)
+    woken = []
+    monkeypatch.setattr(consumer.network_thread, "wakeup", lambda: woken.append(True))
+    assert consumer.poll_table().num_rows == 5
+    assert woken
+
+
 def test_nothing_is_fetched_ahead_of_an_error() -> None:
     cluster = cluster_with(10)
     consumer = assigned(cluster, max_partition_fetch_bytes=1)
@@ -441,6 +479,42 @@ def test_tables_with_columns_that_there_are_not() -> None:
         consumer.poll_table(columns=["value", "size"])
     with pytest.raises(ValueError, match="at least 1"):
         consumer.poll_table(max_records=0)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"max_records": 3}, {"include_headers": True}], ids=str)
+def test_tables_of_views(arguments: dict[str, Any]) -> None:
+    cluster = ConsumerCluster({"t": 2})
+    for number in range(4):
+        cluster.append("t", number % 2, [b"%d" % number * 20, None, b"short"])
+    tables = {}
+    for kind in ("binary", "binary_view"):
+        consumer = assigned(cluster, T0, T1)
+        parts: list[pa.Table] = []
+        while sum(part.num_rows for part in parts) < 12:
+            parts.append(cluster.run(consumer, lambda: consumer.poll_table(1000, binary_type=kind, **arguments)))  # noqa: B023
+        consumer.close()
+        tables[kind] = pa.concat_tables(parts)
+        tables[kind].validate(full=True)
+        assert str(tables[kind].schema.field("key").type) == str(tables[kind].schema.field("value").type) == kind
+    rows = [sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"])) for table in tables.values()]
+    assert rows[0] == rows[1]
+
+
+def test_views_and_copies_of_one_answer() -> None:
+    cluster = cluster_with(12)
+    consumer = assigned(cluster)
+
+    def take(kind: str) -> pa.Table:
+        table = cluster.run(consumer, lambda: consumer.poll_table(1000, max_records=3, binary_type=kind))
+        assert str(table.schema.field("value").type) == kind
+        return table
+
+    found = [take(kind).column("value").to_pylist() for kind in ("binary", "binary_view", "binary")]
+    assert found == [[b"%d" % number for number in range(first, first + 3)] for first in (0, 3, 6)]
+    empty = consumer.poll_table(columns=["value"], binary_type="binary_view", max_records=100).slice(0, 0)
+    assert str(empty.schema.field("value").type) == "binary_view"
+    with pytest.raises(ValueError, match="no binary type text"):
+        consumer.poll_table(binary_type="text")
 
 
 def test_tables_skip_paused_partitions() -> None:

@@ -201,14 +201,16 @@ class CompletedFetch:
 
     # -- as columns
 
-    def fetch_table(self, limit: int | None, columns: tuple[str, ...] | None, include_headers: bool) -> Any:
+    def fetch_table(
+        self, limit: int | None, columns: tuple[str, ...] | None, include_headers: bool, binary_type: str = "binary"
+    ) -> Any:
         """The next records as an Arrow table, with an ``offset`` column whatever else is asked for.
 
         All of the fetch is decoded at once. What `limit` leaves is kept for the next call, if that asks for the same.
         """
         from barnabas.records.columns import fetch_columns  # noqa: PLC0415 - pyarrow is an extra, for those who use this
 
-        wanted = (columns, include_headers)
+        wanted = (columns, include_headers, binary_type)
         if self._table is not None and self._table[0] == wanted and self._reader is None:
             table, end_offset = self._table[1], self._table[2]
         else:
@@ -216,6 +218,7 @@ class CompletedFetch:
                 self.records,
                 columns=columns,
                 include_headers=include_headers,
+                binary_type=binary_type,
                 start_offset=self.next_fetch_offset,
                 aborted=self.aborted,
                 check_crc=self._reading.check_crcs,
@@ -237,7 +240,7 @@ class CompletedFetch:
         self.last_epoch = leader_epoch_before(self.records, self.next_fetch_offset)
         return table
 
-    def fetch_sections(self, columns: tuple[str, ...] | None) -> Any:
+    def fetch_sections(self, columns: tuple[str, ...] | None, binary_type: str = "binary") -> Any:
         """All that is left, checked and counted, for a table that is made of several of these; None if a table has been
         made of it before. Without headers: what is wrong with those would be found too late, when a position is behind
         them."""
@@ -248,6 +251,7 @@ class CompletedFetch:
         fetched = fetch_sections(
             self.records,
             columns=columns,
+            binary_type=binary_type,
             start_offset=self.next_fetch_offset,
             aborted=self.aborted,
             check_crc=self._reading.check_crcs,

@@ -276,7 +276,7 @@ class ConsumerCore:
         return found
 
     def collect_tables(
-        self, max_records: int | None, columns: tuple[str, ...] | None, include_headers: bool
+        self, max_records: int | None, columns: tuple[str, ...] | None, include_headers: bool, binary_type: str
     ) -> Collected:
         for in_hand in self.subscriptions.take_in_hand():
             # An iteration was left in the middle. Its records are objects already; so that they come as columns, the
@@ -285,7 +285,7 @@ class ConsumerCore:
             in_hand.drop()
             if position is not None:
                 self.subscriptions.seek_validated(in_hand.partition, position)
-        return self._collector.collect_tables(max_records, columns, include_headers)
+        return self._collector.collect_tables(max_records, columns, include_headers, binary_type)
 
     def next_in_hand(self) -> Steps[list[RecordsInHand]]:
         """The next records to iterate over."""

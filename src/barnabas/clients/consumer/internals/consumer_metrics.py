@@ -73,8 +73,23 @@ class KafkaConsumerMetrics:
             self._idle.record_unchecked(elapsed_ms / max(elapsed_ms, self._between_polls_ms))
 
 
+class Finished:
+    """The answers that were consumed in one poll: bytes and records of each topic, the largest lag, the smallest lead.
+
+    What is measured of all partitions together is recorded once for all of them. A table is made of an answer's
+    partitions, and to record each by itself would take about as long as to decode a hundred records.
+    """
+
+    __slots__ = ("lag", "lead", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str, list[int]] = {}
+        self.lag: int | None = None
+        self.lead: int | None = None
+
+
 class FetchMetrics:
-    """What is fetched and consumed. Recorded once for each answer and partition, never for a record."""
+    """What is fetched and consumed. Recorded once for each poll, or answer and partition, never for a record."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -123,23 +138,47 @@ class FetchMetrics:
         sensor.record_unchecked(latency_ms)
 
     def record_fetched(
-        self, partition: TopicPartition, records: int, size: int, *, lag: int | None, lead: int | None
+        self,
+        finished: Finished,
+        partition: TopicPartition,
+        records: int,
+        size: int,
+        *,
+        lag: int | None,
+        lead: int | None,
     ) -> None:
-        """An answer for a partition has been consumed."""
+        """An answer for a partition has been consumed; what is not the partition's own is added up in ``finished``."""
         if records or size:
-            self._bytes.record_unchecked(size)
-            self._records.record_unchecked(records)
-            by_bytes, by_records = self._topic(partition.topic)
-            by_bytes.record_unchecked(size)
-            by_records.record_unchecked(records)
+            topic = finished.topics.get(partition.topic)
+            if topic is None:
+                finished.topics[partition.topic] = [size, records]
+            else:
+                topic[0] += size
+                topic[1] += records
         if lag is not None or lead is not None:
             of_lag, of_lead = self._partition(partition)
             if lag is not None:
-                self._lag.record_unchecked(lag)
                 of_lag.record_unchecked(lag)
+                if finished.lag is None or lag > finished.lag:
+                    finished.lag = lag
             if lead is not None:
-                self._lead.record_unchecked(lead)
                 of_lead.record_unchecked(lead)
+                if finished.lead is None or lead < finished.lead:
+                    finished.lead = lead
+
+    def record_finished(self, finished: Finished) -> None:
+        """The poll is over in which these answers have been consumed."""
+        if finished.topics:
+            self._bytes.record_unchecked(sum([size for size, _ in finished.topics.values()]))
+            self._records.record_unchecked(sum([records for _, records in finished.topics.values()]))
+            for topic, (size, records) in finished.topics.items():
+                by_bytes, by_records = self._topic(topic)
+                by_bytes.record_unchecked(size)
+                by_records.record_unchecked(records)
+        if finished.lag is not None:
+            self._lag.record_unchecked(finished.lag)
+        if finished.lead is not None:
+            self._lead.record_unchecked(finished.lead)
 
     def _topic(self, topic: str) -> tuple[Sensor, Sensor]:
         made = self._of_topic.get(topic)

@@ -35,6 +35,10 @@ class FetchBuffer:
         self.reads_ahead = False
         """Whether a second answer may be fetched while the first is here. Written by the application thread, as it
         reads one way or the other; a value that is a moment old does no harm."""
+        self.holds_up = True
+        """Whether something is not fetched because of what is here. If not, nobody need be told that it has been taken:
+        an answer is on its way, and with it the background thread will look anyway. Written by that thread, before and
+        after it looks; who has taken something reads it after that."""
         self.on_news: Callable[[], None] | None = None
         """Called along with each notification, on whatever thread that comes from, for who cannot wait on a condition.
         It must not wait, and lock nothing."""

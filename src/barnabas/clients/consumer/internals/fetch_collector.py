@@ -10,7 +10,7 @@ from barnabas.clients.consumer.consumer_record import ConsumerRecord
 from barnabas.clients.consumer.errors import FetchOffsetOutOfRangeError
 from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
-from barnabas.clients.consumer.internals.consumer_metrics import FetchMetrics
+from barnabas.clients.consumer.internals.consumer_metrics import FetchMetrics, Finished
 from barnabas.clients.consumer.internals.fetch_buffer import FetchBuffer
 from barnabas.clients.consumer.internals.fetch_position import FetchPosition
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
@@ -42,7 +42,7 @@ _UNKNOWN_TOPIC = frozenset({Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.UNKNOWN_TO
 class Collected:
     """The records of one poll, by partition, and where each of them goes on."""
 
-    __slots__ = ("count", "has_drained", "next_positions", "parts", "position_advanced")
+    __slots__ = ("count", "finished", "has_drained", "next_positions", "parts", "position_advanced")
 
     def __init__(self) -> None:
         self.parts: dict[TopicPartition, Any] = {}
@@ -51,7 +51,9 @@ class Collected:
         self.position_advanced = False
         """Whether a position has moved, which it also does past records that nobody is to see."""
         self.has_drained = False
-        """Whether there is a partition now of which nothing is left, so that it can be fetched again."""
+        """Whether there is a partition now of which nothing is left, and which is fetched again only if the background
+        thread is told."""
+        self.finished = Finished()
 
 
 class FetchCollector:
@@ -101,7 +103,7 @@ class FetchCollector:
         return found
 
     def collect_tables(
-        self, max_records: int | None, columns: tuple[str, ...] | None, include_headers: bool
+        self, max_records: int | None, columns: tuple[str, ...] | None, include_headers: bool, binary_type: str
     ) -> Collected:
         """The same as Arrow tables: all that there is, if no number is given, but no second answer for a partition.
 
@@ -114,14 +116,14 @@ class FetchCollector:
 
         def take(fetch: CompletedFetch) -> None:
             if max_records is None and not include_headers:
-                sections = fetch.fetch_sections(columns)
+                sections = fetch.fetch_sections(columns, binary_type)
                 if sections is not None:
                     if sections.records:
                         found.count += sections.records
                         parts.setdefault(fetch.partition, []).append(sections)
                     return
             limit = None if max_records is None else max_records - found.count
-            table = fetch.fetch_table(limit, columns, include_headers)
+            table = fetch.fetch_table(limit, columns, include_headers, binary_type)
             if table.num_rows:
                 found.count += table.num_rows
                 parts.setdefault(fetch.partition, []).append(table)
@@ -164,6 +166,7 @@ class FetchCollector:
         finally:
             if paused:
                 buffer.add_first(paused)
+            self._metrics.record_finished(found.finished)
 
     def _collect_from(self, fetch: CompletedFetch, found: Collected, take: Callable[[CompletedFetch], None]) -> bool:
         """Returns whether nothing is left of it."""
@@ -197,13 +200,15 @@ class FetchCollector:
         )
 
     def _finish(self, fetch: CompletedFetch, found: Collected) -> None:
-        found.has_drained = True
+        if self._buffer.holds_up:
+            found.has_drained = True
         if fetch.bytes_read:
             # So that other partitions get their turn in the next request.
             self._subscriptions.move_partition_to_end(fetch.partition)
         if not self._subscriptions.is_assigned(fetch.partition):
             return
         self._metrics.record_fetched(
+            found.finished,
             fetch.partition,
             fetch.records_read,
             fetch.bytes_read,

@@ -92,15 +92,20 @@ class FetchRequestManager:
 
     def _plan(self, now: int) -> tuple[dict[int, dict[TopicPartition, PartitionToFetch]], int]:
         """What to ask each node for, and when there is something to try again."""
+        buffer = self._buffer
         ends: dict[TopicPartition, int | None] = {}
-        if self._buffer.reads_ahead:
-            ends = self._buffer.ends()
+        buffer.holds_up = True  # before it is looked at: who takes something out meanwhile wakes this thread
+        if buffer.reads_ahead:
+            ends = buffer.ends()
             buffered = {partition for partition, end in ends.items() if end is None}
+            here = len(ends)
         else:
-            buffered = self._buffer.buffered_partitions()
+            buffered = buffer.buffered_partitions()
+            here = len(buffered)
         subscriptions, metadata = self._subscriptions, self._metadata
         fetchable = subscriptions.fetchable_partitions(lambda partition: partition not in buffered)
         if not fetchable:
+            buffer.holds_up = here > 0
             return {}, FOREVER
         snapshot = metadata.snapshot
         positions = subscriptions.fetch_plan(fetchable)
@@ -119,18 +124,23 @@ class FetchRequestManager:
                 continue
             node = self._select_read_replica(partition, leader, now)
             if node.id in self._pending or node.id in busy:
+                if partition in ends and node.id in self._pending:
+                    here -= 1  # with the node's answer it is asked again
                 continue
             if self._is_unavailable(node, now):
                 wait_ms = min(wait_ms, self._config.retry_backoff_ms)
                 continue
             self._nodes[node.id] = node
             end_offset = ends.get(partition)
+            if end_offset is not None:
+                here -= 1
             wanted.setdefault(node.id, {})[partition] = PartitionToFetch(
                 snapshot.topic_id(partition.topic),
                 position.offset if end_offset is None else end_offset,
                 self._config.max_partition_fetch_bytes,
                 position.current_leader.epoch,
             )
+        buffer.holds_up = here > 0
         return wanted, wait_ms
 
     def _refusal_ms(self, partition: TopicPartition, position: FetchPosition, now: int) -> int:
