@@ -56,18 +56,22 @@ def barnabas_poll(servers: str, topic: str, partitions: int, count: int) -> Repo
         return _report(watch, counted - first, size)
 
 
-def barnabas_table(servers: str, topic: str, partitions: int, count: int) -> Report:
+def barnabas_table(servers: str, topic: str, partitions: int, count: int, *, binary_type: str = "binary") -> Report:
     from barnabas.clients.consumer import KafkaConsumer, TopicPartition
 
     with KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, partition) for partition in range(partitions)])
-        first = consumer.poll_table(WAIT_S * 1000).num_rows
+        first = consumer.poll_table(WAIT_S * 1000, binary_type=binary_type).num_rows
         watch, counted, size = Stopwatch(), first, 0
         while counted < count:
-            table = consumer.poll_table(WAIT_S * 1000)
+            table = consumer.poll_table(WAIT_S * 1000, binary_type=binary_type)
             size += table.column("value").nbytes
             counted += table.num_rows
         return _report(watch, counted - first, size)
+
+
+def barnabas_views(servers: str, topic: str, partitions: int, count: int) -> Report:
+    return barnabas_table(servers, topic, partitions, count, binary_type="binary_view")
 
 
 def kafka_python(servers: str, topic: str, partitions: int, count: int) -> Report:
@@ -128,6 +132,7 @@ CLIENTS: dict[str, Callable[[str, str, int, int], Report]] = {
     "barnabas": barnabas_iteration,
     "barnabas poll": barnabas_poll,
     "barnabas poll_table": barnabas_table,
+    "barnabas poll_table of views": barnabas_views,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
     "confluent-kafka": confluent_kafka,
