@@ -43,7 +43,7 @@ def test_the_python_of_the_quick_start(broker: EmbeddedBroker) -> None:
 
 
 def test_the_python_of_the_page_on_clients(broker: EmbeddedBroker) -> None:
-    assert run_program(CLIENTS, blocks_of(CLIENTS), broker.bootstrap_servers) == 15
+    assert run_program(CLIENTS, blocks_of(CLIENTS), broker.bootstrap_servers) == 16
 
 
 def test_the_tests_in_the_quick_start_pass(tmp_path: Path) -> None:
