@@ -107,6 +107,9 @@ class _Collected:
         self.data += buffer
         return len(buffer)
 
+    def send_more(self, buffer: Any) -> int:
+        return self.send(buffer)
+
     def sendmsg(self, buffers: Sequence[Any]) -> int:
         return sum(map(self.send, buffers))
 

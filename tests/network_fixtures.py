@@ -591,6 +591,7 @@ class ChunkTransport:
         self.recv: Callable[[int], bytes | bytearray] = self._recv
         self.recv_into: Callable[[Any], int] = self._recv_into
         self.send: Callable[[Any], int] = self._send
+        self.send_more: Callable[[Any], int] = self._send
         self.sendmsg: Callable[[Any], int] = self._sendmsg
 
     def _part(self, size: int) -> bytes:

@@ -1,3 +1,3 @@
-from barnabas.network._reactor_pure import ChannelCore, SelectorCore, SelectorStats, SendCore
+from barnabas.network._reactor_pure import ChannelCore, FileRegion, SelectorCore, SelectorStats, SendCore
 
-__all__ = ["ChannelCore", "SelectorCore", "SelectorStats", "SendCore"]
+__all__ = ["ChannelCore", "FileRegion", "SelectorCore", "SelectorStats", "SendCore"]

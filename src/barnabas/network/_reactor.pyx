@@ -9,7 +9,7 @@ from cpython.bytearray cimport (
     PyByteArray_GET_SIZE,
     PyByteArray_Resize,
 )
-from cpython.bytes cimport PyBytes_CheckExact
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_FromObject
 from cpython.object cimport PyObject
 from cpython.dict cimport PyDict_GetItemWithError
@@ -27,6 +27,9 @@ from barnabas.network.mute import NOT_MUTED as _NOT_MUTED
 from barnabas.network.mute import RESPONSE_PENDING as _RESPONSE_PENDING
 from barnabas.network.mute import ChannelMuteEvent
 
+cdef extern from "unistd.h" nogil:
+    ssize_t pread(int fd, void *buffer, size_t count, int64_t position)
+
 cdef extern from "Python.h":
     Py_buffer *PyMemoryView_GET_BUFFER(object view)
     bint PyMemoryView_Check(object view)
@@ -35,6 +38,8 @@ cdef enum:
     READ = 1
     WRITE = 4
     READABLE = READ | 0x18
+    JOIN_UP_TO = 1 << 16
+    MAX_PIECES = 512
 
 cdef int64_t READ_AHEAD = _READ_AHEAD
 cdef int64_t FIRST_ALLOCATION = _FIRST_ALLOCATION
@@ -53,8 +58,27 @@ cdef inline int32_t int32_at(const unsigned char *data) noexcept:
     return <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16) | (<uint32_t>data[2] << 8) | data[3])
 
 
+cdef class FileRegion:
+    """A part of a file that goes out as it is."""
+
+    cdef public object fd
+    cdef public int64_t position
+    cdef public Py_ssize_t count
+
+    def __init__(self, fd, int64_t position, Py_ssize_t count):
+        self.fd = fd
+        self.position = position
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __repr__(self):
+        return f"FileRegion(fd={self.fd}, position={self.position}, count={self.count})"
+
+
 cdef class SendCore:
-    """A message on its way out, as long as it is one buffer that the socket takes whole."""
+    """A message on its way out."""
 
     cdef public object request
     cdef public list _pieces
@@ -69,7 +93,25 @@ cdef class SendCore:
             self._pieces = [piece]
             self.size = self.remaining = len(piece)
         else:
-            self.size = self.remaining = self._gather(pieces)
+            self.gather(pieces)
+
+    cdef int gather(self, pieces) except -1:
+        cdef Py_ssize_t size = 0
+        cdef bint has_regions = False
+        for piece in pieces:
+            if type(piece) is FileRegion:
+                has_regions = True
+                size += (<FileRegion>piece).count
+            else:
+                size += len(piece)
+        self.size = self.remaining = size
+        if size <= JOIN_UP_TO:
+            parts = read_regions(pieces) if has_regions else pieces
+            if parts is not None:
+                self._pieces = [b"".join(parts)]
+                return 0
+        self._pieces = joined_runs(pieces) if has_regions else list(pieces)
+        return 0
 
     @property
     def completed(self):
@@ -91,7 +133,103 @@ cdef class SendCore:
             if self.remaining:
                 self._pieces = [memoryview(pieces[0])[sent:]]
             return sent
-        return self._write_pieces(transport)
+        return self.write_pieces(transport)
+
+    cdef Py_ssize_t write_pieces(self, transport) except -1:
+        cdef Py_ssize_t written = 0, at, stop, asked, sent
+        cdef list pieces = self._pieces
+        cdef Py_ssize_t count = len(pieces)
+        cdef FileRegion region
+        try:
+            while self._at < count:
+                at = self._at
+                piece = pieces[at]
+                if type(piece) is FileRegion:
+                    region = <FileRegion>piece
+                    asked = region.count
+                    sent = transport.send_file(region.fd, region.position, asked)
+                    if sent == asked:
+                        self._at = at + 1
+                    elif sent == 0:
+                        raise EOFError(f"{piece!r} is beyond the end of its file: it shrank while it was being sent")
+                    else:
+                        pieces[at] = FileRegion(region.fd, region.position + sent, asked - sent)
+                else:
+                    stop = at + 1
+                    asked = len(piece)
+                    while stop < count and stop - at < MAX_PIECES and type(pieces[stop]) is not FileRegion:
+                        asked += len(pieces[stop])
+                        stop += 1
+                    if stop > at + 1:
+                        sent = transport.sendmsg(pieces[at:stop])
+                    elif stop == count:
+                        sent = transport.send(piece)
+                    else:
+                        sent = transport.send_more(piece)
+                    if sent == asked:
+                        self._at = stop
+                    else:
+                        self.step(sent)
+                written += sent
+                self.remaining -= sent
+                if sent < asked:
+                    break
+        except BlockingIOError:
+            pass
+        return written
+
+    cdef int step(self, Py_ssize_t sent) except -1:
+        """Steps over the buffers that went out whole, and keeps the rest of the one that did not."""
+        cdef list pieces = self._pieces
+        while sent >= len(pieces[self._at]):
+            sent -= len(pieces[self._at])
+            self._at += 1
+        if sent:
+            pieces[self._at] = memoryview(pieces[self._at])[sent:]
+        return 0
+
+
+cdef list read_regions(pieces):
+    cdef list parts = []
+    cdef FileRegion region
+    for piece in pieces:
+        if type(piece) is FileRegion:
+            region = <FileRegion>piece
+            data = region_bytes(region)
+            if data is None:
+                return None
+            parts.append(data)
+        else:
+            parts.append(piece)
+    return parts
+
+
+cdef object region_bytes(FileRegion region):
+    """What a region has, or None if that is not all there."""
+    cdef bytes data = PyBytes_FromStringAndSize(NULL, region.count)
+    cdef char *out = PyBytes_AS_STRING(data)
+    cdef int fd = region.fd
+    cdef size_t count = region.count
+    cdef int64_t position = region.position
+    cdef ssize_t got
+    with nogil:
+        got = pread(fd, out, count, position)
+    return data if got == <ssize_t>count else None
+
+
+cdef list joined_runs(pieces):
+    cdef list parts = [], run = []
+    for piece in pieces:
+        if type(piece) is FileRegion or len(piece) > JOIN_UP_TO:
+            if run:
+                parts.append(b"".join(run))
+                run = []
+            parts.append(piece)
+        else:
+            run.append(piece)
+    if run:
+        parts.append(b"".join(run))
+    return parts
 
 
 cdef class ChannelCore:

@@ -8,6 +8,7 @@ request that comes in pieces, a connection that ends) is left to methods of thei
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,11 +33,34 @@ if TYPE_CHECKING:
 _READY = ChannelState.READY
 _READABLE = READ | 0x18
 """Ready to read, or in an error state that reading will tell about."""
+JOIN_UP_TO = 1 << 16
+"""A message up to this size goes out in one call. That costs a copy, and reading what is still in a file, which is less
+than the calls and packets that it saves."""
+MAX_PIECES = 512
+"""How many buffers one ``sendmsg`` takes; POSIX guarantees 16, Linux and macOS have 1024."""
 _unpack_size = struct.Struct(">i").unpack_from
 
 
+class FileRegion:
+    """A part of a file that goes out as it is."""
+
+    __slots__ = ("count", "fd", "position")
+
+    def __init__(self, fd: int, position: int, count: int) -> None:
+        self.fd = fd
+        """A descriptor, or an object that is one and keeps it open."""
+        self.position = position
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __repr__(self) -> str:
+        return f"FileRegion(fd={self.fd}, position={self.position}, count={self.count})"
+
+
 class SendCore:
-    """A message on its way out, as long as it is one buffer that the socket takes whole."""
+    """A message on its way out: see `NetworkSend`."""
 
     __slots__ = ("_at", "_pieces", "remaining", "request", "size")
 
@@ -53,7 +77,15 @@ class SendCore:
 
     def _gather(self, pieces: Sequence[Any]) -> int:
         """Takes several pieces, and returns how many bytes they are."""
-        raise NotImplementedError
+        size = sum(map(len, pieces))
+        has_regions = any(type(piece) is FileRegion for piece in pieces)
+        if size <= JOIN_UP_TO:
+            parts = _read_regions(pieces) if has_regions else pieces
+            if parts is not None:
+                self._pieces = [b"".join(parts)]
+                return size
+        self._pieces = _joined_runs(pieces) if has_regions else list(pieces)
+        return size
 
     @property
     def completed(self) -> bool:
@@ -75,7 +107,87 @@ class SendCore:
         return self._write_pieces(transport)
 
     def _write_pieces(self, transport: Any) -> int:
-        raise NotImplementedError
+        written = 0
+        pieces = self._pieces
+        count = len(pieces)
+        try:
+            while self._at < count:
+                at = self._at
+                piece = pieces[at]
+                if type(piece) is FileRegion:
+                    asked = piece.count
+                    sent = transport.send_file(piece.fd, piece.position, asked)
+                    if sent == asked:
+                        self._at = at + 1
+                    elif sent == 0:
+                        raise EOFError(f"{piece!r} is beyond the end of its file: it shrank while it was being sent")
+                    else:
+                        pieces[at] = FileRegion(piece.fd, piece.position + sent, asked - sent)
+                else:
+                    stop = at + 1
+                    while stop < count and stop - at < MAX_PIECES and type(pieces[stop]) is not FileRegion:
+                        stop += 1
+                    if stop > at + 1:
+                        asked = sum(map(len, pieces[at:stop]))
+                        sent = transport.sendmsg(pieces[at:stop])
+                    else:
+                        asked = len(piece)
+                        sent = transport.send(piece) if stop == count else transport.send_more(piece)
+                    if sent == asked:
+                        self._at = stop
+                    else:
+                        self._sent(sent)
+                written += sent
+                self.remaining -= sent
+                if sent < asked:
+                    break  # the socket is full: to be told so would take another call
+        except BlockingIOError:
+            pass
+        return written
+
+    def _sent(self, sent: int) -> None:
+        """Steps over the buffers that went out whole, and keeps the rest of the one that did not."""
+        pieces = self._pieces
+        while sent >= len(pieces[self._at]):
+            sent -= len(pieces[self._at])
+            self._at += 1
+        if sent:
+            pieces[self._at] = memoryview(pieces[self._at])[sent:]
+
+
+def _read_regions(pieces: Sequence[Any]) -> list[Any] | None:
+    """The pieces with the contents of regions in their place; None if that is not all there: then it is found out,
+    and told, by whoever sends it."""
+    parts: list[Any] = []
+    for piece in pieces:
+        if type(piece) is FileRegion:
+            try:
+                data = os.pread(piece.fd, piece.count, piece.position)
+            except OSError:
+                return None
+            if len(data) != piece.count:
+                return None
+            parts.append(data)
+        else:
+            parts.append(piece)
+    return parts
+
+
+def _joined_runs(pieces: Sequence[Any]) -> list[Any]:
+    """The pieces with small buffers that lie between two regions made one."""
+    parts: list[Any] = []
+    run: list[Any] = []
+    for piece in pieces:
+        if type(piece) is FileRegion or len(piece) > JOIN_UP_TO:
+            if run:
+                parts.append(b"".join(run))
+                run = []
+            parts.append(piece)
+        else:
+            run.append(piece)
+    if run:
+        parts.append(b"".join(run))
+    return parts
 
 
 class ChannelCore:

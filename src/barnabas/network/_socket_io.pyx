@@ -14,6 +14,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndS
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -35,12 +36,46 @@ cdef extern from "sys/ioctl.h" nogil:
     unsigned long FIONREAD
     int ioctl(int fd, unsigned long request, ...)
 
+cdef extern from *:
+    """
+    #include <sys/socket.h>
+    #include <sys/types.h>
+    #include <errno.h>
+    #if defined(__linux__)
+    #include <sys/sendfile.h>
+    #define BARNABAS_SENDS_FILES 1
+    static ssize_t barnabas_sendfile(int out, int source, long long position, size_t count) {
+        off_t offset = (off_t)position;
+        return sendfile(out, source, &offset, count);
+    }
+    #else
+    #define BARNABAS_SENDS_FILES 0
+    static ssize_t barnabas_sendfile(int out, int source, long long position, size_t count) {
+        (void)out; (void)source; (void)position; (void)count;
+        errno = ENOSYS;
+        return -1;
+    }
+    #endif
+    #if defined(MSG_MORE)
+    #define BARNABAS_MORE MSG_MORE
+    #else
+    #define BARNABAS_MORE 0
+    #endif
+    """
+    int BARNABAS_SENDS_FILES
+    int BARNABAS_MORE
+    ssize_t barnabas_sendfile(int out, int source, long long position, size_t count) nogil
+
 cdef enum:
     LONG_SEND = 1 << 16  # from here on, the copy into the kernel is worth letting others run
     # Several buffers are a client's request with many batches. A thread that fills batches all the time would keep the
     # lock for a whole switch interval, which is as long as the copy of many megabytes.
     LONG_SENDMSG = 1 << 20
     LONG_RECV = 1 << 18  # the same for what has arrived; less than that is received at once
+
+
+SENDS_FILES = bool(BARNABAS_SENDS_FILES)
+"""Whether `SocketIo.send_file` can be used: other systems have a ``sendfile`` that is another one."""
 
 
 def new_buffer(Py_ssize_t size):
@@ -107,16 +142,23 @@ cdef class SocketIo:
 
     def send(self, data):
         """Sends what the socket takes now; returns how many bytes that were."""
+        return self._send(data, MSG_DONTWAIT)
+
+    def send_more(self, data):
+        """`send` for what is not the end: the system may wait with the packet until that is there."""
+        return self._send(data, MSG_DONTWAIT | BARNABAS_MORE)
+
+    cdef object _send(self, data, int flags):
         cdef Py_buffer view
         cdef ssize_t count
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             while True:
                 if view.len < LONG_SEND:
-                    count = c_send(self._fd, view.buf, view.len, MSG_DONTWAIT)
+                    count = c_send(self._fd, view.buf, view.len, flags)
                 else:
                     with nogil:
-                        count = c_send(self._fd, view.buf, view.len, MSG_DONTWAIT)
+                        count = c_send(self._fd, view.buf, view.len, flags)
                 if count >= 0:
                     return count
                 if errno != EINTR:
@@ -124,6 +166,21 @@ cdef class SocketIo:
                 PyErr_CheckSignals()
         finally:
             PyBuffer_Release(&view)
+
+    def send_file(self, int source, int64_t position, Py_ssize_t count):
+        """Sends part of a file, as far as the socket takes it now; returns how many bytes that were.
+
+        The one call here that always lets others run: it may have to wait for the disk.
+        """
+        cdef ssize_t sent
+        while True:
+            with nogil:
+                sent = barnabas_sendfile(self._fd, source, position, count)
+            if sent >= 0:
+                return sent
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
 
     def sendmsg(self, list buffers not None):
         """`send` for several buffers, one after the other."""

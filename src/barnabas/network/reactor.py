@@ -19,9 +19,10 @@ else:
 ACCELERATED: Final[bool] = _implementation.__name__.endswith("_reactor")
 """Whether the compiled reactor is in use."""
 
+FileRegion = _implementation.FileRegion
 ChannelCore = _implementation.ChannelCore
 SelectorCore = _implementation.SelectorCore
 SelectorStats = _implementation.SelectorStats
 SendCore = _implementation.SendCore
 
-__all__ = ["ACCELERATED", "ChannelCore", "SelectorCore", "SelectorStats", "SendCore"]
+__all__ = ["ACCELERATED", "ChannelCore", "FileRegion", "SelectorCore", "SelectorStats", "SendCore"]

@@ -16,9 +16,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from barnabas.network._socket_io import SocketIo, new_buffer, resize
+    from barnabas.network._socket_io import SENDS_FILES, SocketIo, new_buffer, resize
 else:
     SocketIo = None
+    SENDS_FILES = False
     new_buffer = bytearray
 
     def resize(buffer: bytearray, size: int) -> None:
@@ -27,12 +28,13 @@ else:
 
     if os.environ.get("BARNABAS_PURE") != "1":
         with suppress(ImportError):  # not built
-            from barnabas.network._socket_io import SocketIo, new_buffer, resize
+            from barnabas.network._socket_io import SENDS_FILES, SocketIo, new_buffer, resize
 
 __all__ = ["PlaintextTransportLayer", "SocketIo", "TransportLayer", "new_buffer", "resize"]
 
 _TRY_AGAIN = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR}
 _FALLBACK_CHUNK = 1 << 18
+_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class TransportLayer(Protocol):
@@ -42,6 +44,9 @@ class TransportLayer(Protocol):
     """Up to so many bytes; empty at the end of the stream."""
     recv_into: Callable[[Any], int]
     send: Callable[[Any], int]
+    send_more: Callable[[Any], int]
+    """`send` for the head of something longer. The rest follows at once, so nothing is gained by a packet for the head
+    alone: it would wake the peer up for a few bytes."""
     sendmsg: Callable[[Any], int]
 
     @property
@@ -79,7 +84,7 @@ class TransportLayer(Protocol):
 class PlaintextTransportLayer:
     """Bytes as they are."""
 
-    __slots__ = ("_expected", "_fd", "_io", "_socket", "recv", "recv_into", "send", "sendmsg")
+    __slots__ = ("_expected", "_fd", "_io", "_socket", "recv", "recv_into", "send", "send_more", "sendmsg")
 
     is_ready = True
     has_bytes_buffered = False
@@ -93,6 +98,7 @@ class PlaintextTransportLayer:
         self.recv: Callable[[int], bytes | bytearray] = io.recv
         self.recv_into: Callable[[Any], int] = io.recv_into
         self.send: Callable[[Any], int] = io.send
+        self.send_more: Callable[[Any], int] = self._send_more if self._io is None else self._io.send_more
         self.sendmsg: Callable[[Any], int] = io.sendmsg
 
     def handshake(self) -> None: ...
@@ -120,9 +126,14 @@ class PlaintextTransportLayer:
     def send_file(self, fd: int, position: int, count: int) -> int:
         """File to socket inside the kernel where there is ``sendfile``."""
         if hasattr(os, "sendfile"):
+            if SENDS_FILES and self._io is not None:
+                return self._io.send_file(fd, position, count)
             return _sendfile(self._fd, fd, position, count)
         chunk = os.pread(fd, min(count, _FALLBACK_CHUNK), position)
         return self.send(chunk) if chunk else 0
+
+    def _send_more(self, data: Any) -> int:
+        return self._socket.send(data, _MORE)
 
     def fileno(self) -> int:
         return self._fd

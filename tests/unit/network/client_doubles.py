@@ -71,6 +71,7 @@ class FakeTransport:
         self.recv: Callable[[int], bytes | bytearray] = self._never
         self.recv_into: Callable[[Any], int] = self._never
         self.send: Callable[[Any], int] = self._send
+        self.send_more: Callable[[Any], int] = self._send
         self.sendmsg: Callable[[Any], int] = lambda buffers: self._send(b"".join(buffers))
 
     def _send(self, data: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,9 +108,61 @@ def test_small_pieces_between_large_ones_are_joined() -> None:
     assert calls == [[b"lengthheader", bytes(records), b"ab", bytes(records), b"end"]]
 
 
+def calls_of(transport: ChunkTransport) -> list[tuple[str, int]]:
+    """From now on: which methods of the transport are called, and how much it takes each time."""
+    calls: list[tuple[str, int]] = []
+
+    def noted(name: str) -> Any:
+        plain = getattr(transport, name)
+
+        def call(*arguments: Any) -> int:
+            taken: int = plain(*arguments)
+            calls.append((name, taken))
+            return taken
+
+        return call
+
+    for name in ("send", "send_more", "sendmsg", "send_file"):
+        setattr(transport, name, noted(name))
+    return calls
+
+
+def test_a_small_part_of_a_file_goes_out_in_one_call_with_what_is_around_it(content_fd: int) -> None:
+    transport = ChunkTransport(takes=[1 << 20] * 9)
+    calls = calls_of(transport)
+    send = NetworkSend([b"head", b"er", FileRegion(content_fd, 3, 500), b"tail", FileRegion(content_fd, 0, 10)])
+    send.write_to(transport)
+    assert calls == [("send", send.size)]
+    assert transport.sent == b"header" + CONTENT[3:503] + b"tail" + CONTENT[:10]
+
+
+def test_the_head_of_a_large_part_of_a_file_is_not_sent_off_alone(tmp_path: Path) -> None:
+    content = os.urandom(70_000)
+    (tmp_path / "f").write_bytes(content)
+    with (tmp_path / "f").open("rb") as file:
+        region = FileRegion(file.fileno(), 0, 70_000)
+        transport = ChunkTransport(takes=[1 << 20] * 9)
+        calls = calls_of(transport)
+        NetworkSend([b"he", b"ad", region, b"mid", b"dle", region, b"e", b"nd"]).write_to(transport)
+    assert calls == [("send_more", 4), ("send_file", 70_000), ("send_more", 6), ("send_file", 70_000), ("send", 3)]
+    assert transport.sent == b"head" + content + b"middle" + content + b"end"
+
+
+def test_a_socket_that_took_a_part_is_full_and_is_not_asked_again(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(bytes(70_000))
+    with (tmp_path / "f").open("rb") as file:
+        transport = ChunkTransport(takes=[1 << 20, 100, 1 << 20, 2, 1 << 20])
+        calls = calls_of(transport)
+        send = NetworkSend([b"head", FileRegion(file.fileno(), 0, 70_000), b"tail"])
+        assert [send.write_to(transport) for _ in range(3)] == [104, 69_902, 2]
+    assert calls == [("send_more", 4), ("send_file", 100), ("send_file", 69_900), ("send", 2), ("send", 2)]
+    assert send.completed
+
+
 def test_a_file_that_shrank_ends_the_send_with_an_error_instead_of_a_loop(content_fd: int) -> None:
     transport = ChunkTransport(takes=[1 << 20] * 10)
     send = NetworkSend([b"head", FileRegion(content_fd, len(CONTENT) - 10, 20)])
+    assert send.write_to(transport) == 14, "what is left of it"
     with pytest.raises(EOFError, match="shrank"):
         send.write_to(transport)
 

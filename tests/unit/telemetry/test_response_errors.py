@@ -78,6 +78,9 @@ class Slow:
     def send(self, data: Any) -> int:
         return min(self._step, len(data))
 
+    def send_more(self, data: Any) -> int:
+        return self.send(data)
+
     def sendmsg(self, buffers: Any) -> int:
         return min(self._step, sum(map(len, buffers)))
 
@@ -101,12 +104,13 @@ def test_the_pieces_of_an_answer_are_known_after_it_was_sent() -> None:
 
 
 def test_of_a_file_that_went_out_in_several_goes_they_are_not(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(bytes(100))
+    (tmp_path / "f").write_bytes(bytes(100_000))
     fd = os.open(tmp_path / "f", os.O_RDONLY)
     try:
-        whole = sent([b"ab", FileRegion(fd, 0, 100), b"c"], 1_000).whole_pieces()
+        whole = sent([b"ab", FileRegion(fd, 0, 100_000), b"c"], 100_000).whole_pieces()
         assert whole is not None
-        assert [len(piece) for piece in whole] == [2, 100, 1]
-        assert sent([b"ab", FileRegion(fd, 0, 100), b"c"], 30).whole_pieces() is None
+        assert [len(piece) for piece in whole] == [2, 100_000, 1]
+        assert sent([b"ab", FileRegion(fd, 0, 100_000), b"c"], 30_000).whole_pieces() is None
+        assert sent([b"ab", FileRegion(fd, 0, 100), b"c"], 30).whole_pieces() == [b"ab" + bytes(100) + b"c"]
     finally:
         os.close(fd)

@@ -29,6 +29,9 @@ class _Transport:
         self.written += data
         return len(data)
 
+    def send_more(self, data: Any) -> int:
+        return self.send(data)
+
     def sendmsg(self, buffers: Any) -> int:
         return self.send(b"".join(buffers))
 
