@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
@@ -41,6 +42,9 @@ from barnabas.replica.fetch_session import (
 )
 from barnabas.replica.fetch_session_cache import FetchSessionCache
 
+if TYPE_CHECKING:
+    from barnabas.replica.results import FetchPartitionData
+
 log = logging.getLogger(__name__)
 
 Updates = Mapping[TopicIdPartition, PartitionData]
@@ -63,6 +67,18 @@ class FetchContext(ABC):
     @abstractmethod
     def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
         """From where the reader wants it; None if it does not."""
+
+    @property
+    def plain_session_id(self) -> int | None:
+        """The session that an answer without errors is of, 0 if of none; None if one may be made by the answer."""
+        return None
+
+    def note_plain_answer(self, _results: Sequence[tuple[TopicIdPartition, FetchPartitionData]], /) -> bool:
+        """Takes note of an answer that has these, none of them with an error, and leaves out what `may_omit` has said.
+
+        False if this is no longer the answer that the reader waits for: then it must not be sent.
+        """
+        return True
 
     def may_omit(self, _partition: TopicIdPartition, _high_watermark: int, _log_start_offset: int, /) -> bool:
         """Whether a partition would be left out of the answer if it has no more to tell than these two offsets.
@@ -123,6 +139,10 @@ class SessionlessFetchContext(FetchContext):
     def __init__(self, fetch_data: FetchData) -> None:
         self._fetch_data = fetch_data
 
+    @property
+    def plain_session_id(self) -> int | None:
+        return INVALID_SESSION_ID
+
     def partitions(self) -> Collection[tuple[TopicIdPartition, FetchPartition]]:
         return self._fetch_data.items()
 
@@ -152,6 +172,10 @@ class FullFetchContext(SessionlessFetchContext):
         self._cache = cache
         self._uses_topic_ids = uses_topic_ids
         self._is_follower = is_follower
+
+    @property
+    def plain_session_id(self) -> int | None:
+        return None
 
     def update_and_generate_response_data(
         self, updates: Updates, node_endpoints: Sequence[NodeEndpoint] = ()
@@ -193,10 +217,29 @@ class IncrementalFetchContext(FetchContext):
     def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
         return self.session.get_fetch_offset(partition)
 
+    @property
+    def plain_session_id(self) -> int | None:
+        return self.session.id
+
+    def note_plain_answer(self, results: Sequence[tuple[TopicIdPartition, FetchPartitionData]], /) -> bool:
+        session = self.session
+        with session.lock:
+            if not self._is_current():
+                return False
+            for partition, (_, high_watermark, log_start_offset, records, _, _, _, _, _) in results:
+                cached = session.find(partition)
+                if cached is not None:  # as it is: a session does not lose partitions while its epoch is the same
+                    cached.high_watermark = high_watermark
+                    cached.log_start_offset = log_start_offset
+                    if records:
+                        session.move_to_end(partition)
+        return True
+
     def may_omit(self, partition: TopicIdPartition, high_watermark: int, log_start_offset: int, /) -> bool:
         # Without the lock. Only another request of the session could change what is read here; it would have moved the
         # epoch on, and then this request is refused whatever was left out of its answer.
-        cached = self.session.find(partition)
+        session = self.session
+        cached = session.by_key.get((partition[0] if session.uses_topic_ids else partition[1], partition[2]))
         return cached is None or (
             cached.high_watermark == high_watermark and cached.log_start_offset == log_start_offset
         )

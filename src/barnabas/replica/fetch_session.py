@@ -182,8 +182,8 @@ class FetchSession:
 
     __slots__ = (
         "_listing",
-        "_partitions",
         "_unresolved",
+        "by_key",
         "cached_size",
         "creation_ms",
         "epoch",
@@ -212,7 +212,7 @@ class FetchSession:
         """Its number of partitions when the cache last looked."""
         self.lock = threading.RLock()
         self.epoch = next_epoch(INITIAL_EPOCH)
-        self._partitions: dict[_Key, CachedPartition] = {}
+        self.by_key: dict[_Key, CachedPartition] = {}
         self._unresolved: dict[_Key, CachedPartition] = {}
         """Those whose topic has no name yet."""
         self._listing: tuple[tuple[TopicIdPartition, FetchPartition], ...] | None = None
@@ -224,12 +224,12 @@ class FetchSession:
         return (partition[0] if self.uses_topic_ids else partition[1], partition[2])
 
     def _add(self, key: _Key, cached: CachedPartition) -> None:
-        self._partitions[key] = cached
+        self.by_key[key] = cached
         if cached.partition.topic is None:
             self._unresolved[key] = cached
 
     def __len__(self) -> int:
-        return len(self._partitions)
+        return len(self.by_key)
 
     @property
     def metadata(self) -> FetchMetadata:
@@ -238,7 +238,7 @@ class FetchSession:
 
     def find(self, partition: TopicIdPartition) -> CachedPartition | None:
         """The partition in this session. Who changes it holds ``lock`` from here on."""
-        return self._partitions.get((partition[0] if self.uses_topic_ids else partition[1], partition[2]))
+        return self.by_key.get((partition[0] if self.uses_topic_ids else partition[1], partition[2]))
 
     def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
         with self.lock:
@@ -251,7 +251,7 @@ class FetchSession:
         with self.lock:
             for partition, request in fetch_data.items():
                 key = self._key(partition)
-                cached = self._partitions.get(key)
+                cached = self.by_key.get(key)
                 if cached is None:
                     self._add(key, CachedPartition(partition, request))
                     added += 1
@@ -260,7 +260,7 @@ class FetchSession:
                     updated += 1
             for partition in forgotten:
                 key = self._key(partition)
-                if self._partitions.pop(key, None) is not None:
+                if self.by_key.pop(key, None) is not None:
                     self._unresolved.pop(key, None)
                     removed += 1
             if added or updated or removed:
@@ -277,7 +277,7 @@ class FetchSession:
             if self._unresolved:
                 self._resolve(topic_names)
             if self._listing is None:
-                self._listing = tuple([(cached.partition, cached.request) for cached in self._partitions.values()])
+                self._listing = tuple([(cached.partition, cached.request) for cached in self.by_key.values()])
             return self._listing
 
     def _resolve(self, topic_names: TopicNames) -> None:
@@ -291,7 +291,7 @@ class FetchSession:
     def move_to_end(self, partition: TopicIdPartition) -> None:
         """The partition has had its turn. The caller holds ``lock``."""
         key = self._key(partition)
-        self._partitions[key] = self._partitions.pop(key)
+        self.by_key[key] = self.by_key.pop(key)
         self._listing = None
 
     def __repr__(self) -> str:

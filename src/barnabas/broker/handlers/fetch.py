@@ -25,10 +25,11 @@ the ``replica_directory_id`` and ``high_watermark`` of a partition.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from barnabas.broker.handlers.current_leader import current_leader
+from barnabas.broker.handlers.fetch_answer import FIRST_VERSION, fetch_answer
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors, InvalidRequestError
 from barnabas.common.identifiers import Uuid
@@ -131,19 +132,27 @@ class FetchHandler:
         interesting: list[tuple[TopicIdPartition, FetchPartition]] = []
         denied = () if self._auth.authorizer is None else self._denied_topics(request, context, is_follower)
         by_name = topics.by_name
+        # Most requests have one topic: it is looked up once for all of its partitions that are in a row.
+        looked_up: str | None = None
+        numbers: Container[int] = ()
         for asked in context.partitions():
-            partition = asked[0]
-            name = partition[1]
-            if name in denied:
-                erroneous[partition] = _error(partition, Errors.TOPIC_AUTHORIZATION_FAILED)
-            elif name is None:
-                erroneous[partition] = _error(partition, Errors.UNKNOWN_TOPIC_ID)
-            elif (topic := by_name.get(name)) is None or partition[2] not in topic.partitions:
-                erroneous[partition] = _error(partition, Errors.UNKNOWN_TOPIC_OR_PARTITION)
-            elif asked[1].partition_max_bytes < 0:
-                erroneous[partition] = _error(partition, Errors.INVALID_REQUEST)
-            else:
+            _, name, number = asked[0]
+            if name != looked_up:
+                topic = None if name is None or name in denied else by_name.get(name)
+                looked_up, numbers = name, () if topic is None else topic.partitions
+            if number in numbers and asked[1].partition_max_bytes >= 0:
                 interesting.append(asked)
+                continue
+            partition = asked[0]
+            if name in denied:
+                error = Errors.TOPIC_AUTHORIZATION_FAILED
+            elif name is None:
+                error = Errors.UNKNOWN_TOPIC_ID
+            elif number not in numbers:
+                error = Errors.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                error = Errors.INVALID_REQUEST
+            erroneous[partition] = _error(partition, error)
         answer = FetchAnswer(self, request, context, erroneous, is_follower)
         if interesting:
             params = self._params(request, body, reader)
@@ -226,18 +235,29 @@ class FetchAnswer:
 
     def _send(self, results: FetchResults) -> None:
         request = self._request
+        may_omit = self._context.may_omit
+        news: list[tuple[TopicIdPartition, FetchPartitionData]] = []
+        for result in results:
+            partition, data = result
+            error, high_watermark, log_start_offset, records, diverging_epoch, _, _, preferred_replica, _ = data
+            if (
+                records
+                or error
+                or diverging_epoch is not None
+                or preferred_replica != NO_REPLICA
+                or not may_omit(partition, high_watermark, log_start_offset)
+            ):
+                news.append(result)
+        request_throttle_ms = 0
+        if not self._is_follower:
+            quota = self._handler.helper.quotas.request
+            request_throttle_ms = quota.maybe_record_and_get_throttle_time_ms(request, self._handler.now_ms())
+            if not request_throttle_ms and self._send_plain(news):
+                return
         updates: dict[TopicIdPartition, PartitionData] = {}
         endpoints: dict[int, NodeEndpoint] = {}
         reassigned: set[TopicIdPartition] = set()
-        may_omit = self._context.may_omit
-        for partition, data in results:
-            if not (
-                data.records
-                or data.error
-                or data.diverging_epoch is not None
-                or data.preferred_read_replica != NO_REPLICA
-            ) and may_omit(partition, data.high_watermark, data.log_start_offset):
-                continue
+        for partition, data in news:
             if data.is_reassignment_fetch:
                 reassigned.add(partition)
             updates[partition] = self._partition_data(partition, data, endpoints)
@@ -246,10 +266,35 @@ class FetchAnswer:
         if self._is_follower:
             self._answer_follower(updates, reassigned)
         else:
-            response, is_throttled = self._consumer_response(updates, list(endpoints.values()))
+            response, is_throttled = self._consumer_response(updates, list(endpoints.values()), request_throttle_ms)
             if not is_throttled:
                 self._count(response, reassigned)
             self._handler.helper.send(request, response)
+
+    def _send_plain(self, news: list[tuple[TopicIdPartition, FetchPartitionData]]) -> bool:
+        """Sends the answer by the short way, if it is one that `fetch_answer` can write."""
+        request, context, handler = self._request, self._context, self._handler
+        session_id = context.plain_session_id
+        if (
+            session_id is None
+            or self._erroneous
+            or request.api_version < FIRST_VERSION
+            or request.envelope is not None
+            or handler.helper.quotas.fetch.is_enabled
+        ):
+            return False
+        pieces = fetch_answer(request.api_version, request.correlation_id, session_id, news)
+        if pieces is None or not context.note_plain_answer(news):
+            return False
+        sizes: dict[str, int] = {}
+        for (_, topic, _), data in news:
+            if data[3]:
+                name = topic or ""
+                sizes[name] = sizes.get(name, 0) + len(data[3])
+        for name, size in sizes.items():
+            handler.stats.update_bytes_out(name, size, is_follower=False, is_reassignment=False)
+        handler.helper.channel.send_parts(request, pieces)
+        return True
 
     def _partition_data(
         self, partition: TopicIdPartition, data: FetchPartitionData, endpoints: dict[int, NodeEndpoint]
@@ -322,14 +367,13 @@ class FetchAnswer:
     # Consumers
 
     def _consumer_response(
-        self, updates: dict[TopicIdPartition, PartitionData], endpoints: list[NodeEndpoint]
+        self, updates: dict[TopicIdPartition, PartitionData], endpoints: list[NodeEndpoint], request_ms: int
     ) -> tuple[FetchResponse, bool]:
         """The answer for a consumer, and whether it is the empty one of a consumer that is held back."""
         request, context = self._request, self._context
         helper = self._handler.helper
         quotas = helper.quotas
         now_ms = self._handler.now_ms()
-        request_ms = quotas.request.maybe_record_and_get_throttle_time_ms(request, now_ms)
         bandwidth_ms = size = 0
         if quotas.fetch.is_enabled:
             size = context.get_response_size(updates, request.api_version)

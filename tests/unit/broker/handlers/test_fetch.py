@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -152,16 +153,17 @@ def test_every_version(version: int) -> None:
 def test_records_leave_as_a_region_of_the_log(tmp_path: Path) -> None:
     """They are not read here, not even to find out how many there are."""
     path = tmp_path / "log"
-    path.write_bytes(b"0123456789")
+    content = os.urandom(100_000)
+    path.write_bytes(content)
     with path.open("rb") as file:
         b = FetchBench()
-        region = FileRegion(file.fileno(), 2, 5)
+        region = FileRegion(file.fileno(), 2, 90_000)
         b.finds("t-0", region)  # type: ignore[arg-type]
         request = b.dispatch(b.handler, of((T, 0)), LATEST)
         (sent,) = b.responses(request)
         assert region in sent._pieces
-        assert records_of(b.answer(request)) == {"t-0": b"23456"}
-        assert b.stats.all_topics[BYTES_OUT].count == 5
+        assert records_of(b.answer(request)) == {"t-0": content[2:90_002]}
+        assert b.stats.all_topics[BYTES_OUT].count == 90_000
 
 
 def test_what_is_asked_of_the_replica_manager() -> None:
