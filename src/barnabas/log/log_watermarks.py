@@ -185,6 +185,24 @@ class LogWatermarks:
             self._set_high_watermark(metadata)
         return metadata
 
+    def plain_end(self, offset: int) -> LogOffsetMetadata | None:
+        """The place of an offset at which all the offsets are: the reader has everything, and can have no more.
+
+        None if it is not that plain: something is not replicated, or a transaction is open, or the place has to be
+        looked up, or a log directory has failed, perhaps this one.
+        """
+        end = self._high_watermark
+        local_log = self._local_log
+        if (
+            end[0] != offset
+            or end[1] < 0
+            or local_log.log_end_offset_metadata[0] != offset
+            or self._first_unstable_offset is not None
+            or local_log.guard.channel.any_offline
+        ):
+            return None
+        return end
+
     # Transactions
 
     @property

@@ -91,6 +91,8 @@ class LogWriter:
         with self._lock:
             self._watermarks = LogWatermarks(log_start_offset, local_log, producer_state, self._lock)
             self._watermarks.set_log_start_offset(log_start_offset)
+        self.watermarks = self._watermarks
+        """For readers, who look and do not touch."""
         self._partition_metadata = PartitionMetadataFile.in_directory(local_log.directory)
         self._validator = LogValidator(local_log.partition, local_log.config, context.clock)
 

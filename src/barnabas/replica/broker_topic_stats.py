@@ -128,11 +128,12 @@ class TopicMetrics:
                 self._begin(now_ns)
             self._produce_requests += 1
 
-    def record_fetch_request(self, now_ns: int) -> None:
+    def record_fetch_request(self, now_ns: int, requests: int = 1) -> None:
+        """A fetch request was looked into, for so many partitions."""
         with self._lock:
             if now_ns - self._since_ns >= HAND_OVER_NS:
                 self._begin(now_ns)
-            self._fetch_requests += 1
+            self._fetch_requests += requests
 
     def record_bytes_out(self, size: int, now_ns: int) -> None:
         with self._lock:

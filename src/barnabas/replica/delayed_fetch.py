@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas.common.errors import (
@@ -13,11 +13,12 @@ from barnabas.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from barnabas.log.fetch_isolation import FetchIsolation
-from barnabas.log.log_offset_metadata import UNKNOWN_OFFSET_METADATA, LogOffsetMetadata
+from barnabas.log.log_offset_metadata import UNKNOWN_OFFSET_METADATA
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
+from barnabas.replica.log_ends import changed
 from barnabas.replica.partition import Partition
 from barnabas.replica.replica_quota import ReplicaQuota
 from barnabas.replica.results import FetchCallback, FetchParams, LogReadResult
@@ -34,11 +35,13 @@ class DelayedFetchMetrics:
 
 
 class FetchPartitionStatus(NamedTuple):
-    """A partition of a fetch that waits: what was asked, and where in the log that is."""
+    """A partition of a fetch that waits: what was asked, and what there was."""
 
     partition: TopicIdPartition
     request: FetchPartition
-    start: LogOffsetMetadata
+    key: tuple[str, int]
+    """Topic and number: what it is watched under."""
+    result: LogReadResult
 
 
 class Reads(Protocol):
@@ -104,15 +107,29 @@ class DelayedFetch(DelayedOperation):
         self._callback = callback
         self._metrics = metrics
 
+    def safe_try_complete_or_else(self, action: Callable[[], object]) -> bool:
+        """Without the first attempt, which the read was that came to too little just now: the second is the one that
+        must not be left out."""
+        with self._lock:
+            action()
+            return self.try_complete()
+
     def try_complete(self) -> bool:
         params = self._params
         isolation = params.isolation
+        online = self._partitions.online
+        statuses = self._statuses
+        if isolation is not FetchIsolation.LOG_END:
+            statuses = changed(statuses, online, isolation is FetchIsolation.TXN_COMMITTED, params.fetch_only_leader)
         available = 0
         try:
-            for (_, topic, number), request, start in self._statuses:
+            for _, request, key, result in statuses:
+                start = result.info.fetch_offset_metadata
                 if start is UNKNOWN_OFFSET_METADATA:
                     continue
-                partition = self._partitions.get_partition_or_exception((topic or "", number))
+                partition = online.get(key)
+                if partition is None:
+                    raise self._partitions.exception_for(key)
                 offsets = partition.fetch_offset_snapshot(request.current_leader_epoch, params.fetch_only_leader)
                 if isolation is FetchIsolation.HIGH_WATERMARK:
                     end = offsets.high_watermark
@@ -142,11 +159,15 @@ class DelayedFetch(DelayedOperation):
     def on_complete(self) -> None:
         params, reads = self._params, self._reads
         results = reads.read_from_log(
-            params, [(partition, request) for partition, request, _ in self._statuses], self._quota, True
+            params, [(partition, request) for partition, request, _, _ in self._statuses], self._quota, True
         )
+        is_from_follower = params.is_from_follower
         self._callback(
             [
-                (partition, result.to_fetch_partition_data(reads.is_reassignment_fetch(partition, params)))
+                (
+                    partition,
+                    result.to_fetch_partition_data(is_from_follower and reads.is_reassignment_fetch(partition, params)),
+                )
                 for partition, result in results
             ]
         )

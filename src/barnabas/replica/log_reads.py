@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import (
@@ -20,6 +20,7 @@ from barnabas.common.errors import (
 )
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.log.fetch_data_info import FetchDataInfo
+from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.log_offset_metadata import UNKNOWN_OFFSET_METADATA
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.endpoint import NO_NODE
@@ -28,12 +29,16 @@ from barnabas.replica.broker_topic_stats import FAILED_FETCH_REQUESTS, BrokerTop
 from barnabas.replica.delayed_fetch import should_leader_throttle
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
+from barnabas.replica.log_ends import ends_of
 from barnabas.replica.partition import Partition
 from barnabas.replica.replica_quota import ReplicaQuota
 from barnabas.replica.replica_selector import ReplicaSelector, ReplicaView
 from barnabas.replica.results import NO_REPLICA, ClientMetadata, FetchParams, LogReadResult
 
 logger = logging.getLogger(__name__)
+
+LOG_END: Final = FetchIsolation.LOG_END
+TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 
 _NOTHING_READ: Final = FetchDataInfo(UNKNOWN_OFFSET_METADATA, b"")
 
@@ -89,8 +94,17 @@ class LogReads:
         now_ms = self._clock.milliseconds() if is_from_follower else 0
         limit_bytes = params.max_bytes
         min_one_message = True
-        results: list[tuple[TopicIdPartition, LogReadResult]] = []
-        for topic_id_partition, request in fetch_infos:
+        isolation, fetch_only_leader = params.isolation, params.fetch_only_leader
+        is_plain = not is_from_follower and not may_be_sent_elsewhere and isolation is not LOG_END
+        results: list[Any]
+        if is_plain:
+            results = ends_of(fetch_infos, online, isolation is TXN_COMMITTED, fetch_only_leader)
+        else:
+            results = [None] * len(fetch_infos)
+        for index, seen in enumerate(results):
+            if seen is not None:
+                continue  # there is nothing new
+            topic_id_partition, request = fetch_infos[index]
             topic_id, topic, number = topic_id_partition
             try:
                 partition = online.get((topic or "", number))
@@ -127,7 +141,7 @@ class LogReads:
             if size:
                 min_one_message = False
                 limit_bytes = limit_bytes - size if limit_bytes > size else 0
-            results.append((topic_id_partition, result))
+            results[index] = (topic_id_partition, result)
         return results
 
     def is_reassignment_fetch(self, partition: TopicIdPartition, params: FetchParams) -> bool:

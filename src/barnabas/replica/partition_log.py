@@ -14,6 +14,8 @@ from barnabas.common.errors import (
     OffsetOutOfRangeError,
     UnknownLeaderEpochError,
 )
+from barnabas.common.identifiers import Uuid
+from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.file_handle import Buffer
@@ -28,6 +30,7 @@ from barnabas.log.unified_log import DELETE_UP_TO_HIGH_WATERMARK, UnifiedLog
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.records.batch import NO_TIMESTAMP
+from barnabas.replica.partition_context import PartitionContext
 from barnabas.replica.partition_isr import PartitionIsr, PartitionRole
 from barnabas.replica.results import (
     EpochEndOffsetResult,
@@ -55,7 +58,15 @@ class PartitionLog(PartitionIsr):
     wait for metadata, and nothing is read from a log that may be on the wrong side of the election.
     """
 
-    __slots__ = ()
+    __slots__ = ("committed_end_seen", "end_seen")
+
+    def __init__(self, topic_partition: TopicPartition, topic_id: Uuid | None, context: PartitionContext) -> None:
+        super().__init__(topic_partition, topic_id, context)
+        self.end_seen: LogReadResult | None = None
+        """What consumers at the end of the log were told last: the same again, as long as nothing has changed. See
+        `barnabas.replica.log_ends`, which sets it without a lock: two threads would set it to the same."""
+        self.committed_end_seen: LogReadResult | None = None
+        """What those were told who read committed records only."""
 
     # Appending
 

@@ -162,17 +162,21 @@ class LogReadResult(NamedTuple):
     preferred_read_replica: int = NO_REPLICA
 
     def to_fetch_partition_data(self, is_reassignment_fetch: bool) -> FetchPartitionData:
-        info = self.info
-        return FetchPartitionData(
-            self.error,
-            self.high_watermark,
-            self.log_start_offset,
-            info.records,
-            self.diverging_epoch,
-            self.last_stable_offset,
-            info.aborted_transactions,
-            self.preferred_read_replica,
-            is_reassignment_fetch,
+        error, info, high_watermark, log_start_offset, _, last_stable_offset, diverging_epoch, preferred_replica = self
+        # Not by a call of the class, which takes several times as long.
+        return tuple.__new__(
+            FetchPartitionData,
+            (
+                error,
+                high_watermark,
+                log_start_offset,
+                info[1],
+                diverging_epoch,
+                last_stable_offset,
+                info[3],
+                preferred_replica,
+                is_reassignment_fetch,
+            ),
         )
 
 

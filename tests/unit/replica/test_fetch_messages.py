@@ -135,6 +135,7 @@ class TestAtOnce:
         self, box: ReplicaBox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         partition = box.create_topic()
+        box.produce({T0_ID: client_batch()})
 
         def fail(*_: object) -> None:
             raise ZeroDivisionError("oops")
