@@ -35,6 +35,10 @@ from barnabas.clients.admin import (
     OffsetAndMetadata,
     OffsetSpec,
     OpType,
+    ScramCredentialDeletion,
+    ScramCredentialInfo,
+    ScramCredentialUpsertion,
+    ScramMechanism,
     TopicPartition,
     TopicPartitionReplica,
     TransactionState,
@@ -58,13 +62,14 @@ from barnabas.common.errors import (
     LogDirNotFoundError,
     NoReassignmentInProgressError,
     OffsetOutOfRangeError,
+    ResourceNotFoundError,
     SecurityDisabledError,
     TopicExistsError,
     TransactionalIdNotFoundError,
+    UnacceptableCredentialError,
     UnknownMemberIdError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
 )
 from barnabas.common.identifiers import random_uuid, uuid_from_string
 from barnabas.protocol.messages.consumer_protocol import (
@@ -74,7 +79,6 @@ from barnabas.protocol.messages.consumer_protocol import (
 )
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from clients.broker_process import BrokerProcess
 from oracles.java import OracleUnavailableError
 from oracles.kafka_server import KafkaServer, ensure_available
 
@@ -554,6 +558,31 @@ def test_quotas(admin: KafkaAdminClient, name: str) -> None:
     assert raised.value.code == Errors.INVALID_REQUEST
 
 
+def test_credentials(admin: KafkaAdminClient, name: str) -> None:
+    other = f"{name}-other"
+    admin.alter_user_scram_credentials(
+        [
+            ScramCredentialUpsertion(name, ScramMechanism.SCRAM_SHA_256, b"secret"),
+            ScramCredentialUpsertion(other, ScramMechanism.SCRAM_SHA_512, b"secret", iterations=8192),
+        ]
+    )
+    until(lambda: {name, other} <= set(admin.describe_user_scram_credentials()), "they are not there")
+    described = admin.describe_user_scram_credentials([name, other])
+    assert described[name] == (ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096),)
+    assert described[other] == (ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192),)
+
+    admin.alter_user_scram_credentials([ScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_256)])
+    until(lambda: name not in admin.describe_user_scram_credentials(), "it is still there")
+    with pytest.raises(ResourceNotFoundError):
+        admin.describe_user_scram_credentials([name])
+    with pytest.raises(ResourceNotFoundError):
+        admin.alter_user_scram_credentials([ScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_256)])
+    with pytest.raises(UnacceptableCredentialError):
+        admin.alter_user_scram_credentials(
+            [ScramCredentialUpsertion(name, ScramMechanism.SCRAM_SHA_256, b"secret", iterations=4095)]
+        )
+
+
 def test_acls_need_an_authorizer(admin: KafkaAdminClient) -> None:
     with pytest.raises(SecurityDisabledError):
         admin.describe_acls()
@@ -703,14 +732,3 @@ def test_asyncio(server: str, name: str) -> None:
             await admin.with_timeout(5_000).delete_topics([name])
 
     asyncio.run(use())
-
-
-# -- what only one of the two has
-
-
-def test_credentials_where_there_is_no_scram(shared_broker: BrokerProcess) -> None:
-    with (
-        KafkaAdminClient(bootstrap_servers=shared_broker.bootstrap_servers) as admin,
-        pytest.raises(UnsupportedVersionError, match="does not serve DescribeUserScramCredentials"),
-    ):
-        admin.describe_user_scram_credentials()

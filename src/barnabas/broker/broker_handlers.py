@@ -278,7 +278,7 @@ FAMILIES: Final[dict[Callable[[BrokerParts], object], tuple[ApiKey, ...]]] = {
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.LIST_TRANSACTIONS,
     ),
-    _cluster: (ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_CLIENT_QUOTAS),
+    _cluster: (ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS),
     _configs: (
         ApiKey.DESCRIBE_CONFIGS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,

@@ -9,8 +9,7 @@ controller, and the tools that are pointed at it (``--bootstrap-controller``), c
                                                              Envelope: the request inside, once more
 
 What is not implemented is not in the table, and what is not in the table is not advertised. So far that is replication
-of the metadata log between several controllers (Fetch, Vote and the like), and what belongs to authentication: SCRAM
-credentials, delegation tokens.
+of the metadata log between several controllers (Fetch, Vote and the like), and delegation tokens.
 """
 
 # ruff: noqa: PLC0415 - families are imported when they are made: see `_families`
@@ -172,6 +171,11 @@ def _families(
 
         return AclsHandler(backend)
 
+    def credentials() -> object:
+        from barnabas.controller.handlers.credentials import CredentialsHandler
+
+        return CredentialsHandler(backend)
+
     def quorum() -> object:
         from barnabas.controller.handlers.quorum import QuorumHandler
 
@@ -199,6 +203,7 @@ def _families(
         FamilyOnDemand([ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CLIENT_QUOTAS], configs),
         FamilyOnDemand([ApiKey.DESCRIBE_CLUSTER, ApiKey.UPDATE_FEATURES], cluster),
         FamilyOnDemand([ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS], acls),
+        FamilyOnDemand([ApiKey.ALTER_USER_SCRAM_CREDENTIALS], credentials),
     ]
     if plugins.describe_quorum is not None:
         families.append(FamilyOnDemand([ApiKey.DESCRIBE_QUORUM], quorum))

@@ -23,6 +23,7 @@ from barnabas.protocol.message import Request as RequestBody
 from barnabas.protocol.messages import (
     alter_client_quotas,
     alter_configs,
+    alter_user_scram_credentials,
     create_acls,
     delete_acls,
     describe_acls,
@@ -110,7 +111,6 @@ def test_only_what_has_a_handler_is_advertised() -> None:
         "UnregisterController",
         "SaslHandshake",
         "SaslAuthenticate",
-        "AlterUserScramCredentials",
         "DescribeUserScramCredentials",
         "CreateDelegationToken",
         "RenewDelegationToken",
@@ -228,6 +228,12 @@ NEEDS: list[tuple[RequestBody, AclOperation]] = [
             entries=[alter_client_quotas.RequestEntryData(entity=[alter_client_quotas.EntityData(entity_type="user")])]
         ),
         AclOperation.ALTER_CONFIGS,
+    ),
+    (
+        alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+            deletions=[alter_user_scram_credentials.ScramCredentialDeletion(name="bob", mechanism=1)]
+        ),
+        ALTER,
     ),
     (describe_acls.DescribeAclsRequest(resource_type_filter=1), DESCRIBE),
     (create_acls.CreateAclsRequest(creations=[create_acls.AclCreation()]), ALTER),
@@ -452,6 +458,21 @@ def test_settings_of_this_node_are_described_by_who_knows_them() -> None:
     result = DescribeConfigsResult(error_message=None, resource_type=BROKER_CONFIG, resource_name="1")
     bench = ApisBench(plugins=ControllerApisPlugins(describe_configs=lambda _request: [result]))
     assert bench.ask(DescribeConfigsRequest(), 4).results == [result]
+
+
+def test_credentials_are_stored() -> None:
+    bench = ApisBench()
+    upsertion = alter_user_scram_credentials.ScramCredentialUpsertion(
+        name="bob", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"salted"
+    )
+    body = alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+        deletions=[alter_user_scram_credentials.ScramCredentialDeletion(name="carol", mechanism=2)],
+        upsertions=[upsertion],
+    )
+    results = {row.user: row.error_code for row in bench.ask(body, 0).results}
+    assert results == {"bob": OK, "carol": Errors.RESOURCE_NOT_FOUND}
+    bench.publish()
+    assert bench.cache.image.scram.credential(1, "bob") is not None
 
 
 def test_client_quotas_are_stored() -> None:

@@ -1,7 +1,9 @@
-"""DescribeCluster (v0-2) and DescribeClientQuotas (v0-1): what the cluster consists of, and what its clients may use.
+"""DescribeCluster (v0-2), DescribeClientQuotas (v0-1) and DescribeUserScramCredentials (v0): what the cluster consists
+of, and what its clients may use.
 
-Both from the metadata cache. DescribeCluster gives the brokers with the addresses of the listener that the request came
-over; anybody may ask. Quotas are settings, so they need DescribeConfigs on the cluster.
+All from the metadata cache. DescribeCluster gives the brokers with the addresses of the listener that the request came
+over; anybody may ask. Quotas are settings, so they need DescribeConfigs on the cluster; who has a password is for those
+with Describe.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ from barnabas.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from barnabas.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, Resource, ResourceType
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.dispatch import handles
@@ -57,9 +63,7 @@ class ClusterHandler:
     def describe_client_quotas(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DescribeClientQuotasRequest)
-        context = request.request_context
-        if not self._auth.authorize(context, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
-            raise ClusterAuthorizationError(Errors.CLUSTER_AUTHORIZATION_FAILED.message)
+        self._authorize(request, AclOperation.DESCRIBE_CONFIGS)
         response = self._cache.describe_client_quotas(body)
 
         def create(throttle_ms: int) -> DescribeClientQuotasResponse:
@@ -67,3 +71,21 @@ class ClusterHandler:
             return response
 
         self._helper.send_response_maybe_throttle(request, create)
+
+    @handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
+    def describe_user_scram_credentials(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, DescribeUserScramCredentialsRequest)
+        self._authorize(request, AclOperation.DESCRIBE)
+        response = self._cache.describe_scram_credentials(body)
+
+        def create(throttle_ms: int) -> DescribeUserScramCredentialsResponse:
+            response.throttle_time_ms = throttle_ms
+            return response
+
+        self._helper.send_response_maybe_throttle(request, create)
+
+    def _authorize(self, request: Request, operation: AclOperation) -> None:
+        """Raises if the client may not do that on the cluster."""
+        if not self._auth.authorize(request.request_context, operation, ResourceType.CLUSTER, CLUSTER_NAME):
+            raise ClusterAuthorizationError(Errors.CLUSTER_AUTHORIZATION_FAILED.message)

@@ -1,6 +1,6 @@
 """Passwords of users, as SCRAM keeps them: salted, and never the password itself.
 
-A broker without SCRAM does not have these APIs; then there is an `UnsupportedVersionError` that says so.
+A broker before Kafka 2.7 does not have these APIs; then there is an `UnsupportedVersionError` that says so.
 """
 
 from __future__ import annotations

@@ -1,0 +1,30 @@
+"""AlterUserScramCredentials (v0): passwords of users, as far as a server needs to know them.
+
+Needs Alter on the cluster. Each user succeeds or fails alone. No listener of ours asks for a password yet; the
+credentials are kept, and shown, all the same, as by a Kafka whose listeners are all PLAINTEXT.
+"""
+
+from __future__ import annotations
+
+from barnabas.controller.handlers.backend import Backend
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from barnabas.security.acl import AclOperation
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_local import RequestLocal
+
+
+class CredentialsHandler:
+    """The SCRAM credentials of users."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
+    def alter_user_scram_credentials(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, AlterUserScramCredentialsRequest)
+        self._backend.authorize_cluster(request, AclOperation.ALTER)
+        context = self._backend.context(request)
+        self._backend.answer(request, self._backend.controller.alter_user_scram_credentials(context, body))
