@@ -2,7 +2,8 @@
 
 Files written for Apache Kafka are full of them. To stop at every one would make such files useless here, and to say
 nothing would let somebody believe that a key store is in use. So a setting that only matters once its feature is on is
-left out with a warning, and one that turns the feature on is an error.
+left out with a warning, and one that turns the feature on is an error. The same goes for settings that are made while
+the broker runs: what tunes a feature is kept, and shown, and has no effect until the feature is there.
 """
 
 from __future__ import annotations
@@ -55,6 +56,16 @@ def absent_feature(name: str) -> str | None:
             return feature.name
     # Settings of one mechanism stand behind its name: listener.name.internal.plain.sasl.jaas.config.
     return "SASL" if ".sasl." in base or base.endswith(".connections.max.reauth.ms") else None
+
+
+def turned_on_feature(name: str, value: str) -> str | None:
+    """The feature that this dynamic setting would turn on, if this broker lacks it.
+
+    TLS, SASL and remote storage are turned on in the file, by listeners and by a setting that cannot change; all that
+    is dynamic about them tunes what is on already. Reporters are on as soon as they are named.
+    """
+    base = base_name(name)
+    return absent_feature(name) if base == "metric.reporters" and value.strip() not in _HARMLESS[base] else None
 
 
 def without_absent_features(properties: Mapping[str, str], *, warn: bool) -> dict[str, str]:

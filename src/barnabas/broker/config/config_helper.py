@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import Any, TypeAlias
 
 from barnabas.broker.config import runtime_loggers
+from barnabas.broker.config.absent_features import absent_feature
 from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
 from barnabas.broker.config.client_metrics_config import CLIENT_METRICS_CONFIG_DEF
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
@@ -155,7 +156,14 @@ class ConfigHelper:
             self._check_broker_id(name)
             config = self._dynamic.current
             # A listener's setting is one that no definition has; what is not heeded is not shown as if it were.
-            configs = _all_configs(config.values, BROKER_CONFIG_DEF, config.values.originals)
+            shown = dict(_all_configs(config.values, BROKER_CONFIG_DEF, config.values.originals))
+            # But for what waits for a feature that is yet to come: somebody has set it, and may want to take it back.
+            for dynamic in (
+                self._dynamic.current_dynamic_default_configs,
+                self._dynamic.current_dynamic_broker_configs,
+            ):
+                shown |= {setting: value for setting, value in dynamic.items() if absent_feature(setting) is not None}
+            configs = sorted(shown.items())
         return [self._broker_entry(key, value, is_default=not name) for key, value in configs if wanted(key)]
 
     def _broker_entry(self, name: str, value: object, *, is_default: bool) -> Entry:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from barnabas.broker.config.absent_features import absent_feature
+from barnabas.broker.config.absent_features import absent_feature, turned_on_feature
 from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
 from barnabas.broker.config.dynamic_config_names import (
     NON_DYNAMIC_CONFIGS,
@@ -216,8 +216,14 @@ def _heeded(properties: Settings, *, per_broker: bool) -> dict[str, str]:
             problem = "it needs the prefix of a listener"
         elif not per_broker and per_broker_names((name,)):
             problem = "it cannot be set for all brokers"
-        elif (feature := absent_feature(name)) is not None:
+        elif (feature := turned_on_feature(name, value)) is not None:
             problem = f"it is about {feature}, which this broker does not have yet"
+        elif (feature := absent_feature(name)) is not None:
+            logger.warning(
+                "The dynamic setting %s has no effect: it is about %s, which this broker does not have yet.",
+                name,
+                feature,
+            )
         if problem is not None:
             del heeded[name]
             logger.warning("The dynamic setting %s is left out: %s", name, problem)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from barnabas.broker.config.absent_features import absent_feature
+from barnabas.broker.config.absent_features import turned_on_feature
 from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
 from barnabas.broker.config.listener_prefix import base_name, split_listener
 from barnabas.broker.config.terms import LONG, MAX_LONG, MEDIUM, at_least
@@ -226,8 +226,8 @@ def validate_dynamic_configs(properties: Mapping[str, str], *, per_broker: bool)
         check_type(name, value)
     if not per_broker:
         _refuse(per_broker_names(properties), "These configs can only be updated for a single broker: name one")
-    for name in properties:
-        feature = absent_feature(name)
+    for name, value in properties.items():
+        feature = turned_on_feature(name, value)
         if feature is not None:
             raise ConfigError(f"{name} cannot be set: it is about {feature}, which this broker does not have yet.")
 

@@ -178,6 +178,17 @@ def test_dynamic_settings_of_a_broker(world: World) -> None:
     assert throttle.documentation
 
 
+def test_dynamic_settings_that_wait_for_a_feature(world: World) -> None:
+    password = "listener.name.plaintext.ssl.key.password"
+    world.dynamic.update_broker_config({"sasl.kerberos.min.time.before.relogin": "58000", password: "secret"})
+    entry = world.one(BROKER, "1", "sasl.kerberos.min.time.before.relogin")
+    assert (entry.value, entry.config_source) == ("58000", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    hidden = world.one(BROKER, "1", password)
+    assert (hidden.value, hidden.is_sensitive) == (None, True)
+    world.dynamic.update_broker_config({})
+    assert password not in world.entries(BROKER, "1")
+
+
 def test_the_default_for_all_brokers(world: World) -> None:
     assert world.entries(BROKER, "") == {}
     world.dynamic.update_broker_config({"num.io.threads": "9"})

@@ -124,7 +124,8 @@ def test_nobody_can_wait_for_what_never_changes() -> None:
         ("listener.name.plaintext.max.connections", "x", True, "whole number"),
         ("listeners", "PLAINTEXT://:1", False, "single broker"),
         ("listener.name.plaintext.log.retention.ms", "1", False, "single broker"),
-        ("listener.name.plaintext.ssl.keystore.location", "/k", True, "TLS, which this broker does not have yet"),
+        ("sasl.kerberos.min.time.before.relogin", "soon", True, "whole number"),
+        ("sasl.kerberos.min.time.before.relogin", "58000", False, "single broker"),
         ("metric.reporters", "a.B", False, "does not have yet"),
         ("max.connections.per.ip.overrides", "h:x", False, "whole number"),
         ("log.retention.ms", "0", False, r"log\.retention\.ms"),
@@ -148,6 +149,9 @@ def test_proposals_that_are_refused(name: str, value: str, per_broker: bool, mes
         ("my.plugin.colour", "red", False),
         ("leader.replication.throttled.rate", "5", True),
         ("cordoned.log.dirs", "data", True),
+        ("listener.name.plaintext.ssl.keystore.location", "/k", True),
+        ("sasl.kerberos.min.time.before.relogin", "58000", True),
+        ("metric.reporters", "", False),
     ],
 )
 def test_proposals_that_are_fine(name: str, value: str, per_broker: bool) -> None:
@@ -184,12 +188,11 @@ def test_bad_settings_in_the_metadata_are_left_out(caplog: pytest.LogCaptureFixt
             "max.connections": "x",
             "log.dirs": "/elsewhere",
             "ssl.key.password": "secret",
-            "listener.name.plaintext.ssl.key.password": "secret",
         }
     )
     assert dynamic.current.num_io_threads == 9
     assert set(dynamic.current_dynamic_broker_configs) == {"num.io.threads"}
-    assert len(caplog.records) == 4
+    assert len(caplog.records) == 3
     assert "secret" not in caplog.text
     dynamic.update_default_config({"listeners": "PLAINTEXT://:1", "num.io.threads": "7"})
     assert set(dynamic.current_dynamic_default_configs) == {"num.io.threads"}
@@ -206,6 +209,23 @@ def test_settings_that_do_not_fit_together_change_nothing(caplog: pytest.LogCapt
     dynamic.update_default_config({"max.connections.per.ip.overrides": "127.0.0.1:5"})
     assert dynamic.current.value("max.connections.per.ip") == 0, "now they do"
     assert recorder.changes == [(2**31 - 1, 0)]
+
+
+def test_settings_of_absent_features_wait_for_them(caplog: pytest.LogCaptureFixture) -> None:
+    """They are kept, as Kafka keeps them, and change nothing; who sets them is told so in the log."""
+    dynamic = DynamicBrokerConfig(node())
+    before = dynamic.current
+    recorder = Recorder("num.io.threads")
+    dynamic.add_reconfigurable(recorder)
+    dynamic.update_broker_config({"sasl.kerberos.min.time.before.relogin": "58000", "metric.reporters": "a.B"})
+    assert dynamic.current_dynamic_broker_configs == {"sasl.kerberos.min.time.before.relogin": "58000"}
+    assert dynamic.current is before
+    assert recorder.changes == []
+    assert "sasl.kerberos.min.time.before.relogin has no effect: it is about SASL" in caplog.text
+    assert "metric.reporters is left out" in caplog.text
+    dynamic.update_broker_config({"num.io.threads": "9", "listener.name.plaintext.ssl.key.password": "secret"})
+    assert recorder.changes == [(8, 9)]
+    assert "secret" not in caplog.text
 
 
 def test_settings_of_absent_features_in_the_file_are_no_change() -> None:
