@@ -223,3 +223,25 @@ def test_elect_leaders(admin: Any, topic: str) -> None:
 
 def node_of(admin: Any) -> int:
     return int(next(iter(admin.list_topics(timeout=SECONDS).brokers)))
+
+
+def test_a_client_that_wants_to_authenticate_is_told_why_it_cannot(bootstrap: str) -> None:
+    """Not just cut off, which it would take for a fault of the network."""
+    said: list[str] = []
+    client = AdminClient(
+        {
+            "bootstrap.servers": bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "somebody",
+            "sasl.password": "secret",
+            "error_cb": lambda error: said.append(error.str()),
+            "log_level": 0,
+        }
+    )
+
+    def told() -> bool:
+        client.poll(0.05)
+        return any("not valid in current SASL state" in text for text in said)
+
+    eventually(told)

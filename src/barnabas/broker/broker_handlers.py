@@ -33,6 +33,7 @@ from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.api_versions_handler import ApiVersionsHandler
 from barnabas.server.dispatch import FamilyOnDemand, Handler, handlers_of
 from barnabas.server.request_handler_helper import RequestHandlerHelper
+from barnabas.server.sasl_handler import SaslHandler
 from barnabas.telemetry.client_metrics_manager import ClientMetricsManager
 
 INLINE_APIS = frozenset(
@@ -81,7 +82,7 @@ def make_handlers(
 
     The families are in the order in which clients need them.
     """
-    handlers = handlers_of(ForwardedHandler(parts.helper, parts.forwarding))
+    handlers = handlers_of(ForwardedHandler(parts.helper, parts.forwarding), SaslHandler())
     families = [FamilyOnDemand(api_keys, partial(make, parts)) for make, api_keys in FAMILIES.items()]
     served = {*handlers, ApiKey.API_VERSIONS}.union(*[family.api_keys for family in families])
     versions = BrokerApiVersionManager(

@@ -35,6 +35,7 @@ from barnabas.server.dispatch import ApiDispatcher, FamilyOnDemand, Handler, han
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
+from barnabas.server.sasl_handler import SaslHandler
 
 if TYPE_CHECKING:
     from barnabas.controller.handlers.configs import AlterLoggers
@@ -114,7 +115,8 @@ def make_controller_apis(
     plugins = ControllerApisPlugins() if plugins is None else plugins
     backend = Backend(controller, helper, auth, clock, plugins.new_mutation_quota)
     families = _families(backend, config, plugins, cache, leader_id)
-    handlers = handlers_of(NodesHandler(backend, broker_heartbeat_interval_ms=config.broker_heartbeat_interval_ms))
+    nodes = NodesHandler(backend, broker_heartbeat_interval_ms=config.broker_heartbeat_interval_ms)
+    handlers = handlers_of(nodes, SaslHandler())
     served = frozenset(handlers).union(*[family.api_keys for family in families])
     versions = ControllerApiVersionManager(
         {*served, ApiKey.API_VERSIONS, ApiKey.ENVELOPE},

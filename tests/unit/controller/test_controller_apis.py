@@ -43,6 +43,8 @@ from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResult
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from barnabas.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.raft.quorum_info import QuorumInfo, QuorumNode, QuorumReplica
@@ -109,8 +111,6 @@ def test_only_what_has_a_handler_is_advertised() -> None:
         "RemoveRaftVoter",
         "UpdateRaftVoter",
         "UnregisterController",
-        "SaslHandshake",
-        "SaslAuthenticate",
         "DescribeUserScramCredentials",
         "CreateDelegationToken",
         "RenewDelegationToken",
@@ -458,6 +458,14 @@ def test_settings_of_this_node_are_described_by_who_knows_them() -> None:
     result = DescribeConfigsResult(error_message=None, resource_type=BROKER_CONFIG, resource_name="1")
     bench = ApisBench(plugins=ControllerApisPlugins(describe_configs=lambda _request: [result]))
     assert bench.ask(DescribeConfigsRequest(), 4).results == [result]
+
+
+def test_authentication_has_no_place_on_a_plaintext_listener() -> None:
+    bench = ApisBench()
+    assert bench.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == Errors.ILLEGAL_SASL_STATE
+    answer = bench.ask(SaslAuthenticateRequest(auth_bytes=b"\0me\0secret"), 2)
+    assert answer.error_code == Errors.ILLEGAL_SASL_STATE
+    assert "secret" not in answer.error_message
 
 
 def test_credentials_are_stored() -> None:
