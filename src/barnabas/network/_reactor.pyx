@@ -39,6 +39,7 @@ cdef enum:
     WRITE = 4
     READABLE = READ | 0x18
     JOIN_UP_TO = 1 << 16
+    SMALL = 1 << 10
     MAX_PIECES = 512
 
 cdef int64_t READ_AHEAD = _READ_AHEAD
@@ -110,7 +111,7 @@ cdef class SendCore:
             if parts is not None:
                 self._pieces = [b"".join(parts)]
                 return 0
-        self._pieces = joined_runs(pieces) if has_regions else list(pieces)
+        self._pieces = joined_runs(pieces, JOIN_UP_TO if has_regions else SMALL)
         return 0
 
     @property
@@ -217,10 +218,10 @@ cdef object region_bytes(FileRegion region):
     return data if got == <ssize_t>count else None
 
 
-cdef list joined_runs(pieces):
+cdef list joined_runs(pieces, Py_ssize_t limit):
     cdef list parts = [], run = []
     for piece in pieces:
-        if type(piece) is FileRegion or len(piece) > JOIN_UP_TO:
+        if type(piece) is FileRegion or len(piece) > limit:
             if run:
                 parts.append(b"".join(run))
                 run = []

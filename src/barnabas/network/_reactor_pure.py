@@ -36,6 +36,9 @@ _READABLE = READ | 0x18
 JOIN_UP_TO = 1 << 16
 """A message up to this size goes out in one call. That costs a copy, and reading what is still in a file, which is less
 than the calls and packets that it saves."""
+SMALL = 1 << 10
+"""Pieces up to this size are joined in a long message without files: what the encoders make of fields, and not records,
+which are long and may be kept where they are."""
 MAX_PIECES = 512
 """How many buffers one ``sendmsg`` takes; POSIX guarantees 16, Linux and macOS have 1024."""
 _unpack_size = struct.Struct(">i").unpack_from
@@ -84,7 +87,7 @@ class SendCore:
             if parts is not None:
                 self._pieces = [b"".join(parts)]
                 return size
-        self._pieces = _joined_runs(pieces) if has_regions else list(pieces)
+        self._pieces = _joined_runs(pieces, JOIN_UP_TO if has_regions else SMALL)
         return size
 
     @property
@@ -173,12 +176,12 @@ def _read_regions(pieces: Sequence[Any]) -> list[Any] | None:
     return parts
 
 
-def _joined_runs(pieces: Sequence[Any]) -> list[Any]:
-    """The pieces with small buffers that lie between two regions made one."""
+def _joined_runs(pieces: Sequence[Any], limit: int) -> list[Any]:
+    """The pieces with small buffers that follow each other made one."""
     parts: list[Any] = []
     run: list[Any] = []
     for piece in pieces:
-        if type(piece) is FileRegion or len(piece) > JOIN_UP_TO:
+        if type(piece) is FileRegion or len(piece) > limit:
             if run:
                 parts.append(b"".join(run))
                 run = []
