@@ -17,6 +17,7 @@ the third step is left out, and the summary is what the clients themselves have 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import shutil
@@ -59,6 +60,7 @@ CAPACITY: Final = 1_500_000
 """What the broker is said to take, for the advice: less than the tenants want together."""
 LOWERED: Final = 1_000_000
 """The limit that the noisy tenant gets half-way."""
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WAIT_S: Final = 30.0
 ADDRESS: Final = re.compile(r"bootstrap server\s+(\S+)")
 console = Console(stderr=True, highlight=False)
@@ -258,6 +260,9 @@ def run_pipelines(bootstrap: str, tables: Path, tenants: Sequence[Tenant], lower
     try:
         with errors_to(tables.parent / "spark.log"):
             spark = make_session("barnabas demo", settings={"spark.local.dir": str(tables.parent / "spark")})
+        # Spark has put a handler of its own in the place of ours. It asks for all jobs to be cancelled first, which
+        # fails in the middle of another call.
+        handle_signals()
         with progress_display() as display:
             for name in ("requests", "quotas", "telemetry"):
                 run_again_if_need_be(lambda name=name: run_stream(spark, name, config, display))  # type: ignore[misc]
@@ -393,9 +398,15 @@ def replace(source: Path, target: Path) -> None:
 
 def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's form
     """The first signal ends the demo in order; the ones after it are too late to change that."""
-    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for one in SIGNALS:
         signal.signal(one, signal.SIG_IGN)
+    logging.disable()  # that a call of Spark's was interrupted is no news
     raise KeyboardInterrupt
+
+
+def handle_signals() -> None:
+    for one in SIGNALS:
+        signal.signal(one, interrupt)
 
 
 def main() -> int:
@@ -404,8 +415,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("target/demo"), help="where the report goes; target/demo")
     parser.add_argument("--no-spark", action="store_true", help="leave out what needs Java")
     options = parser.parse_args()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+    handle_signals()
     started = time.monotonic()
     try:
         run(options.seconds, options.out, not options.no_spark)
