@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.errors import CoordinatorNotAvailableError
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metadata.delta import MetadataDelta

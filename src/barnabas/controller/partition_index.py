@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from barnabas.common.identifiers import Uuid, uuid_to_string
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap, TimelineHashSet
 
 K = TypeVar("K", bound=Hashable)

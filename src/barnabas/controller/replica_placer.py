@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from barnabas.common.errors import InvalidReplicationFactorError
+from barnabas.common.named_tuple import NamedTuple
 
 
 class UsableBroker(NamedTuple):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata
 from barnabas.log.cleaner_offset_map import OffsetMap
 from barnabas.log.cleaner_stats import CleanerStats

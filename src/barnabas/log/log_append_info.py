@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas.common.dataclass import dataclass
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.records.batch import NO_TIMESTAMP, CompressionType
 
 UNKNOWN_OFFSET: Final = -1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from barnabas.common.identifiers import Uuid
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.directory_id import MIGRATING
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.writer import ImageWriterOptions

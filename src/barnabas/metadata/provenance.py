@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.raft.client import OffsetAndEpoch
 
 

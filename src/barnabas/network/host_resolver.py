@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+
+from barnabas.common.named_tuple import NamedTuple
 
 
 class UnknownHostError(OSError):

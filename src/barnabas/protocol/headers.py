@@ -14,9 +14,9 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
 
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.compiler.runtime import unknown_tags
 from barnabas.protocol.fields import int16, int32, string

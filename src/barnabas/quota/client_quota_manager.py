@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas.common.clock import Clock
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.metrics.config import MetricConfig, Quota
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum, IntFlag
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from barnabas.common.named_tuple import NamedTuple
 
 
 class _Default(Enum):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas.common.errors import CorruptRecordError
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.file_handle import read_fully
 from barnabas.network.send import FileRegion
 from barnabas.protocol.internal.framing import MetadataRecordTypes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.partition_registration import LeaderRecoveryState
 from barnabas.replica.fetch_session import TopicIdPartition
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from barnabas.common.errors import (
     FencedLeaderEpochError,
@@ -12,6 +12,7 @@ from barnabas.common.errors import (
     ReplicaNotAvailableError,
     UnknownTopicOrPartitionError,
 )
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.log_offset_metadata import UNKNOWN_OFFSET_METADATA
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry

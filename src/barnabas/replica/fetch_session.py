@@ -28,9 +28,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas.common.identifiers import Uuid
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.messages.fetch import FetchPartition, PartitionData
 
 INVALID_SESSION_ID: Final = 0

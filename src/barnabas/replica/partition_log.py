@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from barnabas.common.errors import (
     ApiError,
     Errors,
@@ -15,6 +13,7 @@ from barnabas.common.errors import (
     UnknownLeaderEpochError,
 )
 from barnabas.common.identifiers import Uuid
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.fetch_data_info import FetchDataInfo

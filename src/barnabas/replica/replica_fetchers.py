@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from barnabas.common.identifiers import Uuid
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 
 

@@ -11,9 +11,10 @@ import math
 import random
 from collections.abc import Callable
 from json.encoder import encode_basestring
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from barnabas.common.clock import Clock
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.network.plane import ConnectionContext
 from barnabas.network.response import AnyResponse, ResponseKind, SendResponse
 from barnabas.network.send import FileRegion

@@ -30,7 +30,8 @@ import itertools
 import math
 import threading
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from barnabas.common.named_tuple import NamedTuple
 
 STEPS = 128
 """Steps for each power of two."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas.common.errors import Errors
+from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.message import Response
 
 
