@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import ApiError, Errors, OperationNotAttemptedError, UnknownServerError
 from barnabas.common.identifiers import Uuid
@@ -14,18 +15,18 @@ from barnabas.common.scheduler import Scheduler
 from barnabas.metadata.partition_registration import LeaderRecoveryState
 from barnabas.network.client_request import ClientResponse
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    BrokerState,
-    RequestPartitionData,
-    RequestTopicData,
-    ResponsePartitionData,
-)
 from barnabas.protocol.versions import VersionRange
 from barnabas.replica.alter_partition import IsrMember, LeaderAndIsr
 from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.server.controller_channel import ControllerChannel
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.alter_partition import (
+        AlterPartitionRequest,
+        RequestPartitionData,
+        RequestTopicData,
+        ResponsePartitionData,
+    )
+    from barnabas.server.controller_channel import ControllerChannel
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class _AlterPartitionBuilder:
         self._proposals = proposals
 
     def build(self, version: int) -> AlterPartitionRequest:
+        from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, RequestTopicData  # noqa: PLC0415 - not needed to start
+
         topics: dict[Uuid, RequestTopicData] = {}
         for proposal in self._proposals:
             topic_id, _, index = proposal.partition
@@ -70,6 +73,8 @@ class _AlterPartitionBuilder:
 
 
 def _partition_data(index: int, proposed: LeaderAndIsr, version: int) -> RequestPartitionData:
+    from barnabas.protocol.messages.alter_partition import BrokerState, RequestPartitionData  # noqa: PLC0415 - not needed to start
+
     data = RequestPartitionData(
         partition_index=index,
         leader_epoch=proposed.leader_epoch,
@@ -176,6 +181,8 @@ class DefaultAlterPartitionManager:
 
     def _deliver(self, proposals: Sequence[_Proposal], response: ClientResponse) -> Errors:
         """Completes the futures of those that the answer is about; returns the error for all, if there is one."""
+        from barnabas.protocol.messages.alter_partition import AlterPartitionResponse  # noqa: PLC0415 - not needed to start
+
         failure = response.authentication_error or response.version_mismatch
         if failure is not None:
             log.error("No ISR can be changed, the controller cannot be asked: %s", failure)

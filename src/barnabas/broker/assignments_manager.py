@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from random import Random
+from typing import TYPE_CHECKING
 
 from barnabas.broker.controller_exchange import ControllerExchange, QueuedCall
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
@@ -17,15 +18,16 @@ from barnabas.metadata.image import MetadataImage
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.network.client_request import ClientResponse
 from barnabas.network.exponential_backoff import ExponentialBackoff
-from barnabas.protocol.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    AssignReplicasToDirsResponse,
-    RequestDirectoryData,
-    RequestPartitionData,
-    RequestTopicData,
-)
 from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.server.controller_channel import ControllerChannel
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.assign_replicas_to_dirs import (
+        AssignReplicasToDirsRequest,
+        AssignReplicasToDirsResponse,
+        RequestDirectoryData,
+        RequestTopicData,
+    )
+    from barnabas.server.controller_channel import ControllerChannel
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +177,13 @@ class AssignmentsManager:
             )
 
     def _request(self, assignments: Mapping[_Key, _Assignment]) -> AssignReplicasToDirsRequest:
+        from barnabas.protocol.messages.assign_replicas_to_dirs import (  # noqa: PLC0415 - not needed to start
+            AssignReplicasToDirsRequest,
+            RequestDirectoryData,
+            RequestPartitionData,
+            RequestTopicData,
+        )
+
         directories: dict[Uuid, RequestDirectoryData] = {}
         topics: dict[tuple[Uuid, Uuid], RequestTopicData] = {}
         for (topic_id, index), assignment in assignments.items():
@@ -241,6 +250,8 @@ class AssignmentsManager:
 
 
 def _body_or_failure(response: ClientResponse | None) -> tuple[AssignReplicasToDirsResponse | None, str]:
+    from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse  # noqa: PLC0415 - not needed to start
+
     if response is None:
         return None, "no controller could be asked in time"
     failure = response.authentication_error or response.version_mismatch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.broker.forwarding_manager import make_envelope, open_envelope_response
 from barnabas.common.dataclass import dataclass, field
@@ -14,17 +15,14 @@ from barnabas.network.client_request import ClientResponse
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import LENGTH_SIZE, encode_request
 from barnabas.protocol.message import Request as RequestMessage
-from barnabas.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from barnabas.protocol.messages.envelope import EnvelopeResponse
 from barnabas.protocol.messages.metadata import MetadataResponseTopic
-from barnabas.server.controller_channel import ControllerChannel
 from barnabas.server.request import Request
 from barnabas.server.throttling import UNLIMITED, ControllerMutationQuota
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsResponse
+    from barnabas.server.controller_channel import ControllerChannel
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +101,8 @@ class AutoTopicCreationManager:
             return True
 
     def _creatable(self, name: str) -> CreatableTopic:
+        from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig  # noqa: PLC0415 - not needed to start
+
         settings = self._internal.get(name, self._default)
         return CreatableTopic(
             name=name,
@@ -112,6 +112,8 @@ class AutoTopicCreationManager:
         )
 
     def _send(self, topics: Mapping[str, CreatableTopic], request: Request | None) -> None:
+        from barnabas.protocol.messages.create_topics import CreateTopicsRequest  # noqa: PLC0415 - not needed to start
+
         create = CreateTopicsRequest(topics=list(topics.values()), timeout_ms=self._request_timeout_ms)
         creation = _Creation(self, topics)
         try:
@@ -175,6 +177,8 @@ class _Creation:
         log.warning("The creation of %s failed: %s", ", ".join(self._topics), failure)
 
     def _answer(self, response: ClientResponse) -> CreateTopicsResponse:
+        from barnabas.protocol.messages.create_topics import CreateTopicsResponse  # noqa: PLC0415 - not needed to start
+
         answer = response.body
         if isinstance(answer, EnvelopeResponse):
             if answer.error_code:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from random import Random
+from typing import TYPE_CHECKING
 
 from barnabas.broker.broker_state import BrokerState
 from barnabas.broker.controller_exchange import ControllerExchange, QueuedCall
@@ -26,7 +27,9 @@ from barnabas.protocol.messages.broker_registration import (
     Listener,
 )
 from barnabas.protocol.versions import VersionRange
-from barnabas.server.controller_channel import ControllerChannel
+
+if TYPE_CHECKING:
+    from barnabas.server.controller_channel import ControllerChannel
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.config.dynamic_config_publisher import Fault
 from barnabas.common.topic_partition import TopicPartition
@@ -20,10 +20,12 @@ from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.publisher import LoaderManifest, MetadataPublisher
 from barnabas.network.connection_quotas import ConnectionQuotas
-from barnabas.quota.client_quota_callback import Cluster
 from barnabas.quota.quota_entity import DEFAULT, QuotaEntity
 from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.quota.quota_type import ClientQuotaType
+
+if TYPE_CHECKING:
+    from barnabas.quota.client_quota_callback import Cluster
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +115,8 @@ class DynamicClientQuotaPublisher(MetadataPublisher):
 
 
 def _cluster(cluster_id: str, image: MetadataImage) -> Cluster:
+    from barnabas.quota.client_quota_callback import Cluster  # noqa: PLC0415 - not needed to start
+
     return Cluster(
         cluster_id,
         frozenset(number for number, broker in image.cluster.brokers.items() if not broker.fenced),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 from barnabas.broker.controller_exchange import ControllerExchange, QueuedCall
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
@@ -24,7 +25,9 @@ from barnabas.protocol.messages.controller_registration import (
     Listener,
 )
 from barnabas.protocol.versions import VersionRange
-from barnabas.server.controller_channel import ControllerChannel
+
+if TYPE_CHECKING:
+    from barnabas.server.controller_channel import ControllerChannel
 
 log = logging.getLogger(__name__)
 

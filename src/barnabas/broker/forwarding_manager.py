@@ -7,6 +7,7 @@ import logging
 import struct
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import (
@@ -28,9 +29,11 @@ from barnabas.protocol.message import Response
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from barnabas.security.principal import serialize_principal
 from barnabas.security.request_context import AuthorizableRequestContext
-from barnabas.server.controller_channel import ControllerChannel
 from barnabas.server.error_responses import error_response
 from barnabas.server.request import Request
+
+if TYPE_CHECKING:
+    from barnabas.server.controller_channel import ControllerChannel
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.client_quota_metadata_manager import CONNECTION_CREATION_RATE
 from barnabas.broker.config.kafka_config import KafkaConfig
@@ -15,7 +15,9 @@ from barnabas.network.connection_rates import METRICS_GROUP as CONNECTION_METRIC
 from barnabas.quota.config import QuotaConfig
 from barnabas.quota.quota_factory import CALLBACK_CLASS, QuotaManagers, make_callback
 from barnabas.quota.quota_type import ClientQuotaType
-from barnabas.quota.usage import QuotaUsage, usage_of
+
+if TYPE_CHECKING:
+    from barnabas.quota.usage import QuotaUsage
 
 IP_RATE: Final = "connection-accept-rate"
 
@@ -49,6 +51,7 @@ def quota_report(
     ``throttled``   connections that are muted now, by kind of quota
     =============== ==================================================================================================
     """
+    from barnabas.quota.usage import usage_of  # noqa: PLC0415 - not needed to start
 
     managers = [manager for quotas in roles for manager in quotas.clients]
     callback = next((quotas.callback for quotas in roles), None)
@@ -79,6 +82,8 @@ def quota_report(
 
 
 def _ip_rates(metrics: Metrics, now_ms: int) -> Iterator[QuotaUsage]:
+    from barnabas.quota.usage import QuotaUsage  # noqa: PLC0415 - not needed to start
+
     for name, metric in metrics.metrics.items():
         if name.name == IP_RATE and name.group == CONNECTION_METRICS and "ip" in name.tags:
             quota = metric.config.quota

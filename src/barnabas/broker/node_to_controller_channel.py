@@ -17,6 +17,7 @@ topics would come too late.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from barnabas.broker.controller_node_provider import ControllerNodeProvider
 from barnabas.broker.node_to_controller_request_thread import ControllerClient, NodeToControllerRequestThread
@@ -30,7 +31,9 @@ from barnabas.network.metadata_updater import ManualMetadataUpdater
 from barnabas.network.node_api_versions import NodeApiVersions
 from barnabas.network.selector import ChannelFactory, Selector, plaintext
 from barnabas.protocol.message import Request
-from barnabas.server.controller_channel import ControllerRequestCompletionHandler
+
+if TYPE_CHECKING:
+    from barnabas.server.controller_channel import ControllerRequestCompletionHandler
 
 FORWARDING = "forwarding"
 HEARTBEAT = "heartbeat"

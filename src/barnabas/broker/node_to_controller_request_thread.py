@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import AuthenticationError
@@ -21,8 +21,10 @@ from barnabas.network.inflight import FOREVER
 from barnabas.network.node import Node
 from barnabas.network.node_api_versions import NodeApiVersions
 from barnabas.protocol.message import Request
-from barnabas.server.controller_channel import ControllerRequestCompletionHandler
 from barnabas.server.envelope import says_not_controller
+
+if TYPE_CHECKING:
+    from barnabas.server.controller_channel import ControllerRequestCompletionHandler
 
 log = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import ApiError, InvalidRequestError
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
@@ -12,20 +13,11 @@ from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
 from barnabas.metadata.acls import AccessControlEntry
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.protocol.internal.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
-from barnabas.protocol.messages.create_acls import (
-    AclCreation,
-    AclCreationResult,
-    CreateAclsRequest,
-    CreateAclsResponse,
-)
-from barnabas.protocol.messages.delete_acls import (
-    DeleteAclsFilter,
-    DeleteAclsFilterResult,
-    DeleteAclsMatchingAcl,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+    from barnabas.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +47,8 @@ class AclControlManager:
 
     def create_acls(self, request: CreateAclsRequest) -> ControllerResult[CreateAclsResponse]:
         """Results are in the order of the request; an entry that exists is a success and writes nothing."""
+        from barnabas.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse  # noqa: PLC0415 - not needed to start
+
         records: list[ApiMessageAndVersion] = []
         results = []
         created = set()
@@ -79,6 +73,12 @@ class AclControlManager:
         return acl_id
 
     def delete_acls(self, request: DeleteAclsRequest) -> ControllerResult[DeleteAclsResponse]:
+        from barnabas.protocol.messages.delete_acls import (  # noqa: PLC0415 - not needed to start
+            DeleteAclsFilterResult,
+            DeleteAclsMatchingAcl,
+            DeleteAclsResponse,
+        )
+
         removed: dict[Uuid, ApiMessageAndVersion] = {}
         results = []
         for wanted in request.filters:

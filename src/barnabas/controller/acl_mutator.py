@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import Errors
 from barnabas.controller.handlers.future_steps import mapped
 from barnabas.controller.quorum_controller import QuorumController
 from barnabas.controller.request_context import ControllerRequestContext
-from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from barnabas.protocol.messages.delete_acls import (
-    DeleteAclsFilter,
-    DeleteAclsFilterResult,
-    DeleteAclsMatchingAcl,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
 from barnabas.security.acl import (
     AccessControlEntry,
     AclBinding,
@@ -29,6 +22,15 @@ from barnabas.security.acl import (
 )
 from barnabas.security.authorizer import AclBindingDeleteResult, AclCreateResult, AclDeleteResult
 from barnabas.security.request_context import AuthorizableRequestContext
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsResponse
+    from barnabas.protocol.messages.delete_acls import (
+        DeleteAclsFilter,
+        DeleteAclsFilterResult,
+        DeleteAclsMatchingAcl,
+        DeleteAclsResponse,
+    )
 
 
 class ControllerAclMutator:
@@ -46,12 +48,16 @@ class ControllerAclMutator:
     def create_acls(
         self, context: AuthorizableRequestContext, bindings: Sequence[AclBinding], /
     ) -> Future[list[AclCreateResult]]:
+        from barnabas.protocol.messages.create_acls import CreateAclsRequest  # noqa: PLC0415 - not needed to start
+
         request = CreateAclsRequest(creations=list(map(_creation, bindings)))
         return mapped(self._controller.create_acls(_context(context), request), _created)
 
     def delete_acls(
         self, context: AuthorizableRequestContext, filters: Sequence[AclBindingFilter], /
     ) -> Future[list[AclDeleteResult]]:
+        from barnabas.protocol.messages.delete_acls import DeleteAclsRequest  # noqa: PLC0415 - not needed to start
+
         request = DeleteAclsRequest(filters=list(map(_filter, filters)))
         return mapped(self._controller.delete_acls(_context(context), request), _deleted)
 
@@ -63,6 +69,8 @@ def _context(context: AuthorizableRequestContext) -> ControllerRequestContext:
 
 
 def _creation(binding: AclBinding) -> AclCreation:
+    from barnabas.protocol.messages.create_acls import AclCreation  # noqa: PLC0415 - not needed to start
+
     pattern, entry = binding.pattern, binding.entry
     return AclCreation(
         resource_type=pattern.resource_type,
@@ -76,6 +84,8 @@ def _creation(binding: AclBinding) -> AclCreation:
 
 
 def _filter(wanted: AclBindingFilter) -> DeleteAclsFilter:
+    from barnabas.protocol.messages.delete_acls import DeleteAclsFilter  # noqa: PLC0415 - not needed to start
+
     pattern, entry = wanted.pattern_filter, wanted.entry_filter
     return DeleteAclsFilter(
         resource_type_filter=pattern.resource_type,

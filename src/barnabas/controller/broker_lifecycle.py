@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import BrokerIdNotRegisteredError, StaleBrokerEpochError
 from barnabas.common.identifiers import Uuid, uuid_to_string
@@ -14,8 +15,10 @@ from barnabas.controller.result import ControllerResult
 from barnabas.metadata.partition_registration import NO_LEADER
 from barnabas.protocol.internal.metadata import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from barnabas.protocol.messages.unregister_broker import UnregisterBrokerResponse
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.unregister_broker import UnregisterBrokerResponse
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +146,8 @@ class BrokerLifecycle:
         )
 
     def unregister_broker(self, broker_id: int) -> ControllerResult[UnregisterBrokerResponse]:
+        from barnabas.protocol.messages.unregister_broker import UnregisterBrokerResponse  # noqa: PLC0415 - not needed to start
+
         broker = self._cluster.broker(broker_id)
         if broker is None:
             raise BrokerIdNotRegisteredError(f"Broker {broker_id} is not registered.")

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import ApiError, InvalidRequestError
 from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
@@ -14,15 +15,16 @@ from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
 from barnabas.metadata.client_quotas import CLIENT_ID, IP, USER, ClientQuotaEntity
 from barnabas.protocol.internal.metadata import ClientQuotaRecord
 from barnabas.protocol.internal.metadata import EntityData as RecordEntity
-from barnabas.protocol.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    EntityData,
-    OpData,
-    RequestEntryData,
-    ResponseEntryData,
-)
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.alter_client_quotas import (
+        AlterClientQuotasRequest,
+        AlterClientQuotasResponse,
+        EntityData,
+        OpData,
+        RequestEntryData,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ class ClientQuotaControlManager:
         return {} if found is None else found.present
 
     def alter_client_quotas(self, request: AlterClientQuotasRequest) -> ControllerResult[AlterClientQuotasResponse]:
+        from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasResponse, ResponseEntryData  # noqa: PLC0415 - not needed to start
+
         records: list[ApiMessageAndVersion] = []
         responses = []
         by_entity: dict[tuple[tuple[str, str | None], ...], list[RequestEntryData]] = {}

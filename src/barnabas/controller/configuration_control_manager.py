@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from barnabas.common.config_def import Password
 from barnabas.common.errors import ApiError, InvalidConfigurationError, InvalidRequestError
@@ -24,10 +24,12 @@ from barnabas.metadata.configs import ConfigResource, ConfigResourceType
 from barnabas.metadata.feature_versions import ELR_VERSION
 from barnabas.metadata.metadata_version import MetadataVersion
 from barnabas.protocol.internal.metadata import ClearElrRecord, ConfigRecord
-from barnabas.protocol.messages import alter_configs, incremental_alter_configs
-from barnabas.protocol.messages.create_topics import CreatableTopicConfigs
-from barnabas.protocol.messages.update_features import FeatureUpdateKey
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages import alter_configs, incremental_alter_configs
+    from barnabas.protocol.messages.create_topics import CreatableTopicConfigs
+    from barnabas.protocol.messages.update_features import FeatureUpdateKey
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,8 @@ class ConfigurationControlManager:
     def incremental_alter_configs(
         self, request: incremental_alter_configs.IncrementalAlterConfigsRequest
     ) -> ControllerResult[incremental_alter_configs.IncrementalAlterConfigsResponse]:
+        from barnabas.protocol.messages import incremental_alter_configs  # noqa: PLC0415 - not needed to start
+
         records: list[ApiMessageAndVersion] = []
         responses = []
         for resource, entries in _by_resource(request.resources):
@@ -117,6 +121,8 @@ class ConfigurationControlManager:
     def legacy_alter_configs(
         self, request: alter_configs.AlterConfigsRequest
     ) -> ControllerResult[alter_configs.AlterConfigsResponse]:
+        from barnabas.protocol.messages import alter_configs  # noqa: PLC0415 - not needed to start
+
         records: list[ApiMessageAndVersion] = []
         responses = []
         for resource, entries in _by_resource(request.resources):
@@ -363,6 +369,8 @@ class ConfigurationControlManager:
     def _effective(
         self, cluster: Mapping[str, str], node: Mapping[str, str], topic: Mapping[str, str]
     ) -> list[CreatableTopicConfigs]:
+        from barnabas.protocol.messages.create_topics import CreatableTopicConfigs  # noqa: PLC0415 - not needed to start
+
         entries = [
             self._schema.resolve_topic_config(name, self._static_config, cluster, node, topic)
             for name in sorted(self._schema.topic_config_names())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import ApiError, InvalidRequestError, InvalidUpdateVersionError
@@ -16,9 +16,11 @@ from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.feature_versions import ELR_VERSION, FEATURES, KRAFT_VERSION
 from barnabas.metadata.metadata_version import FEATURE_NAME, LATEST_VERSION, MINIMUM_VERSION, MetadataVersion
 from barnabas.protocol.internal.metadata import FeatureLevelRecord, NoOpRecord
-from barnabas.protocol.messages.update_features import FeatureUpdateKey
 from barnabas.protocol.versions import VersionRange
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.update_features import FeatureUpdateKey
 
 log = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import Errors
 from barnabas.controller.partition_change_builder import Election
@@ -11,15 +12,16 @@ from barnabas.controller.request_context import ControllerRequestContext
 from barnabas.controller.result import ControllerResult
 from barnabas.metadata.partition_registration import NO_LEADER_CHANGE, LeaderRecoveryState, PartitionRegistration
 from barnabas.protocol.internal.metadata import PartitionChangeRecord
-from barnabas.protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    BrokerState,
-    RequestPartitionData,
-    ResponsePartitionData,
-    ResponseTopicData,
-)
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.alter_partition import (
+        AlterPartitionRequest,
+        AlterPartitionResponse,
+        BrokerState,
+        RequestPartitionData,
+        ResponsePartitionData,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,8 @@ class IsrChanges:
     def alter_partition(
         self, context: ControllerRequestContext, request: AlterPartitionRequest
     ) -> ControllerResult[AlterPartitionResponse]:
+        from barnabas.protocol.messages.alter_partition import AlterPartitionResponse, ResponseTopicData  # noqa: PLC0415 - not needed to start
+
         self._cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
         records: list[ApiMessageAndVersion] = []
         response = AlterPartitionResponse()
@@ -75,6 +79,8 @@ class IsrChanges:
         request_version: int,
         records: list[ApiMessageAndVersion],
     ) -> ResponsePartitionData:
+        from barnabas.protocol.messages.alter_partition import BrokerState, ResponsePartitionData  # noqa: PLC0415 - not needed to start
+
         members = data.new_isr_with_epochs
         if request_version < FIRST_VERSION_WITH_EPOCHS:
             members = [BrokerState(broker_id=broker_id) for broker_id in data.new_isr]
@@ -157,4 +163,6 @@ class IsrChanges:
 
 
 def _refusal(data: RequestPartitionData, error: Errors) -> ResponsePartitionData:
+    from barnabas.protocol.messages.alter_partition import ResponsePartitionData  # noqa: PLC0415 - not needed to start
+
     return ResponsePartitionData(partition_index=data.partition_index, error_code=error.value)

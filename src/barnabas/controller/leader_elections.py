@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import (
     ApiError,
@@ -18,13 +19,10 @@ from barnabas.controller.partition_index import TopicIdPartition
 from barnabas.controller.replication_control_manager import ReplicationControlManager, TopicControlInfo
 from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
 from barnabas.metadata.partition_registration import NO_LEADER
-from barnabas.protocol.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
-)
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +47,8 @@ class LeaderElections:
     # -- ElectLeaders
 
     def elect_leaders(self, request: ElectLeadersRequest) -> ControllerResult[ElectLeadersResponse]:
+        from barnabas.protocol.messages.elect_leaders import ElectLeadersResponse, ReplicaElectionResult  # noqa: PLC0415 - not needed to start
+
         try:
             election_type = ElectionType(request.election_type)
         except ValueError:
@@ -81,6 +81,8 @@ class LeaderElections:
     def _elect_one(
         self, topic: str, number: int, election_type: ElectionType, records: list[ApiMessageAndVersion]
     ) -> PartitionResult:
+        from barnabas.protocol.messages.elect_leaders import PartitionResult  # noqa: PLC0415 - not needed to start
+
         error: ApiError | None = None
         try:
             records.append(self._elect(topic, number, election_type))

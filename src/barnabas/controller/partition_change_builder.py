@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
 from barnabas.common.identifiers import Uuid, uuid_to_string
-from barnabas.controller.partition_reassignment import complete_reassignment
 from barnabas.metadata.metadata_version import MetadataVersion
 from barnabas.metadata.partition_registration import (
     NO_LEADER,
@@ -157,6 +156,8 @@ class PartitionChangeBuilder:
     # -- steps
 
     def _complete_reassignment(self) -> None:
+        from barnabas.controller.partition_reassignment import complete_reassignment  # noqa: PLC0415 - not needed to start
+
         completed = complete_reassignment(
             self.target_replicas, self.target_isr, self.target_adding, self.target_removing
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import UnknownServerError
 from barnabas.controller.cluster_control_manager import ClusterControlManager
@@ -10,8 +11,10 @@ from barnabas.controller.result import ControllerResult
 from barnabas.controller.timeline import SnapshotRegistry, TimelineObject
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.protocol.internal.metadata import ProducerIdsRecord
-from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,8 @@ class ProducerIdControlManager:
         return self._next.get() or 0
 
     def allocate(self, request: AllocateProducerIdsRequest) -> ControllerResult[AllocateProducerIdsResponse]:
+        from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse  # noqa: PLC0415 - not needed to start
+
         self._cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
         first = self.next_producer_id
         if first > _MAX_ID - PRODUCER_ID_BLOCK_SIZE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.common.errors import KafkaTimeoutError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from barnabas.common.identifiers import Uuid
@@ -14,28 +14,28 @@ from barnabas.controller.feature_control_manager import FinalizedControllerFeatu
 from barnabas.controller.request_context import ControllerRequestContext
 from barnabas.controller.result import ControllerResult, error_fields
 from barnabas.metadata.configs import ConfigResource
-from barnabas.protocol.messages import (
-    allocate_producer_ids,
-    alter_client_quotas,
-    alter_configs,
-    alter_partition,
-    alter_partition_reassignments,
-    alter_user_scram_credentials,
-    assign_replicas_to_dirs,
-    broker_heartbeat,
-    broker_registration,
-    controller_registration,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_topics,
-    elect_leaders,
-    incremental_alter_configs,
-    list_partition_reassignments,
-    unregister_broker,
-    update_features,
-)
+from barnabas.protocol.messages import broker_heartbeat, broker_registration, controller_registration
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages import (
+        allocate_producer_ids,
+        alter_client_quotas,
+        alter_configs,
+        alter_partition,
+        alter_partition_reassignments,
+        alter_user_scram_credentials,
+        assign_replicas_to_dirs,
+        create_acls,
+        create_partitions,
+        create_topics,
+        delete_acls,
+        delete_topics,
+        elect_leaders,
+        incremental_alter_configs,
+        list_partition_reassignments,
+        unregister_broker,
+        update_features,
+    )
 
 
 class QuorumController(ControllerEngine):
@@ -253,6 +253,8 @@ class QuorumController(ControllerEngine):
     def update_features(
         self, context: ControllerRequestContext, request: update_features.UpdateFeaturesRequest
     ) -> Future[update_features.UpdateFeaturesResponse]:
+        from barnabas.protocol.messages import update_features  # noqa: PLC0415 - not needed to start
+
         def operation() -> ControllerResult[update_features.UpdateFeaturesResponse]:
             result = self.managers.configs.update_features(
                 request.feature_updates,

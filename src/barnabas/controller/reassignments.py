@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import (
     ApiError,
@@ -12,29 +13,22 @@ from barnabas.common.errors import (
 )
 from barnabas.common.identifiers import Uuid
 from barnabas.controller.partition_change_builder import Election
-from barnabas.controller.partition_reassignment import (
-    begin_reassignment,
-    replication_factor_after,
-    revert_reassignment,
-)
 from barnabas.controller.replication_control_manager import ReplicationControlManager, TopicControlInfo
 from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
 from barnabas.controller.topic_creation import TopicCreation
 from barnabas.metadata.partition_registration import PartitionRegistration
-from barnabas.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-)
-from barnabas.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    OngoingPartitionReassignment,
-    OngoingTopicReassignment,
-)
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        ReassignablePartition,
+    )
+    from barnabas.protocol.messages.list_partition_reassignments import (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +48,12 @@ class Reassignments:
     def alter(
         self, request: AlterPartitionReassignmentsRequest
     ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
+        from barnabas.protocol.messages.alter_partition_reassignments import (  # noqa: PLC0415 - not needed to start
+            AlterPartitionReassignmentsResponse,
+            ReassignablePartitionResponse,
+            ReassignableTopicResponse,
+        )
+
         records: list[ApiMessageAndVersion] = []
         response = AlterPartitionReassignmentsResponse(
             error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
@@ -82,6 +82,8 @@ class Reassignments:
     def _alter(
         self, topic_name: str, wanted: ReassignablePartition, allow_factor_change: bool
     ) -> ApiMessageAndVersion | None:
+        from barnabas.controller.partition_reassignment import begin_reassignment, replication_factor_after  # noqa: PLC0415 - not needed to start
+
         topic = self._replication.existing_topic(topic_name)
         partition = self._replication.existing_partition(topic, wanted.partition_index)
         if wanted.replicas is None:
@@ -103,6 +105,8 @@ class Reassignments:
     def _cancel(
         self, topic: TopicControlInfo, number: int, partition: PartitionRegistration
     ) -> ApiMessageAndVersion | None:
+        from barnabas.controller.partition_reassignment import revert_reassignment  # noqa: PLC0415 - not needed to start
+
         if not partition.is_reassigning:
             raise NoReassignmentInProgressError
         reverted = revert_reassignment(partition)
@@ -123,6 +127,12 @@ class Reassignments:
     def list_ongoing(
         self, request: ListPartitionReassignmentsRequest, epoch: int
     ) -> ListPartitionReassignmentsResponse:
+        from barnabas.protocol.messages.list_partition_reassignments import (  # noqa: PLC0415 - not needed to start
+            ListPartitionReassignmentsResponse,
+            OngoingPartitionReassignment,
+            OngoingTopicReassignment,
+        )
+
         wanted: dict[Uuid, list[int]] = {}
         if request.topics is None:
             for topic_id, number in self._replication.reassigning.members_at(epoch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import Errors, UnsupportedVersionError
 from barnabas.common.identifiers import Uuid, uuid_to_string
@@ -10,14 +11,13 @@ from barnabas.controller.leader_elections import LeaderElections
 from barnabas.controller.partition_index import TopicIdPartition
 from barnabas.controller.replication_control_manager import ReplicationControlManager
 from barnabas.controller.result import ControllerResult
-from barnabas.protocol.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    AssignReplicasToDirsResponse,
-    ResponseDirectoryData,
-    ResponsePartitionData,
-    ResponseTopicData,
-)
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.assign_replicas_to_dirs import (
+        AssignReplicasToDirsRequest,
+        AssignReplicasToDirsResponse,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,13 @@ class ReplicaDirectories:
         self._elections = elections
 
     def assign(self, request: AssignReplicasToDirsRequest) -> ControllerResult[AssignReplicasToDirsResponse]:
+        from barnabas.protocol.messages.assign_replicas_to_dirs import (  # noqa: PLC0415 - not needed to start
+            AssignReplicasToDirsResponse,
+            ResponseDirectoryData,
+            ResponsePartitionData,
+            ResponseTopicData,
+        )
+
         cluster = self._replication.cluster
         if not self._replication.features.metadata_version.supports_directories:
             raise UnsupportedVersionError("The cluster's metadata.version is too old for assignments to directories.")

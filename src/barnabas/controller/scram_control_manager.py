@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import (
     ApiError,
@@ -19,14 +20,15 @@ from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.scram import ScramCredential, ScramMechanism, ScramUser
 from barnabas.protocol.internal.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
-from barnabas.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResult,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponse,
+        ScramCredentialDeletion,
+        ScramCredentialUpsertion,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,11 @@ class ScramControlManager:
         self, request: AlterUserScramCredentialsRequest
     ) -> ControllerResult[AlterUserScramCredentialsResponse]:
         """One result for each user; a user that is mentioned twice gets an error and no change."""
+        from barnabas.protocol.messages.alter_user_scram_credentials import (  # noqa: PLC0415 - not needed to start
+            AlterUserScramCredentialsResponse,
+            AlterUserScramCredentialsResult,
+        )
+
         by_user: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
         for deletion in request.deletions:
             by_user.setdefault(deletion.name, []).append(deletion)
@@ -73,6 +80,8 @@ class ScramControlManager:
         return ControllerResult.atomic_of(records, AlterUserScramCredentialsResponse(results=results))
 
     def _alter(self, changes: list[ScramCredentialDeletion | ScramCredentialUpsertion]) -> ApiMessageAndVersion:
+        from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion  # noqa: PLC0415 - not needed to start
+
         if len(changes) > 1:
             raise DuplicateResourceError("A user can be altered only once in a request.")
         if not self._features.metadata_version.supports_scram:

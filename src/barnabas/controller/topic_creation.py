@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import (
@@ -38,19 +39,21 @@ from barnabas.controller.result import (
 )
 from barnabas.metadata.configs import ConfigResource
 from barnabas.protocol.internal.metadata import PartitionRecord, TopicRecord
-from barnabas.protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-    CreatePartitionsTopicResult,
-)
-from barnabas.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.create_partitions import (
+        CreatePartitionsRequest,
+        CreatePartitionsResponse,
+        CreatePartitionsTopic,
+        CreatePartitionsTopicResult,
+    )
+    from barnabas.protocol.messages.create_topics import (
+        CreatableTopic,
+        CreatableTopicResult,
+        CreateTopicsRequest,
+        CreateTopicsResponse,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +115,8 @@ class TopicCreation:
         describable: Container[str] | None = None,
     ) -> ControllerResult[CreateTopicsResponse]:
         """`describable` are the topics whose configuration may be shown to the client; None for all."""
+        from barnabas.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse  # noqa: PLC0415 - not needed to start
+
         self._check_total_partitions(request)
         mentions = Counter(topic.name for topic in request.topics)
         records: list[ApiMessageAndVersion] = []
@@ -170,6 +175,8 @@ class TopicCreation:
     def _create_topic(
         self, context: ControllerRequestContext, topic: CreatableTopic, show_configs: bool
     ) -> tuple[CreatableTopicResult, list[ApiMessageAndVersion]]:
+        from barnabas.protocol.messages.create_topics import CreatableTopicResult  # noqa: PLC0415 - not needed to start
+
         configs = self._creation_configs(topic)
         config_records = (
             self._configs.incremental_alter_config(
@@ -261,6 +268,8 @@ class TopicCreation:
     def create_partitions(
         self, context: ControllerRequestContext, request: CreatePartitionsRequest
     ) -> ControllerResult[CreatePartitionsResponse]:
+        from barnabas.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult  # noqa: PLC0415 - not needed to start
+
         mentions = Counter(topic.name for topic in request.topics)
         records: list[ApiMessageAndVersion] = []
         results: dict[str, CreatePartitionsTopicResult] = {}

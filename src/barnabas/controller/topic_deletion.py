@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import (
     ApiError,
@@ -16,13 +17,15 @@ from barnabas.controller.replication_control_manager import ReplicationControlMa
 from barnabas.controller.request_context import ControllerRequestContext
 from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
 from barnabas.protocol.internal.metadata import RemoveTopicRecord
-from barnabas.protocol.messages.delete_topics import (
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
 from barnabas.raft.client import ApiMessageAndVersion
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.delete_topics import (
+        DeletableTopicResult,
+        DeleteTopicsRequest,
+        DeleteTopicsResponse,
+        DeleteTopicState,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,12 @@ class TopicDeletion:
     def delete_topics(
         self, context: ControllerRequestContext, request: DeleteTopicsRequest
     ) -> ControllerResult[DeleteTopicsResponse]:
+        from barnabas.protocol.messages.delete_topics import (  # noqa: PLC0415 - not needed to start
+            DeletableTopicResult,
+            DeleteTopicsResponse,
+            DeleteTopicState,
+        )
+
         states = [DeleteTopicState(name=name) for name in request.topic_names] + list(request.topics)
         wanted = [self._resolve(state) for state in states]
         mentions = Counter((name, topic_id) if topic_id == ZERO_UUID else topic_id for name, topic_id, _ in wanted)

@@ -5,20 +5,17 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import CorruptRecordError, KafkaStorageError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.abstract_index import MAX_RELATIVE_OFFSET
-from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata
-from barnabas.log.cleaner_batch_filter import CleanerBatchFilter, RetainedBatch
 from barnabas.log.cleaner_errors import LogCleaningAbortedError
 from barnabas.log.cleaner_offset_map import OffsetMap
 from barnabas.log.cleaner_stats import CleanerStats
 from barnabas.log.file_records import FileRecords
 from barnabas.log.log_segment import LogSegment
-from barnabas.log.log_to_clean import LogToClean
 from barnabas.log.storage_errors import LogSegmentOffsetOverflowError
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import (
@@ -32,6 +29,11 @@ from barnabas.records.batch import (
 )
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from barnabas.records.reader import read_records
+
+if TYPE_CHECKING:
+    from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata
+    from barnabas.log.cleaner_batch_filter import CleanerBatchFilter, RetainedBatch
+    from barnabas.log.log_to_clean import LogToClean
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +91,8 @@ class Cleaner:
 
     def clean(self, cleanable: LogToClean) -> tuple[int, CleanerStats]:
         """Cleans a log; returns up to which offset it is clean now."""
+        from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata  # noqa: PLC0415 - not needed to start
+
         log, offset_map = cleanable.log, self._offset_map
         now_ms = self._clock.milliseconds()
         stats = CleanerStats(self._clock)
@@ -122,6 +126,8 @@ class Cleaner:
 
     def build_offset_map(self, log: UnifiedLog, start: int, end: int, stats: CleanerStats) -> None:
         """Finds the last offset of each key from `start` up to, without it, `end`, or as far as there is room."""
+        from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata  # noqa: PLC0415 - not needed to start
+
         offset_map = self._offset_map
         offset_map.clear()
         transactions = CleanedTransactionMetadata()
@@ -180,6 +186,8 @@ class Cleaner:
         stats: CleanerStats,
     ) -> None:
         """Copies what stays of some segments into one, and puts it in their place."""
+        from barnabas.log.cleaner_batch_filter import CleanerBatchFilter  # noqa: PLC0415 - not needed to start
+
         cleaned = log.new_cleaned_segment(segments[0].base_offset)
         try:
             transactions.cleaned_index = cleaned.txn_index

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.named_tuple import NamedTuple
-from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata
 from barnabas.log.cleaner_offset_map import OffsetMap
 from barnabas.log.cleaner_stats import CleanerStats
 from barnabas.log.log_producers import LastRecord
@@ -27,6 +26,9 @@ from barnabas.records.batch import (
 from barnabas.records.checksum import crc32c
 from barnabas.records.compression import compress
 from barnabas.records.reader import uncompressed_records
+
+if TYPE_CHECKING:
+    from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata
 
 _CRC_END: Final = ATTRIBUTES_OFFSET
 _LARGEST_BATCH: Final = 2**31 - 1

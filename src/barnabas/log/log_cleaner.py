@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.config_def import ConfigError
@@ -21,9 +21,11 @@ from barnabas.log.cleaner_stats import CleanerStats, PreCleanStats
 from barnabas.log.cleaner_throttler import CleanerThrottler
 from barnabas.log.log_cleaner_manager import LogCleanerManager
 from barnabas.log.log_dir_failure import LogDirFailureChannel, LogDirGuard
-from barnabas.log.log_to_clean import LogToClean
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
+
+if TYPE_CHECKING:
+    from barnabas.log.log_to_clean import LogToClean
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from barnabas.common.clock import Clock
 from barnabas.common.dataclass import dataclass
@@ -16,10 +16,12 @@ from barnabas.log.cleaner_errors import LogCleaningAbortedError, LogCleaningErro
 from barnabas.log.cleaner_stats import PreCleanStats
 from barnabas.log.log_cleaner_checkpoints import LogCleanerCheckpoints
 from barnabas.log.log_dir_failure import LogDirFailureChannel
-from barnabas.log.log_to_clean import LogToClean, cleanable_offsets, cleanable_part, max_compaction_delay_ms
 from barnabas.log.storage_errors import FileClosedError
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
+
+if TYPE_CHECKING:
+    from barnabas.log.log_to_clean import LogToClean
 
 logger = logging.getLogger(__name__)
 
@@ -140,6 +142,8 @@ class LogCleanerManager:
     def _look_at(
         self, partition: TopicPartition, log: UnifiedLog, clean_up_to: int | None, now_ms: int, stats: PreCleanStats
     ) -> LogToClean | None:
+        from barnabas.log.log_to_clean import LogToClean, cleanable_offsets, max_compaction_delay_ms  # noqa: PLC0415 - not needed to start
+
         try:
             offsets = cleanable_offsets(log, clean_up_to, now_ms)
             if offsets.force_update_checkpoint:
@@ -360,6 +364,8 @@ class LogCleanerManager:
 
     def _uncleanable_bytes(self, log_dir: Path) -> int:
         """The dirt in logs that cannot be cleaned."""
+        from barnabas.log.log_to_clean import cleanable_offsets, cleanable_part  # noqa: PLC0415 - not needed to start
+
         with self._changed:
             clean_up_to = self._checkpoints.all_offsets()
             logs = self._current_logs()

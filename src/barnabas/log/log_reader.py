@@ -13,7 +13,6 @@ from barnabas.log.leader_epoch_cache import UNDEFINED_EPOCH_OFFSET, EpochEndOffs
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.log_watermarks import HighWatermarkListener, LogOffsetSnapshot
 from barnabas.log.log_writer import LogWriter
-from barnabas.log.offset_lookup import find_offset
 from barnabas.protocol.internal.storage import AbortedTxn
 
 T = TypeVar("T")
@@ -124,6 +123,8 @@ class LogReader(LogWriter):
 
     def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """See `barnabas.log.offset_lookup`."""
+        from barnabas.log.offset_lookup import find_offset  # noqa: PLC0415 - not needed to start
+
         return self._look_up(
             "looking up a timestamp",
             lambda: find_offset(

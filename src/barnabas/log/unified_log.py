@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from barnabas.common.errors import (
     InconsistentTopicIdError,
@@ -28,9 +28,11 @@ from barnabas.log.log_segments import LogSegments
 from barnabas.log.log_watermarks import no_listener
 from barnabas.log.partition_metadata_file import PartitionMetadataFile
 from barnabas.log.producer_state_manager import ProducerStateManager
-from barnabas.log.retention import Condition, before_offset, beyond_size, deletable_segments, older_than
 from barnabas.log.segment_damage import DamagePolicy
 from barnabas.log.storage_errors import disk_access
+
+if TYPE_CHECKING:
+    from barnabas.log.retention import Condition
 
 logger = logging.getLogger(__name__)
 
@@ -224,6 +226,8 @@ class UnifiedLog(LogReader):
 
     def delete_old_segments(self) -> int:
         """Deletes segments as the configuration says (see `barnabas.log.retention`); returns how many."""
+        from barnabas.log.retention import before_offset, beyond_size, older_than  # noqa: PLC0415 - not needed to start
+
         config = self.config
         with self._lock, self._local_log.guard.watch(f"deleting old segments of {self.topic_partition}"):
             self._local_log.check_open()
@@ -239,6 +243,8 @@ class UnifiedLog(LogReader):
             return count
 
     def _delete_segments_if(self, condition: Condition, reason: str) -> int:
+        from barnabas.log.retention import deletable_segments  # noqa: PLC0415 - not needed to start
+
         local_log = self._local_log
         doomed = deletable_segments(
             local_log.segments, condition, high_watermark=self.high_watermark, log_end_offset=self.log_end_offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.identifiers import Uuid, uuid_to_string
@@ -10,8 +11,10 @@ from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.map_delta import MapDelta
 from barnabas.metadata.persistent_map import PersistentMap
-from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 from barnabas.protocol.internal.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+
+if TYPE_CHECKING:
+    from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 
 
 class AccessControlEntry(NamedTuple):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.common.dataclass import dataclass, field, replace
 from barnabas.common.identifiers import Uuid
 from barnabas.metadata.directory_id import is_online
 from barnabas.metadata.endpoint import Endpoint, Node, endpoints_by_name, features_by_name
 from barnabas.metadata.errors import MetadataReplayError
-from barnabas.metadata.writer import ImageWriterOptions
 from barnabas.protocol.internal.metadata import (
     BrokerEndpoint,
     BrokerFeature,
@@ -17,6 +17,9 @@ from barnabas.protocol.internal.metadata import (
     RegisterBrokerRecord,
 )
 from barnabas.protocol.versions import VersionRange
+
+if TYPE_CHECKING:
+    from barnabas.metadata.writer import ImageWriterOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.common.named_tuple import NamedTuple
@@ -18,20 +19,22 @@ from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.metadata.metadata_version import MetadataVersion
 from barnabas.metadata.partition_registration import PartitionRegistration
 from barnabas.metadata.publisher import LoaderManifest, MetadataPublisher
-from barnabas.protocol.messages.describe_client_quotas import (
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-)
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
-from barnabas.protocol.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-)
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.describe_client_quotas import (
+        DescribeClientQuotasRequest,
+        DescribeClientQuotasResponse,
+    )
+    from barnabas.protocol.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsRequest,
+        DescribeUserScramCredentialsResponse,
+    )
 
 
 class FinalizedFeatures(NamedTuple):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import InvalidRequestError, UnsupportedVersionError
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.map_delta import NestedMapDelta
 from barnabas.metadata.persistent_map import PersistentMap
-from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 from barnabas.protocol.internal.metadata import ClientQuotaRecord, EntityData
-from barnabas.protocol.messages import describe_client_quotas as messages
+
+if TYPE_CHECKING:
+    from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
+    from barnabas.protocol.messages import describe_client_quotas as messages
 
 USER = "user"
 CLIENT_ID = "client-id"
@@ -73,6 +76,8 @@ class ClientQuotasImage:
 
     def describe(self, request: messages.DescribeClientQuotasRequest) -> messages.DescribeClientQuotasResponse:
         """The entities that match a filter. A filter that makes no sense is an InvalidRequestError."""
+        from barnabas.protocol.messages import describe_client_quotas as messages  # noqa: PLC0415 - not needed to start
+
         exact, specified = _read_filter(request.components)
         entries = [
             messages.EntryData(

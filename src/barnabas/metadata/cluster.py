@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.metadata.broker_registration import BrokerRegistration
@@ -11,7 +11,6 @@ from barnabas.metadata.controller_registration import ControllerRegistration
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.map_delta import MapDelta
 from barnabas.metadata.persistent_map import PersistentMap
-from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 from barnabas.protocol.internal.metadata import (
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
@@ -20,6 +19,9 @@ from barnabas.protocol.internal.metadata import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+
+if TYPE_CHECKING:
+    from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.metadata import metadata_version as metadata_versions
@@ -11,8 +12,10 @@ from barnabas.metadata.feature_versions import ELR_VERSION, KRAFT_VERSION
 from barnabas.metadata.map_delta import MapDelta
 from barnabas.metadata.metadata_version import MetadataVersion
 from barnabas.metadata.persistent_map import PersistentMap
-from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 from barnabas.protocol.internal.metadata import FeatureLevelRecord
+
+if TYPE_CHECKING:
+    from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from barnabas.common.dataclass import dataclass, field
 from barnabas.metadata.acls import AclsImage
 from barnabas.metadata.client_quotas import ClientQuotasImage
@@ -13,7 +15,9 @@ from barnabas.metadata.producer_ids import ProducerIdsImage
 from barnabas.metadata.provenance import NOWHERE, MetadataProvenance
 from barnabas.metadata.scram import ScramImage
 from barnabas.metadata.topics import TopicsImage
-from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
+
+if TYPE_CHECKING:
+    from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ class MetadataImage:
         By default they are in the versions that the image's own ``metadata.version`` asks for. They come in an order
         that depends on the content only, so that equal images make equal snapshots.
         """
+        from barnabas.metadata.writer import ImageWriterOptions  # noqa: PLC0415 - not needed to start
+
         if options is None:
             options = ImageWriterOptions(self.features.metadata_version_or_raise())
         complete = False

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.metadata.batch_loader import FaultHandler, MetadataBatch, MetadataBatchLoader
 from barnabas.metadata.delta import MetadataDelta
-from barnabas.metadata.event_executor import EventExecutor
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.metadata.loader_metrics import MetadataLoaderMetrics
 from barnabas.metadata.provenance import NOWHERE, MetadataProvenance
@@ -21,6 +21,9 @@ from barnabas.metadata.publisher import (
 )
 from barnabas.protocol.internal.framing import MetadataRecord
 from barnabas.raft.client import LeaderAndEpoch
+
+if TYPE_CHECKING:
+    from barnabas.metadata.event_executor import EventExecutor
 
 log = logging.getLogger(__name__)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.common.identifiers import Uuid
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.directory_id import MIGRATING
 from barnabas.metadata.errors import MetadataReplayError
-from barnabas.metadata.writer import ImageWriterOptions
 from barnabas.protocol.internal.metadata import PartitionChangeRecord, PartitionRecord
+
+if TYPE_CHECKING:
+    from barnabas.metadata.writer import ImageWriterOptions
 
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from barnabas.common.dataclass import dataclass
-from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 from barnabas.protocol.internal.metadata import ProducerIdsRecord
+
+if TYPE_CHECKING:
+    from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 
 
 @dataclass(frozen=True, slots=True)

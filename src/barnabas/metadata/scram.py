@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import Errors
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.map_delta import MapDelta
 from barnabas.metadata.persistent_map import PersistentMap
-from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 from barnabas.protocol.internal.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
-from barnabas.protocol.messages import describe_user_scram_credentials as messages
+
+if TYPE_CHECKING:
+    from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
+    from barnabas.protocol.messages import describe_user_scram_credentials as messages
 
 
 class ScramMechanism(IntEnum):
@@ -76,6 +79,8 @@ class ScramImage:
         self, request: messages.DescribeUserScramCredentialsRequest
     ) -> messages.DescribeUserScramCredentialsResponse:
         """Which mechanisms users have a credential for. No users named: all that have one."""
+        from barnabas.protocol.messages import describe_user_scram_credentials as messages  # noqa: PLC0415 - not needed to start
+
         asked = Counter(user.name for user in request.users or ())
         by_name: dict[str, list[messages.CredentialInfo]] = {}
         for user, credential in sorted(self.credentials.items()):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.metadata.batch_loader import FaultHandler
 from barnabas.metadata.delta import MetadataDelta
-from barnabas.metadata.event_executor import EventExecutor
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.publisher import LoaderManifest, LogDeltaManifest, MetadataPublisher
-from barnabas.metadata.writer import BatchWriter
 from barnabas.protocol.internal.framing import MetadataRecord
 from barnabas.raft.client import ApiMessageAndVersion, RaftClient, SnapshotWriter
+
+if TYPE_CHECKING:
+    from barnabas.metadata.event_executor import EventExecutor
+    from barnabas.metadata.writer import BatchWriter
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,8 @@ class SnapshotEmitter:
 
 
 def _into(writer: SnapshotWriter[ApiMessageAndVersion]) -> BatchWriter:
+    from barnabas.metadata.writer import BatchWriter  # noqa: PLC0415 - not needed to start
+
     def append(records: list[tuple[MetadataRecord, int]]) -> None:
         writer.append([ApiMessageAndVersion(message, version) for message, version in records])
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.common.identifiers import Uuid, uuid_to_string
 from barnabas.metadata.partition_registration import PartitionRegistration
 from barnabas.metadata.persistent_map import EMPTY_MAP, PersistentMap
-from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 from barnabas.protocol.internal.metadata import TopicRecord
+
+if TYPE_CHECKING:
+    from barnabas.metadata.writer import ImageWriter, ImageWriterOptions
 
 
 class TopicImage:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.common.identifiers import Uuid, uuid_to_string
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metadata.errors import MetadataReplayError
-from barnabas.metadata.local_replica_changes import LocalReplicaChanges, PartitionInfo
 from barnabas.metadata.partition_registration import LeaderRecoveryState, PartitionRegistration
 from barnabas.metadata.topics import TopicImage, TopicsImage
 from barnabas.protocol.internal.metadata import (
@@ -17,6 +17,9 @@ from barnabas.protocol.internal.metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
+
+if TYPE_CHECKING:
+    from barnabas.metadata.local_replica_changes import LocalReplicaChanges
 
 _NO_PARTITIONS: Mapping[int, PartitionRegistration] = {}
 
@@ -107,6 +110,8 @@ class TopicDelta:
         return self.image.with_partitions(self.partition_changes) if self.partition_changes else self.image
 
     def collect_local_changes(self, broker_id: int, changes: LocalReplicaChanges) -> None:
+        from barnabas.metadata.local_replica_changes import PartitionInfo  # noqa: PLC0415 - not needed to start
+
         before = self.image.partitions
         for number, partition in self.partition_changes.items():
             info = PartitionInfo(self.id, partition)
@@ -116,6 +121,8 @@ class TopicDelta:
                 changes.deletes.add(TopicPartition(self.name, number))
 
     def local_changes(self, broker_id: int) -> LocalReplicaChanges:
+        from barnabas.metadata.local_replica_changes import LocalReplicaChanges  # noqa: PLC0415 - not needed to start
+
         changes = LocalReplicaChanges()
         self.collect_local_changes(broker_id, changes)
         return changes
@@ -257,6 +264,8 @@ class TopicsDelta:
 
     def local_changes(self, broker_id: int) -> LocalReplicaChanges:
         """What this means for the replicas of one broker."""
+        from barnabas.metadata.local_replica_changes import LocalReplicaChanges  # noqa: PLC0415 - not needed to start
+
         changes = LocalReplicaChanges()
         for delta in self.changed_topics.values():
             delta.collect_local_changes(broker_id, changes)

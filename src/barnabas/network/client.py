@@ -25,6 +25,7 @@ import threading
 from collections.abc import Callable
 from enum import Enum, auto
 from random import Random
+from typing import TYPE_CHECKING
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import AuthenticationError, RetriableError
@@ -45,11 +46,13 @@ from barnabas.network.node import Node
 from barnabas.network.node_api_versions import ApiVersions, NodeApiVersions
 from barnabas.network.node_connection import ConnectionState
 from barnabas.network.request_pipeline import RequestPipeline
-from barnabas.network.selectable import Selectable
-from barnabas.network.selector_metrics import SelectorMetrics
-from barnabas.network.telemetry_hook import TelemetryHook
 from barnabas.protocol.message import Request
 from barnabas.protocol.versions import VersionRange
+
+if TYPE_CHECKING:
+    from barnabas.network.selectable import Selectable
+    from barnabas.network.selector_metrics import SelectorMetrics
+    from barnabas.network.telemetry_hook import TelemetryHook
 
 log = logging.getLogger(__name__)
 

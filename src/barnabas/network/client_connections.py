@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from random import Random
+from typing import TYPE_CHECKING
 
 from barnabas.network.channel import KafkaChannel
 from barnabas.network.client_config import NetworkClientConfig
@@ -12,9 +13,11 @@ from barnabas.network.connection_states import ClusterConnectionStates
 from barnabas.network.host_resolver import HostResolver
 from barnabas.network.node import Node
 from barnabas.network.node_api_versions import ApiVersions, NodeApiVersions
-from barnabas.network.selectable import Selectable
 from barnabas.network.selector import CloseMode
 from barnabas.network.version_negotiation import VersionNegotiation
+
+if TYPE_CHECKING:
+    from barnabas.network.selectable import Selectable
 
 log = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import AuthenticationError, Errors, ProtocolError, UnsupportedVersionError
 from barnabas.metrics.sensor import Sensor
@@ -28,8 +29,6 @@ from barnabas.network.metadata_updater import MetadataUpdater
 from barnabas.network.node import Node
 from barnabas.network.node_api_versions import NodeApiVersions
 from barnabas.network.node_connection import READY, ConnectionState
-from barnabas.network.selectable import Selectable
-from barnabas.network.selector_metrics import SelectorMetrics
 from barnabas.network.send import NetworkSend
 from barnabas.network.version_negotiation import version_to_try_next
 from barnabas.protocol.api_keys import ApiKey
@@ -37,6 +36,10 @@ from barnabas.protocol.framing import request_parts
 from barnabas.protocol.message import Request, Response
 from barnabas.protocol.messages.api_versions import ApiVersionsResponse
 from barnabas.protocol.versions import VersionRange
+
+if TYPE_CHECKING:
+    from barnabas.network.selectable import Selectable
+    from barnabas.network.selector_metrics import SelectorMetrics
 
 log = logging.getLogger(__name__)
 

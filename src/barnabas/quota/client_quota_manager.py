@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.clock import Clock
 from barnabas.common.named_tuple import NamedTuple
@@ -16,7 +16,6 @@ from barnabas.metrics.registry import Metrics
 from barnabas.metrics.sensor import QuotaViolationError, Sensor
 from barnabas.metrics.stats import Avg, CumulativeSum, Rate
 from barnabas.metrics.throttle import throttle_time
-from barnabas.quota.client_quota_callback import ClientQuotaCallback
 from barnabas.quota.config import QuotaWindows
 from barnabas.quota.quota_entity import QuotaEntity, QuotaLevel, QuotaTags
 from barnabas.quota.quota_limits import QuotaLimits
@@ -26,6 +25,9 @@ from barnabas.quota.throttled_channel import DelayQueue, ThrottledChannel, Throt
 from barnabas.security.principal import ANONYMOUS, KafkaPrincipal
 from barnabas.server.request import Request
 from barnabas.server.throttling import ThrottleCallback
+
+if TYPE_CHECKING:
+    from barnabas.quota.client_quota_callback import ClientQuotaCallback
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.clock import Clock
 from barnabas.metrics.names import MetricName
@@ -17,11 +17,13 @@ from barnabas.metrics.registry import Metrics
 from barnabas.metrics.sensor import QuotaViolationError
 from barnabas.metrics.stats import Rate
 from barnabas.metrics.throttle import bounded_throttle_time
-from barnabas.quota.client_quota_callback import ClientQuotaCallback
 from barnabas.quota.client_quota_manager import ClientQuotaManager, principal_of
 from barnabas.quota.config import QuotaWindows
 from barnabas.quota.quota_type import QuotaType
 from barnabas.server.request import NOT_SET, Request
+
+if TYPE_CHECKING:
+    from barnabas.quota.client_quota_callback import ClientQuotaCallback
 
 NANOSECONDS_TO_PERCENTAGE_PER_SECOND: Final = 100.0 / 1_000_000_000
 EXEMPT_SENSOR_NAME: Final = f"exempt-{QuotaType.REQUEST}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.common.clock import Clock
 from barnabas.metrics.names import MetricName
@@ -10,7 +11,6 @@ from barnabas.metrics.registry import Metrics
 from barnabas.metrics.sensor import QuotaViolationError, Sensor
 from barnabas.metrics.stats import Rate, TokenBucket
 from barnabas.metrics.throttle import token_bucket_throttle_time
-from barnabas.quota.client_quota_callback import ClientQuotaCallback
 from barnabas.quota.client_quota_manager import MAX_THROTTLE_MS, ClientQuotaManager, principal_of
 from barnabas.quota.config import QuotaWindows
 from barnabas.quota.controller_mutation_quota import (
@@ -21,6 +21,9 @@ from barnabas.quota.quota_type import QuotaType
 from barnabas.security.principal import KafkaPrincipal
 from barnabas.server.request import Request
 from barnabas.server.throttling import UNLIMITED, ControllerMutationQuota
+
+if TYPE_CHECKING:
+    from barnabas.quota.client_quota_callback import ClientQuotaCallback
 
 
 class ControllerMutationQuotaManager(ClientQuotaManager):

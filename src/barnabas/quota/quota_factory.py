@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from barnabas.common.clock import Clock
 from barnabas.common.config_def import ConfigError
 from barnabas.common.dataclass import dataclass
 from barnabas.metrics.registry import Metrics
 from barnabas.quota.client_bandwidth_quota_manager import ClientBandwidthQuotaManager
-from barnabas.quota.client_quota_callback import ClientQuotaCallback, Cluster
 from barnabas.quota.client_quota_manager import ClientQuotaManager
 from barnabas.quota.client_request_quota_manager import ClientRequestQuotaManager
 from barnabas.quota.config import QuotaConfig
 from barnabas.quota.controller_mutation_quota_manager import ControllerMutationQuotaManager
 from barnabas.quota.quota_type import ClientQuotaType, QuotaType
 from barnabas.quota.replication_quota_manager import ReplicationQuotaManager
+
+if TYPE_CHECKING:
+    from barnabas.quota.client_quota_callback import ClientQuotaCallback, Cluster
 
 CALLBACK_CLASS: Final = "client.quota.callback.class"
 _CALLBACK_METHODS: Final = (

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import (
@@ -32,7 +32,6 @@ from barnabas.raft.control_state import KRaftControlRecordStateMachine
 from barnabas.raft.kraft_log import Isolation, KafkaMetadataLog
 from barnabas.raft.leader_state import LeaderState
 from barnabas.raft.listener_context import STARTING_NEXT_OFFSET, ListenerContext
-from barnabas.raft.quorum_info import QuorumInfo
 from barnabas.raft.quorum_state import QuorumState, QuorumStateName
 from barnabas.raft.quorum_state_file import FileQuorumStateStore
 from barnabas.raft.records_iterator import control_records
@@ -46,6 +45,9 @@ from barnabas.raft.voter_set import (
     VoterSet,
 )
 from barnabas.records.batch import RecordBatch
+
+if TYPE_CHECKING:
+    from barnabas.raft.quorum_info import QuorumInfo
 
 logger = logging.getLogger(__name__)
 
@@ -252,6 +254,8 @@ class KRaftClient:
 
     def describe_quorum(self) -> QuorumInfo:
         """What DescribeQuorum asks for; `NotLeaderOrFollowerError` on a node that does not lead."""
+        from barnabas.raft.quorum_info import QuorumInfo  # noqa: PLC0415 - not needed to start
+
         state = self._quorum.leader_state
         if state is None or self._failure is not None or self._closed:
             raise NotLeaderOrFollowerError(f"Node {self._node_id} does not lead the metadata quorum.")

@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BarnabasError, KafkaStorageError, OffsetOutOfRangeError
@@ -31,8 +31,10 @@ from barnabas.network.send import FileRegion
 from barnabas.replica.config import ReplicaManagerConfig
 from barnabas.replica.directory_events import DirectoryEventHandler
 from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.partition import Partition
 from barnabas.replica.replica_quota import UNBOUNDED_QUOTA, ReplicaQuota
+
+if TYPE_CHECKING:
+    from barnabas.replica.partition import Partition
 
 logger = logging.getLogger(__name__)
 

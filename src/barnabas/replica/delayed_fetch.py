@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.common.errors import (
     FencedLeaderEpochError,
@@ -20,10 +20,12 @@ from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.log_ends import changed
-from barnabas.replica.partition import Partition
 from barnabas.replica.replica_quota import ReplicaQuota
 from barnabas.replica.results import FetchCallback, FetchParams, LogReadResult
 from barnabas.server.purgatory import DelayedOperation
+
+if TYPE_CHECKING:
+    from barnabas.replica.partition import Partition
 
 
 class DelayedFetchMetrics:

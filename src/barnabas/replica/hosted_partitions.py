@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import ApiError, Errors, KafkaStorageError
 from barnabas.common.identifiers import Uuid
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metadata.cache import MetadataCache
-from barnabas.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from barnabas.replica.partition import Partition
 
 logger = logging.getLogger(__name__)
 

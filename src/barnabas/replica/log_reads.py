@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import (
@@ -30,10 +30,12 @@ from barnabas.replica.delayed_fetch import should_leader_throttle
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.log_ends import ends_of
-from barnabas.replica.partition import Partition
 from barnabas.replica.replica_quota import ReplicaQuota
 from barnabas.replica.replica_selector import ReplicaSelector, ReplicaView
 from barnabas.replica.results import NO_REPLICA, ClientMetadata, FetchParams, LogReadResult
+
+if TYPE_CHECKING:
+    from barnabas.replica.partition import Partition
 
 logger = logging.getLogger(__name__)
 

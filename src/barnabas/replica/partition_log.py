@@ -23,7 +23,6 @@ from barnabas.log.log_append_info import LeaderHwChange, LogAppendInfo
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.log_producers import ActiveProducer
 from barnabas.log.log_watermarks import LogOffsetSnapshot
-from barnabas.log.offset_lookup import SpecialTimestamp
 from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.unified_log import DELETE_UP_TO_HIGH_WATERMARK, UnifiedLog
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
@@ -224,6 +223,8 @@ class PartitionLog(PartitionIsr):
         `OffsetNotAvailableError` from a leader that was elected a moment ago: as long as its high watermark has not
         come to where its epoch began, clients may have seen offsets beyond it, and these would seem to go backwards.
         """
+        from barnabas.log.offset_lookup import SpecialTimestamp  # noqa: PLC0415 - not needed to start
+
         role = self.role
         log = self._log_of(role, -1 if current_leader_epoch is None else current_leader_epoch, fetch_only_from_leader)
         if timestamp in {SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL}:

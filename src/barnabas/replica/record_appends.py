@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import (
@@ -37,10 +37,12 @@ from barnabas.replica.delayed_operations import DelayedOperations
 from barnabas.replica.delayed_produce import DelayedProduce, DelayedProduceMetrics, PendingAppend
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
-from barnabas.replica.partition import Partition
 from barnabas.replica.partition_log import ACKS_ALL
 from barnabas.replica.results import ProduceCallback, ProduceResult
 from barnabas.server.action_queue import ActionQueue
+
+if TYPE_CHECKING:
+    from barnabas.replica.partition import Partition
 
 logger = logging.getLogger(__name__)
 

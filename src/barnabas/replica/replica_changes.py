@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.common.errors import BarnabasError, InconsistentTopicIdError, KafkaStorageError
 from barnabas.common.identifiers import ZERO_UUID, Uuid, uuid_to_string
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.metadata.image import MetadataImage
-from barnabas.metadata.local_replica_changes import PartitionInfo
 from barnabas.metadata.partition_registration import NO_LEADER
 from barnabas.metadata.topics_delta import TopicsDelta
 from barnabas.replica.alter_log_dirs import ReplicaAlterLogDirsManager
@@ -19,9 +19,12 @@ from barnabas.replica.delayed_operations import DelayedOperations
 from barnabas.replica.directory_events import DirectoryEventHandler
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
-from barnabas.replica.partition import Partition
 from barnabas.replica.partition_context import PartitionContext
 from barnabas.replica.replica_fetchers import InitialFetchState, ReplicaFetchers
+
+if TYPE_CHECKING:
+    from barnabas.metadata.local_replica_changes import PartitionInfo
+    from barnabas.replica.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -157,6 +160,8 @@ class ReplicaChanges:
         self, topic_partition: TopicPartition, delta: TopicsDelta, topic_id: Uuid
     ) -> tuple[Partition, bool] | None:
         """The partition, and whether it is new; None if it is offline."""
+        from barnabas.replica.partition import Partition  # noqa: PLC0415 - not needed to start
+
         found = self._partitions.online.get(topic_partition)
         if found is not None:
             if found.topic_id != topic_id:

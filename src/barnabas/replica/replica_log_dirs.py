@@ -7,7 +7,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.errors import (
     Errors,
@@ -25,17 +25,15 @@ from barnabas.log.log_dir_names import log_future_dir_name
 from barnabas.log.log_manager import LogManager
 from barnabas.log.storage_errors import disk_access
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.protocol.messages.describe_log_dirs import (
-    DescribeLogDirsPartition,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
 from barnabas.replica.alter_log_dirs import ReplicaAlterLogDirsManager
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
 from barnabas.replica.delayed_operations import DelayedOperations
 from barnabas.replica.directory_events import DirectoryEventHandler
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.replica_fetchers import ReplicaFetchers
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsResult, DescribeLogDirsTopic
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +149,12 @@ class ReplicaLogDirs:
         return [self._describe(path, by_dir[path]) for path in self._log_manager.log_dirs.configured]
 
     def _describe(self, path: Path, logs: list[UnifiedLog]) -> DescribeLogDirsResult:
+        from barnabas.protocol.messages.describe_log_dirs import (  # noqa: PLC0415 - not needed to start
+            DescribeLogDirsPartition,
+            DescribeLogDirsResult,
+            DescribeLogDirsTopic,
+        )
+
         try:
             if not self._log_manager.log_dirs.is_live(path):
                 raise KafkaStorageError(f"Log directory {path} is offline")

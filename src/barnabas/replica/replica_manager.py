@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
@@ -22,8 +22,6 @@ from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.topics_delta import TopicsDelta
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
-from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsResult
-from barnabas.protocol.messages.describe_producers import PartitionResponse, ProducerState
 from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.replica.alter_log_dirs import ReplicaAlterLogDirsManager
 from barnabas.replica.alter_partition import AlterPartitionManager
@@ -34,7 +32,6 @@ from barnabas.replica.directory_events import DirectoryEventHandler, NoDirectory
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.log_reads import LogReads
-from barnabas.replica.partition import Partition
 from barnabas.replica.partition_context import IsrMeters, PartitionContext, PartitionListener
 from barnabas.replica.record_appends import RecordAppends
 from barnabas.replica.record_deletions import RecordDeletions
@@ -54,6 +51,11 @@ from barnabas.replica.results import (
     ProduceCallback,
 )
 from barnabas.server.action_queue import ActionQueue, DelayedActionQueue
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsResult
+    from barnabas.protocol.messages.describe_producers import PartitionResponse
+    from barnabas.replica.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -301,6 +303,8 @@ class ReplicaManager:
 
     def active_producer_state(self, partition: TopicPartition) -> PartitionResponse:
         """The producers that the log of a partition remembers, as DescribeProducers tells them."""
+        from barnabas.protocol.messages.describe_producers import PartitionResponse, ProducerState  # noqa: PLC0415 - not needed to start
+
         found = self.partitions.get_partition_or_error(partition)
         if isinstance(found, Errors):
             return PartitionResponse(partition_index=partition.partition, error_code=found)

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import (
@@ -22,19 +22,21 @@ from barnabas.common.errors import (
 )
 from barnabas.common.identifiers import METADATA_TOPIC_ID, ZERO_UUID, Uuid, random_uuid, uuid_to_string
 from barnabas.metrics.registry import Metrics
-from barnabas.protocol.messages.get_telemetry_subscriptions import (
-    GetTelemetrySubscriptionsRequest,
-    GetTelemetrySubscriptionsResponse,
-)
-from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from barnabas.records.batch import CompressionType
 from barnabas.records.compression import decompress
 from barnabas.server.timer import Timer, TimerClosedError, TimerTask
-from barnabas.telemetry.client_metrics_instance import ClientMetricsInstance
 from barnabas.telemetry.client_metrics_stats import ClientMetricsStats
 from barnabas.telemetry.exporter import ClientTelemetryContext, ClientTelemetryExporter, ClientTelemetryPayload
 from barnabas.telemetry.subscription_info import ClientSubscription, SubscriptionInfo
-from barnabas.telemetry.telemetry_client import TelemetryClient
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.get_telemetry_subscriptions import (
+        GetTelemetrySubscriptionsRequest,
+        GetTelemetrySubscriptionsResponse,
+    )
+    from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+    from barnabas.telemetry.client_metrics_instance import ClientMetricsInstance
+    from barnabas.telemetry.telemetry_client import TelemetryClient
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +137,8 @@ class ClientMetricsManager:
     def process_get_telemetry_subscriptions(
         self, request: GetTelemetrySubscriptionsRequest, client: TelemetryClient
     ) -> GetTelemetrySubscriptionsResponse:
+        from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse  # noqa: PLC0415 - not needed to start
+
         now_ms = self._clock.hi_res_milliseconds()
         with self._lock:
             client_instance_id = request.client_instance_id
@@ -159,6 +163,8 @@ class ClientMetricsManager:
         )
 
     def process_push_telemetry(self, request: PushTelemetryRequest, client: TelemetryClient) -> PushTelemetryResponse:
+        from barnabas.protocol.messages.push_telemetry import PushTelemetryResponse  # noqa: PLC0415 - not needed to start
+
         if request.client_instance_id in _RESERVED:
             logger.debug("%s pushes without an id", client)
             return PushTelemetryResponse(error_code=Errors.INVALID_REQUEST)
@@ -234,6 +240,8 @@ class ClientMetricsManager:
 
     def _instance(self, client_instance_id: Uuid, client: TelemetryClient) -> ClientMetricsInstance:
         """The client of that id, new or with a subscription that is up to date; its time begins anew."""
+        from barnabas.telemetry.client_metrics_instance import ClientMetricsInstance  # noqa: PLC0415 - not needed to start
+
         instance = self._instances.get(client_instance_id)
         if instance is None:
             subscription = self._subscription(client_instance_id, client)

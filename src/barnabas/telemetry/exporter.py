@@ -25,10 +25,10 @@ from barnabas.common.config_def import ConfigError
 from barnabas.common.dataclass import dataclass
 from barnabas.common.identifiers import Uuid
 from barnabas.records.batch import CompressionType
-from barnabas.telemetry.telemetry_client import TelemetryClient
 
 if TYPE_CHECKING:
     from barnabas.telemetry.otlp import MetricPoint
+    from barnabas.telemetry.telemetry_client import TelemetryClient
 
 logger = logging.getLogger(__name__)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.dataclass import dataclass
 from barnabas.common.identifiers import Uuid
 from barnabas.records.checksum import crc32c
-from barnabas.telemetry.telemetry_client import TelemetryClient
+
+if TYPE_CHECKING:
+    from barnabas.telemetry.telemetry_client import TelemetryClient
 
 ALL_METRICS: Final = "*"
 DEFAULT_INTERVAL_MS: Final = 5 * 60 * 1000

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.errors import (
     ClusterAuthorizationError,
@@ -20,7 +20,9 @@ from barnabas.common.errors import (
 )
 from barnabas.common.numerals import parse_integer
 from barnabas.controller.configuration_control_manager import ConfigOperation
-from barnabas.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 
 logger = logging.getLogger(__name__)
 

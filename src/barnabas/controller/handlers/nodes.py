@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from barnabas.controller.handlers.backend import Backend
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
 from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
-from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.security.acl import AclOperation
 from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
@@ -47,6 +45,8 @@ class NodesHandler:
 
     @handles(ApiKey.UNREGISTER_BROKER)
     def unregister_broker(self, request: Request, _local: RequestLocal) -> None:
+        from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest  # noqa: PLC0415 - not needed to start
+
         body = request.body
         assert isinstance(body, UnregisterBrokerRequest)
         self._backend.authorize_cluster(request, AclOperation.ALTER)
@@ -61,6 +61,8 @@ class NodesHandler:
 
     @handles(ApiKey.ALLOCATE_PRODUCER_IDS)
     def allocate_producer_ids(self, request: Request, _local: RequestLocal) -> None:
+        from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest  # noqa: PLC0415 - not needed to start
+
         body = request.body
         assert isinstance(body, AllocateProducerIdsRequest)
         self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)

@@ -7,15 +7,16 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import CoordinatorLoadInProgressError, Errors
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.scheduler import ONCE, ScheduledTask, Scheduler
 from barnabas.network.client_request import ClientResponse
-from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from barnabas.server.controller_channel import ControllerChannel
+
+if TYPE_CHECKING:
+    from barnabas.server.controller_channel import ControllerChannel
 
 log = logging.getLogger(__name__)
 
@@ -193,6 +194,8 @@ class ProducerIdManager:
     # -- blocks
 
     def _request_block(self) -> None:
+        from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest  # noqa: PLC0415 - not needed to start
+
         request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
         log.debug("Asking the controller for producer ids")
         self._channel.send_request(request, _Exchange(self))
@@ -221,6 +224,8 @@ class ProducerIdManager:
             self._retry_later(retry_in_ms)
 
     def _block_from(self, response: ClientResponse) -> _Block | None:
+        from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse  # noqa: PLC0415 - not needed to start
+
         failure = response.authentication_error or response.version_mismatch
         if failure is not None:
             log.error("The controller cannot be asked for producer ids: %s", failure)
