@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.common.config_def import ConfigError
@@ -24,7 +24,9 @@ from barnabas.security.acl import (
 from barnabas.security.authorizer import (
     Authorizer,
 )
-from barnabas.security.standard_authorizer import StandardAuthorizer
+
+if TYPE_CHECKING:
+    from barnabas.security.standard_authorizer import StandardAuthorizer
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -81,7 +81,6 @@ from barnabas.replica.fetch_session_manager import FetchManager
 from barnabas.replica.replica_manager import ReplicaManager
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.authorizer import Authorizer, AuthorizerServerInfo
-from barnabas.security.standard_authorizer import StandardAuthorizer
 from barnabas.server.dispatch import ApiDispatcher
 
 logger = logging.getLogger(__name__)
@@ -280,8 +279,11 @@ class BrokerServer:
         self._add_reconfigurables(serving)
         telemetry.add_to(self.dynamic_config)
         publishers: list[MetadataPublisher] = [publisher]
-        if isinstance(authorizer, StandardAuthorizer):
-            publishers.append(AclPublisher(node_id, "broker", authorizer))
+        if authorizer is not None:
+            from barnabas.security.standard_authorizer import StandardAuthorizer  # noqa: PLC0415 - most have none
+
+            if isinstance(authorizer, StandardAuthorizer):
+                publishers.append(AclPublisher(node_id, "broker", authorizer))
         announced = LifecyclePublisher(node_id, lifecycle)
         throttles = ReplicationThrottles(node_id, quotas, self.dynamic_config)
 

@@ -26,7 +26,6 @@ from barnabas.broker.node_to_controller_channel import (
 from barnabas.broker.request_serving import RequestServing, startup_seconds
 from barnabas.broker.shared_server import SharedServer
 from barnabas.broker.stop_steps import run_steps, step
-from barnabas.controller.acl_mutator import ControllerAclMutator
 from barnabas.controller.bootstrap import BootstrapMetadata
 from barnabas.controller.config import ControllerPlugins
 from barnabas.controller.controller_apis import (
@@ -44,7 +43,6 @@ from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, read_bootstrap_file
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.authorizer import AuthorizerServerInfo
-from barnabas.security.standard_authorizer import StandardAuthorizer
 
 if TYPE_CHECKING:
     from barnabas.protocol.messages.describe_configs import DescribeConfigsResult
@@ -125,9 +123,13 @@ class ControllerServer:
         socket_server = serving.open(apis, apis.versions, config.controller_listeners)
         endpoints = resolved(config.advertised_controller_listeners, socket_server.bound_port)
         publishers: list[MetadataPublisher] = [MetadataCachePublisher(self.cache)]
-        if isinstance(authorizer, StandardAuthorizer):
-            authorizer.set_acl_mutator(ControllerAclMutator(controller))
-            publishers.append(AclPublisher(config.node_id, "controller", authorizer))
+        if authorizer is not None:
+            from barnabas.controller.acl_mutator import ControllerAclMutator  # noqa: PLC0415 - most nodes have none
+            from barnabas.security.standard_authorizer import StandardAuthorizer  # noqa: PLC0415
+
+            if isinstance(authorizer, StandardAuthorizer):
+                authorizer.set_acl_mutator(ControllerAclMutator(controller))
+                publishers.append(AclPublisher(config.node_id, "controller", authorizer))
         publishers.append(
             DynamicConfigPublisher(config.node_id, dynamic, on_fault=shared.fault, node_type="controller")
         )

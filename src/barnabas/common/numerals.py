@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
-_DECIMAL: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN|Infinity)[fFdD]?")
+_DECIMAL: Final = r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN|Infinity)[fFdD]?"
 
 
 def parse_integer(text: str, bits: int = 32) -> int:
@@ -38,7 +38,7 @@ def parse_double(text: str) -> float:
     >>> parse_double("0.5"), parse_double("1e3"), parse_double("-Infinity")
     (0.5, 1000.0, -inf)
     """
-    if _DECIMAL.fullmatch(text) is None:
+    if re.fullmatch(_DECIMAL, text) is None:
         raise ValueError(f"{shortened(text)!r} is not a decimal number")
     return float(text.rstrip("fFdD"))
 

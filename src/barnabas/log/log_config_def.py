@@ -37,12 +37,12 @@ _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _MIB: Final = 1024 * 1024
 
-_REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")
+_REPLICA: Final = r"([0-9]+:[0-9]+)?"
 
 
 def _check_throttled_replicas(name: str, value: object) -> None:
     assert isinstance(value, tuple)
-    if value != ("*",) and not all(_REPLICA.fullmatch(item) for item in value):
+    if value != ("*",) and not all(re.fullmatch(_REPLICA, item) for item in value):
         raise ConfigError.invalid(name, value, "it must be * or pairs like 0:101 (partition:broker), with commas")
 
 

@@ -26,7 +26,7 @@ STRAY_DIR_SUFFIX: Final = "-stray"
 
 _SUFFIXES: Final = (DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, STRAY_DIR_SUFFIX)
 _MAX_NAME_LENGTH: Final = 255
-_WITH_SUFFIX: Final = re.compile(r"(\S+-\S+)\.\S+-(delete|future|stray)")
+_WITH_SUFFIX: Final = r"(\S+-\S+)\.\S+-(delete|future|stray)"
 _PARTITION: Final = re.compile(r"(.+)-([0-9]{1,10})", re.DOTALL)
 _MAX_PARTITION: Final = 2**31 - 1
 
@@ -82,7 +82,7 @@ def parse_topic_partition_name(directory: Path) -> TopicPartition:
     name = directory.name
     if name.endswith(_SUFFIXES):
         # A topic may be called "x-delete"; but then its directories end in a number.
-        suffixed = _WITH_SUFFIX.fullmatch(name)
+        suffixed = re.fullmatch(_WITH_SUFFIX, name)
         name = suffixed[1] if suffixed else ""
     match = _PARTITION.fullmatch(name)
     if match is None or int(match[2]) > _MAX_PARTITION:

@@ -25,7 +25,7 @@ PARTITION_METADATA_FILE: Final = "partition.metadata"
 CURRENT_VERSION: Final = 0
 
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
-_SEPARATOR: Final = re.compile(r":[ \t\v\f]+")
+_SEPARATOR: Final = r":[ \t\v\f]+"
 
 
 class CorruptPartitionMetadataError(KafkaStorageError):
@@ -56,7 +56,7 @@ class PartitionMetadata(NamedTuple):
 
 def _value(lines: list[str], index: int, name: str) -> str:
     line = lines[index] if index < len(lines) else ""
-    parts = _SEPARATOR.split(line)
+    parts = re.split(_SEPARATOR, line)
     if len(parts) != 2:
         raise ValueError(f"line {index + 1} ({shortened(line)!r}) should be '{name}: ...'")
     return parts[1]

@@ -18,16 +18,14 @@ from barnabas.broker.config.terms import BOOLEAN, INT, MEDIUM, STRING, at_least,
 from barnabas.common.config_def import ConfigDef, ConfigError, ConfigValues, LambdaValidator
 from barnabas.common.errors import InvalidConfigurationError
 
-_DURATION: Final = re.compile(
-    r"by_duration:P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
-)
+_DURATION: Final = r"by_duration:P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?"
 
 
 def _check_offset_reset(name: str, value: object) -> None:
     text = str(value)
     if text in {"latest", "earliest"}:
         return
-    duration = _DURATION.fullmatch(text)
+    duration = re.fullmatch(_DURATION, text, re.IGNORECASE)
     if duration is None or not any(float(part) for part in duration.groups() if part):
         raise ConfigError.invalid(
             name, value, "it must be latest, earliest, or by_duration: with a duration like P1DT2H3M4.5S"

@@ -53,7 +53,7 @@ KAFKA_CLASSES: Final = MappingProxyType({
 })  # fmt: skip
 """What stands here for classes of Apache Kafka that files written for it name."""
 
-_HOST: Final = re.compile(r"\[?[0-9A-Za-z%._:-]+\]?")
+_HOST: Final = r"\[?[0-9A-Za-z%._:-]+\]?"
 _HTTP_LISTENER: Final = "barnabas.http.listener"
 _REQUIRED: Final = {
     "process.roles": "a node that is all by itself has process.roles=broker,controller",
@@ -352,7 +352,7 @@ class KafkaConfig:
         name = "max.connections.per.ip.overrides"
         limits = {}
         for host, text in parse_map(self.values.get_str(name), name).items():
-            if _HOST.fullmatch(host) is None:
+            if re.fullmatch(_HOST, host) is None:
                 raise ConfigError.invalid(name, f"{host}:{text}", f"{host!r} is neither an address nor a host name")
             try:
                 limits[host] = parse_integer(text)
