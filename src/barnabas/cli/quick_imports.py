@@ -88,8 +88,11 @@ class QuickLoader(SourceFileLoader):
     def _compiled(self) -> CodeType | None:
         try:
             source = os.stat(self.path)  # noqa: PTH116 - as above
-            with open(self._cached, "rb", 0) as file:  # noqa: PTH123 - as above
-                data = file.read()
+            descriptor = os.open(self._cached, os.O_RDONLY)  # a file object takes longer than what it reads
+            try:
+                data = os.read(descriptor, os.fstat(descriptor).st_size)  # all of it, or it cannot be loaded
+            finally:
+                os.close(descriptor)
         except OSError:
             return None
         # The flags are 0: it is by the time and the size of the source that one knows.
