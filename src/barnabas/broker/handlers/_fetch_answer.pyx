@@ -9,6 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from barnabas.broker.handlers._frame cimport put_int32, put_int64
 from barnabas.common.errors import Errors
 
 cdef enum:
@@ -22,18 +23,6 @@ cdef object NONE = Errors.NONE
 
 cdef inline object item(object values, Py_ssize_t index):
     return <object>PyTuple_GET_ITEM(values, index)
-
-
-cdef inline uint8_t *put_int32(uint8_t *out, uint32_t value) noexcept nogil:
-    out[0] = <uint8_t>(value >> 24)
-    out[1] = <uint8_t>(value >> 16)
-    out[2] = <uint8_t>(value >> 8)
-    out[3] = <uint8_t>value
-    return out + 4
-
-
-cdef inline uint8_t *put_int64(uint8_t *out, uint64_t value) noexcept nogil:
-    return put_int32(put_int32(out, <uint32_t>(value >> 32)), <uint32_t>value)
 
 
 cdef inline uint8_t *put_uvarint(uint8_t *out, uint64_t value) noexcept nogil:
