@@ -194,7 +194,9 @@ def test_the_use_of_quotas_is_reported_without_any_setting(cluster: Cluster) -> 
     found: list[dict[str, Any]] = []
 
     def reported() -> bool:
-        found[:] = [json.loads(record.value) for record in cluster.tail(QUOTA_USAGE_TOPIC, 1)]
+        # The broker itself makes this topic, and whoever looks late finds that reported, too.
+        said = [json.loads(record.value) for record in cluster.tail(QUOTA_USAGE_TOPIC, 1)]
+        found[:] = [one for one in said if one["client_id"] == "me"]
         quotas = {one["quota"] for one in found}
         return quotas == {"producer_byte_rate", "request_percentage", "controller_mutation_rate"}
 
@@ -202,7 +204,6 @@ def test_the_use_of_quotas_is_reported_without_any_setting(cluster: Cluster) -> 
     produced = sum(one["amount"] for one in found if one["quota"] == "producer_byte_rate")
     assert 1_000 < produced < 1_300
     assert sum(one["amount"] for one in found if one["quota"] == "controller_mutation_rate") == 3
-    assert {one["client_id"] for one in found} == {"me"}
     set_quotas(True)
 
 
