@@ -27,7 +27,7 @@ def title(text: str) -> None:
 def broker() -> None:
     """A broker in this process, and a client of another project that talks to it over a socket."""
     import confluent_kafka  # noqa: PLC0415 - another project's client, among the development dependencies
-    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415
 
     from barnabas import EmbeddedBroker  # noqa: PLC0415
 
@@ -35,7 +35,7 @@ def broker() -> None:
     started = time.perf_counter()
     with EmbeddedBroker() as running:
         print(f"  ready after {(time.perf_counter() - started) * 1000:.0f} ms at {running.bootstrap_servers}")
-        address = {"bootstrap.servers": running.bootstrap_servers, "log_level": 0}
+        address: dict[str, str | int | float | bool] = {"bootstrap.servers": running.bootstrap_servers, "log_level": 0}
         admin = AdminClient(address)
         admin.create_topics([NewTopic("orders", 3, 1, config={"compression.type": "producer"})])["orders"].result()
         count = 100_000

@@ -44,7 +44,7 @@ class Billing:
             return False
         self._producer.begin_transaction()
         try:
-            for item in json.loads(message.value()):
+            for item in json.loads(message.value() or b"[]"):
                 self._producer.produce(INVOICES, f"{item} {PRICES[item]}", key=message.key())
             self._producer.send_offsets_to_transaction(
                 self._consumer.position(self._consumer.assignment()), self._consumer.consumer_group_metadata(), 10
@@ -76,7 +76,7 @@ def invoices(bootstrap_servers: str, count: int) -> Iterator[tuple[str, str]]:
             if message is None:
                 raise TimeoutError(f"{count} lines are missing")
             if message.error() is None:
-                yield message.key().decode(), message.value().decode()
+                yield (message.key() or b"").decode(), (message.value() or b"").decode()
                 count -= 1
     finally:
         consumer.close()
