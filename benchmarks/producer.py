@@ -12,6 +12,9 @@ batch, so that it is often the batches, not the clients, that are compared; conf
 a second time, with batches of 16 KiB.
 Ours and kafka-python 3 are idempotent, the other two are not.
 
+What no producer can pass stands below: the same bytes sent by a bare loop, received and written to a file by another
+(see `ceiling`).
+
 Beside the rate stands what a record costs the producer's process in processor time. Broker and producer share the
 machine, and on one with few cores each slows down the other, so the two tell different things.
 """
@@ -35,6 +38,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from benchmarks import ceiling
 from benchmarks.broker_process import BrokerProcess, source_environment
 from benchmarks.measure import Row
 from benchmarks.producer_clients import WARM_UP
@@ -58,6 +62,8 @@ SLOW_PEERS = frozenset({"kafka-python", "aiokafka"})
 SMALL_BATCHES = ("barnabas, batch.size=16384", "confluent-kafka, batch.size=16384")
 TABLE_TARGET = 3.0
 """`send_table` against single sends of confluent-kafka."""
+CEILING = "no client, no broker: receive, write to a file"
+CEILING_BYTES = 1_000_000_000
 LATEST = -1
 
 
@@ -86,7 +92,10 @@ def run() -> list[Row]:
     with tempfile.TemporaryDirectory() as name, BrokerProcess(Path(name) / "data", "--quiet") as broker:
         for case, (size, count) in SIZES.items():
             measured = {client: Runs() for client in contenders()}
+            bare: list[float] = []
             for number in range(ROUNDS + 1):
+                if number:
+                    bare.append(ceiling.written(CEILING_BYTES) / size)
                 for client, runs in measured.items():
                     # The first round reads modules from the disk and warms up the broker.
                     wanted = records_for(client, count if number else count // 10)
@@ -94,7 +103,7 @@ def run() -> list[Row]:
                     if number:
                         runs.rates.append(rate)
                         runs.cpu_us.append(cpu_us)
-            rows += compared(case, measured)
+            rows += compared(case, measured, statistics.median(bare))
     return rows
 
 
@@ -105,7 +114,7 @@ def records_for(client: str, count: int) -> int:
     return count * FAST if client == TABLE else count
 
 
-def compared(case: str, measured: dict[str, Runs]) -> list[Row]:
+def compared(case: str, measured: dict[str, Runs], bare: float) -> list[Row]:
     ours = measured[OURS].rate
     rows = [
         Row(case, OURS, ours, "records/s", ours / measured[peer].rate, peer, target)
@@ -125,6 +134,7 @@ def compared(case: str, measured: dict[str, Runs]) -> list[Row]:
         for client, runs in measured.items()
         if client not in {OURS, TABLE, ours_small}
     ]
+    rows.append(Row(case, CEILING, bare, "records/s"))
     return rows + [
         Row(f"{case}: processor time of the producer", client, statistics.median(runs.cpu_us) * 1000, "ns/record")
         for client, runs in measured.items()

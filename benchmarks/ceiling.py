@@ -1,0 +1,112 @@
+"""What this machine can move at most: the same bytes between two processes, with nothing done to them.
+
+Beside the clients of a broker these are no peers, they are the ceiling: no encoding, no checksum, no protocol, no
+Python for each batch. A target above them cannot be reached by any client of any broker that keeps what it gets.
+
+``written``: one process sends, the other receives and writes to a file, as a broker has to.
+``read``: one process sends a file without looking at it (``sendfile``), the other receives.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CHUNK = 1 << 20
+TIMEOUT_S = 60.0
+
+
+def written(total: int) -> float:
+    """Bytes/s from one process into a file of another."""
+    chunks = -(-total // CHUNK)
+    with _other("receive", chunks) as connection:
+        data = bytes(CHUNK)
+        started = time.perf_counter()
+        for _ in range(chunks):
+            connection.sendall(data)
+        _answer(connection)
+        return chunks * CHUNK / (time.perf_counter() - started)
+
+
+def read(total: int) -> float:
+    """Bytes/s out of a file of one process into the memory of another."""
+    chunks = -(-total // CHUNK)
+    with _other("send", chunks) as connection:
+        buffer = bytearray(CHUNK)
+        _answer(connection)  # the file is there
+        connection.sendall(b"!")
+        started, missing = time.perf_counter(), chunks * CHUNK
+        while missing:
+            got = connection.recv_into(buffer)
+            if not got:
+                raise ConnectionError(f"{missing} bytes are missing")
+            missing -= got
+        return chunks * CHUNK / (time.perf_counter() - started)
+
+
+class _other:  # noqa: N801 - reads as a function
+    """A process that has the other end of a connection."""
+
+    def __init__(self, job: str, chunks: int) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        port = self._server.getsockname()[1]
+        self._process = subprocess.Popen([sys.executable, "-m", "benchmarks.ceiling", job, str(port), str(chunks)])
+
+    def __enter__(self) -> socket.socket:
+        self._server.settimeout(TIMEOUT_S)
+        self._connection, _ = self._server.accept()
+        self._connection.settimeout(TIMEOUT_S)
+        return self._connection
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        self._server.close()
+        try:
+            self._process.wait(TIMEOUT_S)
+        finally:
+            self._process.kill()
+
+
+def _answer(connection: socket.socket) -> None:
+    if not connection.recv(1):
+        raise ConnectionError("the other process has gone")
+
+
+def _receive(connection: socket.socket, file: int, chunks: int) -> None:
+    buffer = memoryview(bytearray(CHUNK))
+    for _ in range(chunks):
+        connection.recv_into(buffer, CHUNK, socket.MSG_WAITALL)
+        os.write(file, buffer)
+    connection.sendall(b"!")
+
+
+def _send(connection: socket.socket, file: int, chunks: int) -> None:
+    data = bytes(CHUNK)
+    for _ in range(chunks):
+        os.write(file, data)
+    connection.sendall(b"!")
+    _answer(connection)
+    position, end = 0, chunks * CHUNK
+    while position < end:
+        position += os.sendfile(connection.fileno(), file, position, end - position)
+    connection.recv(1)  # until the other end has all of it and closes
+
+
+def main() -> None:
+    job, port, chunks = sys.argv[1:]
+    with (
+        tempfile.TemporaryDirectory() as name,
+        Path(name, "bytes").open("w+b", buffering=0) as file,
+        socket.create_connection(("127.0.0.1", int(port)), TIMEOUT_S) as connection,
+    ):
+        connection.setblocking(True)
+        (_receive if job == "receive" else _send)(connection, file.fileno(), int(chunks))
+
+
+if __name__ == "__main__":
+    main()
