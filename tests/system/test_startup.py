@@ -18,7 +18,7 @@ import pytest
 from benchmarks.broker_process import BrokerProcess, source_environment
 from benchmarks.wire_client import WireClient
 
-from barnabas.broker import broker_server
+from barnabas.broker import background_loading
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.kafka_raft_server import KafkaRaftServer
 from barnabas.broker.storage_formatter import format_if_empty
@@ -89,7 +89,7 @@ def test_a_broker_for_each_test_costs_next_to_nothing() -> None:
 
 def test_an_idle_broker_does_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks every few milliseconds whether there is something to do."""
-    monkeypatch.setattr(broker_server, "LOAD_DELAY_MS", 60_000)  # modules, once in each process: not what this is about
+    monkeypatch.setattr(background_loading, "LOAD_DELAY_MS", 60_000)  # once in each process: another matter
     with EmbeddedBroker():
         done = threading.Event()
         before = time.process_time()
@@ -102,8 +102,8 @@ def test_a_broker_is_up_without_what_nobody_has_asked_for(tmp_path: Path) -> Non
     code = """
 import os, sys, threading
 from barnabas.cli import main, start
-from barnabas.broker import broker_server
-broker_server.LOAD_DELAY_MS = 60_000
+from barnabas.broker import background_loading
+background_loading.LOAD_DELAY_MS = 60_000
 def stop(_server):
     print(threading.active_count(), *sys.modules, flush=True)
     os._exit(0)
@@ -165,7 +165,7 @@ def test_what_was_left_out_is_loaded_soon_after(tmp_path: Path) -> None:
 
 
 def test_a_broker_may_stop_while_it_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_server, "LOAD_DELAY_MS", 0)
+    monkeypatch.setattr(background_loading, "LOAD_DELAY_MS", 0)
     for number in range(3):
         with EmbeddedBroker(tmp_path / str(number)) as broker:
             pass

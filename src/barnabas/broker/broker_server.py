@@ -18,6 +18,7 @@ from barnabas.broker.applied_metadata import AppliedMetadata
 from barnabas.broker.assignments_manager import AssignmentsManager
 from barnabas.broker.authorizers import AclPublisher, make_authorizer
 from barnabas.broker.auto_topic_creation_manager import AutoTopicCreationManager
+from barnabas.broker.background_loading import BackgroundLoading
 from barnabas.broker.broker_handlers import INLINE_APIS, BrokerParts, make_handlers
 from barnabas.broker.broker_lifecycle_manager import (
     BrokerLifecycleConfig,
@@ -87,9 +88,6 @@ logger = logging.getLogger(__name__)
 
 CONTROLLED_SHUTDOWN_TIMEOUT_S: Final = 300
 SENSOR_EXPIRY_CHECK_MS: Final = 30_000
-LOAD_DELAY_MS: Final = 100
-"""A client that has waited for the broker gets its first answers before the rest is loaded."""
-LOAD_PERIOD_MS: Final = 10
 
 
 class BrokerServer:
@@ -127,6 +125,7 @@ class BrokerServer:
         self.replica_manager: ReplicaManager | None = None
         self.advertised: tuple[Endpoint, ...] = ()
         self.serving: RequestServing | None = None
+        self._loading: BackgroundLoading | None = None
         self._authorizer: Authorizer | None = None
         self._channels: list[NodeToControllerChannelManager] = []
         self._alter_partition: DefaultAlterPartitionManager | None = None
@@ -391,16 +390,7 @@ class BrokerServer:
     def load_in_background(self, others: Sequence[Callable[[], None]], on_loaded: Callable[[], None]) -> None:
         """Loads what could wait until now, and what others have to, a little at a time: the first requests go first."""
         own = [] if self._apis is None else self._apis.loading()
-        left = iter([*own, *others, on_loaded])
-
-        def load_next() -> None:
-            step = next(left, None)
-            if step is None:
-                task.cancel()
-            else:
-                step()
-
-        task = self.scheduler.schedule("load-handlers", load_next, LOAD_DELAY_MS, LOAD_PERIOD_MS)
+        self._loading = BackgroundLoading(self.scheduler, [*own, *others, on_loaded])
 
     def report_quotas_of(self, controller: QuotaManagers | None) -> None:
         """Partitions are created by the controller, so it knows who has used how much of the quota on that."""
@@ -465,6 +455,7 @@ class BrokerServer:
 
         run_steps(
             [
+                step(self._loading, lambda it: it.stop()),
                 step(telemetry, lambda it: it.flush()),
                 self._leave,
                 step(self.serving, lambda it: it.stop()),
