@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 import pytest
 
+from barnabas.clients.admin import KafkaAdminClient
+from barnabas.clients.common.errors import IllegalStateError
 from barnabas.clients.consumer import ConsumerRebalanceListener, KafkaConsumer
 from barnabas.clients.producer import KafkaProducer
+from barnabas.metrics.metric import KafkaMetric
+from barnabas.metrics.registry import MetricsReporter
 from clients.broker_process import BrokerProcess
 from clients.drivers import create_topic
 from clients.telemetry_pushes import subscribed
@@ -167,3 +171,48 @@ def test_a_consumer_pushes_what_every_consumer_should(broker: BrokerProcess, top
     assert points[f"{PREFIX}consumer.coordinator.rebalance.latency.total"].kind == "sum"
     assert points[f"{PREFIX}consumer.coordinator.assigned.partitions"].resource["group_id"] == f"g-{topic}"
     assert points[f"{PREFIX}consumer.coordinator.assigned.partitions"].resource["group_member_id"]
+
+
+class Told(MetricsReporter):
+    """A reporter that a client makes from its settings."""
+
+    names: ClassVar[set[str]] = set()
+
+    def init(self, metrics: Sequence[KafkaMetric]) -> None:
+        for metric in metrics:
+            self.metric_change(metric)
+
+    def metric_change(self, metric: KafkaMetric) -> None:
+        self.names.add(metric.name.name)
+
+    def metric_removal(self, metric: KafkaMetric) -> None:
+        pass
+
+
+@pytest.mark.mechanism("P16")
+def test_an_admin_client_measures_and_pushes_like_the_others(broker: BrokerProcess, topic: str) -> None:
+    client_id = f"admin-{topic}"
+    with subscribed(broker, client_id) as pushes:
+        with KafkaAdminClient(
+            {"bootstrap.servers": broker.bootstrap_servers, "client.id": client_id, "metric.reporters": [Told]}
+        ) as admin:
+            admin.list_topics()
+            assert admin.metric("connection-count") >= 1
+            asked = admin.metric("request-total")
+            admin.describe_cluster()
+            assert admin.metric("request-total") > asked >= 2
+            assert {name.group for name in admin.metrics()} >= {"admin-client-metrics", "admin-client-node-metrics"}
+            assert "request-total" in Told.names
+            assert len(admin.client_instance_id(20)) == 16
+            pushes.until(lambda found: len(found) >= 1)
+            before = len(pushes.found)
+        found = pushes.until(lambda found: len(found) > before)  # at the latest the one at its end
+    assert f"{PREFIX}admin.client.connection.creation.total" in set().union(*(push.names for push in found))
+
+
+def test_an_admin_client_that_may_not_push_says_so(broker: BrokerProcess) -> None:
+    with (
+        KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers, enable_metrics_push=False) as admin,
+        pytest.raises(IllegalStateError, match=r"enable\.metrics\.push"),
+    ):
+        admin.client_instance_id(1)

@@ -42,6 +42,7 @@ def administered(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Iterator[Kafka
         admin = KafkaAdminClient(
             bootstrap_servers=bootstrap,
             client_id="barnabas-cli",
+            enable_metrics_push=False,  # a command is over before anybody could want to know
             default_api_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
             fail_fast=True,

@@ -183,6 +183,7 @@ def _examine_cluster(servers: list[str], timeout_s: float) -> Iterator[Finding]:
     with KafkaAdminClient(
         bootstrap_servers=servers,
         client_id="barnabas-doctor",
+        enable_metrics_push=False,
         default_api_timeout_ms=limit_ms,
         request_timeout_ms=limit_ms,
         fail_fast=True,

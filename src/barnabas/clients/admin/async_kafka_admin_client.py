@@ -25,6 +25,9 @@ from barnabas.clients.admin import (
 from barnabas.clients.admin.internals.operation import Operation
 from barnabas.clients.admin.internals.steps import Promise
 from barnabas.clients.admin.kafka_admin_client import KafkaAdminClient
+from barnabas.common.identifiers import Uuid
+from barnabas.metrics.metric import KafkaMetric
+from barnabas.metrics.names import MetricName
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,6 +68,14 @@ class AsyncKafkaAdminClient:
         view = object.__new__(type(self))
         view._admin = self._admin.with_timeout(timeout_ms)
         return view
+
+    def metrics(self) -> dict[MetricName, KafkaMetric]:
+        """All metrics by name, in ``admin-client-metrics``."""
+        return self._admin.metrics()
+
+    async def client_instance_id(self, timeout: float) -> Uuid:  # noqa: ASYNC109 - that of the client underneath
+        """The id under which the cluster knows this client in telemetry (KIP-714)."""
+        return await asyncio.to_thread(self._admin.client_instance_id, timeout)
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """Ends it, after what is under way or that time."""

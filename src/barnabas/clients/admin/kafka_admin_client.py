@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from functools import wraps
 from random import Random
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from barnabas.clients.admin import (
     acls,
@@ -24,12 +24,17 @@ from barnabas.clients.admin import (
     transactions,
 )
 from barnabas.clients.admin.admin_config import AdminClientConfig
-from barnabas.clients.admin.internals.admin_core import AdminCore
+from barnabas.clients.admin.internals.admin_core import METRIC_GROUP_PREFIX, AdminCore
 from barnabas.clients.admin.internals.operation import Operation
 from barnabas.clients.admin.internals.steps import Promise
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.identifiers import Uuid
+from barnabas.metrics.metric import KafkaMetric
+from barnabas.metrics.names import MetricName
 from barnabas.network.host_resolver import HostResolver, resolve_all_ips
 from barnabas.network.selectable import Selectable
+
+ADMIN_GROUP: Final = f"{METRIC_GROUP_PREFIX}-metrics"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,6 +120,23 @@ class KafkaAdminClient:
     def submit(self, run: Callable[[Operation], Coroutine[Promise[Any], None, R]]) -> Future[R]:
         """Starts an operation without waiting for it: ``admin.submit(lambda op: topics.list_topics(op))``."""
         return self.core.submit(run, self._timeout_ms)
+
+    def metrics(self) -> dict[MetricName, KafkaMetric]:
+        """All metrics by name: ``connection-count``, ``request-rate`` and so on, in ``admin-client-metrics``."""
+        return self.core.metrics.metrics
+
+    def metric(self, name: str, group: str = ADMIN_GROUP, **tags: str) -> Any:
+        """The value of one metric now; tags with underscores for hyphens."""
+        given = {"client-id": self.config.client_id, **{tag.replace("_", "-"): value for tag, value in tags.items()}}
+        metric = self.core.metrics.metric(MetricName(name, group, given))
+        if metric is None:
+            raise KeyError(f"there is no metric {name} in {group} with {given}")
+        return metric.value()
+
+    def client_instance_id(self, timeout: float) -> Uuid:
+        """The id under which the cluster knows this client in telemetry, as 16 bytes (KIP-714). Blocks until it has
+        given it out, for at most so many seconds."""
+        return self.core.client_instance_id(timeout)
 
     def close(self, timeout_ms: int | None = None) -> None:
         """Ends it. What is under way has so long to end, or ``default.api.timeout.ms``; then it fails."""

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from barnabas.clients.admin.internals.node_choice import AnyNode, Broker, NodeChoice
 from barnabas.clients.admin.internals.steps import Promise, Task
 from barnabas.clients.common.metadata import Metadata
+from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BarnabasError, BrokerNotAvailableError, KafkaTimeoutError
 from barnabas.network.client import NetworkClient
@@ -60,9 +61,17 @@ class AdminClientRunnable:
     """
 
     def __init__(
-        self, client: NetworkClient, metadata: Metadata, clock: Clock, request_timeout_ms: int, *, fail_fast: bool
+        self,
+        client: NetworkClient,
+        metadata: Metadata,
+        clock: Clock,
+        request_timeout_ms: int,
+        *,
+        telemetry: ClientTelemetryReporter | None = None,
+        fail_fast: bool,
     ) -> None:
         self._client = client
+        self._telemetry = telemetry
         self.metadata = metadata
         self.clock = clock
         self._request_timeout_ms = request_timeout_ms
@@ -157,7 +166,8 @@ class AdminClientRunnable:
         with self._lock:
             if self._closing_at_ms is None:
                 return False
-            idle = not self._running and not self._submitted
+            last_push = self._telemetry is not None and self._telemetry.has_last_push
+            idle = not self._running and not self._submitted and not last_push
             return idle or self.clock.hi_res_milliseconds() >= self._closing_at_ms
 
     def run_once(self) -> None:

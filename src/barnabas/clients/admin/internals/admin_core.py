@@ -14,15 +14,20 @@ from barnabas.clients.admin.internals.operation import Operation
 from barnabas.clients.admin.internals.steps import Promise
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
+from barnabas.clients.common.client_metrics import make_metrics
+from barnabas.clients.common.errors import IllegalStateError
 from barnabas.clients.common.metadata import Metadata
 from barnabas.clients.common.network_client import make_network_client
+from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.common.clock import Clock
+from barnabas.common.identifiers import Uuid
 from barnabas.network.exponential_backoff import ExponentialBackoff
 from barnabas.network.host_resolver import HostResolver
 from barnabas.network.selectable import Selectable
 
 T = TypeVar("T")
 
+METRIC_GROUP_PREFIX: Final = "admin-client"
 THREAD_PREFIX: Final = "kafka-admin-client-thread"
 _IN_FLIGHT: Final = 2**31 - 1
 """Requests to a broker do not wait for each other, but for its order of answering."""
@@ -49,6 +54,10 @@ class AdminCore:
         resolve = resolver if not values.get_int("bootstrap.resolve.timeout.ms") and not fail_fast else None
         metadata = Metadata(cfg.retry_backoff_ms, cfg.retry_backoff_max_ms, cfg.metadata_max_age_ms, random=random)
         metadata.bootstrap(bootstrap_nodes(cfg.bootstrap_servers, resolve))
+        self.metrics = make_metrics(values, cfg.client_id, clock)
+        self.telemetry: ClientTelemetryReporter | None = None
+        if values.get_bool("enable.metrics.push"):
+            self.telemetry = ClientTelemetryReporter("admin client", self.metrics, {}, clock, random)
         client = make_network_client(
             values,
             metadata,
@@ -60,8 +69,13 @@ class AdminCore:
             clock=clock,
             random=random,
             resolver=resolver,
+            telemetry=self.telemetry,
+            metrics=self.metrics,
+            metric_group_prefix=METRIC_GROUP_PREFIX,
         )
-        self.runnable = AdminClientRunnable(client, metadata, clock, cfg.request_timeout_ms, fail_fast=fail_fast)
+        self.runnable = AdminClientRunnable(
+            client, metadata, clock, cfg.request_timeout_ms, telemetry=self.telemetry, fail_fast=fail_fast
+        )
         self._backoff = ExponentialBackoff(
             cfg.retry_backoff_ms, RETRY_BACKOFF_EXP_BASE, cfg.retry_backoff_max_ms, RETRY_BACKOFF_JITTER, random
         )
@@ -80,6 +94,14 @@ class AdminCore:
     def close(self, timeout_ms: int | None) -> None:
         """Ends the thread, after what is under way or that time, whichever comes first."""
         limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        if self.telemetry is not None and limit_ms > 0:
+            self.telemetry.initiate_close()
         self.runnable.initiate_close(limit_ms)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
+        self.metrics.close()
+
+    def client_instance_id(self, timeout: float) -> Uuid:
+        if self.telemetry is None:
+            raise IllegalStateError("Telemetry is not enabled. Set config `enable.metrics.push` to `true`.")
+        return self.telemetry.client_instance_id(timeout)

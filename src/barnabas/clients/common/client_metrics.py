@@ -1,0 +1,24 @@
+"""The metrics of a client, made from the settings that all of them have."""
+
+from __future__ import annotations
+
+from barnabas.clients.common.plug_ins import configured
+from barnabas.common.clock import Clock
+from barnabas.common.config_def import ConfigValues
+from barnabas.metrics.config import MetricConfig, RecordingLevel
+from barnabas.metrics.registry import Metrics
+
+
+def make_metrics(values: ConfigValues, client_id: str, clock: Clock) -> Metrics:
+    """All of them have the client's id as a tag; reporters that were asked for are told about each."""
+    originals = {**values.originals, "client.id": client_id}
+    return Metrics(
+        MetricConfig(
+            samples=values.get_int("metrics.num.samples"),
+            window_ms=max(values.get_int("metrics.sample.window.ms"), 1),
+            record_level=RecordingLevel[values.get_str("metrics.recording.level")],
+            tags={"client-id": client_id},
+        ),
+        [configured("metric.reporters", name, originals) for name in values.get_list("metric.reporters")],
+        clock,
+    )
