@@ -120,6 +120,11 @@ class ServerProcess:
         return self._status("VmRSS") * 1024
 
     @property
+    def most_resident_bytes(self) -> int:
+        """Since it was started."""
+        return self._status("VmHWM") * 1024
+
+    @property
     def threads(self) -> int:
         return self._status("Threads")
 

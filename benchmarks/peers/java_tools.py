@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks.broker import JARS
 
-TIMEOUT_S = 300
+TIMEOUT_S = 120
 OPTIONS = ("-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
 """As its script has it."""
 PRODUCED = re.compile(
