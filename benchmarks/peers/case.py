@@ -85,7 +85,7 @@ def remove_topic(server: ServerProcess, topic: str) -> None:
 def remove_topics(server: ServerProcess, topics: list[str]) -> None:
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 3})
     for future in admin.delete_topics(topics).values():
         future.result(30)
 

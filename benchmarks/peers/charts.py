@@ -63,7 +63,10 @@ def side_by_side(
         ]
         places = [number + offset for number in range(len(rows))]
         axes.barh(places, medians, 0.38, xerr=spread, label=system, color=COLOURS[system], error_kw={"linewidth": 0.8})
-    axes.set_yticks(range(len(rows)), [f"{one.title}: {one.metric.name}" if with_metric else one.title for one in rows])
+    # What a chart is about is in its title; anything else is told.
+    usual = "" if with_metric else rows[0].metric.name
+    names = [one.title if one.metric.name == usual else f"{one.title}: {one.metric.name}" for one in rows]
+    axes.set_yticks(range(len(rows)), names)
     axes.invert_yaxis()
     axes.set_xlabel(unit)
     axes.set_title(f"{title}, median of the rounds with least and greatest")

@@ -140,7 +140,8 @@ def one_round(case: Case, servers: Mapping[str, AnyBroker], number: int) -> tupl
 
 def reason_of(error: Exception) -> str:
     """One line, the last one that says something, without the directories of this machine."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Lines with a percent sign are what librdkafka logs.
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("%")]
     text = lines[-1] if lines else ""
     if isinstance(error, subprocess.TimeoutExpired):
         text = f"not done after {error.timeout:.0f} s"

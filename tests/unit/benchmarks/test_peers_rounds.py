@@ -118,6 +118,7 @@ def test_an_interruption_is_no_failure_of_the_case() -> None:
 def test_reasons_are_short_and_without_directories() -> None:
     assert reason_of(subprocess.TimeoutExpired(["/usr/bin/java", "x"], 120)) == "TimeoutExpired: not done after 120 s"
     assert reason_of(ValueError("")) == "ValueError: "
+    assert reason_of(ValueError("this\n%4|179.9|TERMINATE|rdkafka#producer-1| that\n")) == "ValueError: this"
     assert len(reason_of(ValueError("x" * 10_000))) == rounds.MAX_REASON
     assert reason_of(OSError("at 127.0.0.1:9092 s/GB a/b")) == "OSError: at 127.0.0.1:9092 s/GB a/b"
 
