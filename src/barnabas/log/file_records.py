@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 
 from barnabas.common.errors import CorruptRecordError, InvalidRecordError, KafkaStorageError
 from barnabas.common.named_tuple import NamedTuple
+from barnabas.log import preallocation
 from barnabas.log.file_handle import (
     BUFFER_TYPES,
     Buffer,
@@ -42,6 +43,8 @@ from barnabas.records.reader import read_records
 
 MAX_SEGMENT_SIZE: Final = 2**31 - 1
 """Positions are stored as int32."""
+
+_NEVER: Final = MAX_SEGMENT_SIZE + 1
 
 _LENGTH_AND_MAGIC: Final = struct.Struct(">8xi4xb")
 _SEARCHED: Final = struct.Struct(">qi4xb6xi")
@@ -119,7 +122,8 @@ class FileRecords:
 
     **Writing** is one system call for one append, at a position that is known and not at "the end of the file". If the
     disk is full half way through, the size stays what it was, and the torn batch is cut off, or else overwritten by
-    the next one.
+    the next one. Whoever appends asks for blocks in advance when the file has come to `allocate_at`; what is left of
+    them is given back when the file is trimmed, truncated or closed.
 
     **Reading** for a consumer reads nothing: `read_slice` names a part of the file, which the transport moves to the
     socket. The other methods follow the chain of headers; of a file with batches of 16 KiB they read 61 bytes in
@@ -137,10 +141,21 @@ class FileRecords:
     what was there when they looked at `size_in_bytes`, which grows after the bytes are written.
     """
 
-    __slots__ = ("_changed", "_handle", "_unflushed", "mutable", "path", "size_in_bytes")
+    __slots__ = (
+        "_allocated",
+        "_changed",
+        "_handle",
+        "_unflushed",
+        "allocate_at",
+        "mutable",
+        "path",
+        "size_in_bytes",
+    )
 
     size_in_bytes: int
     """The batches that are there, from the point of view of readers. Changed by what is called here, and read often."""
+    allocate_at: int
+    """The size at which `allocate_ahead` has something to do."""
 
     def __init__(self, path: Path, *, preallocate: int = 0, mutable: bool = True) -> None:
         """Opens the file, or makes it.
@@ -152,13 +167,16 @@ class FileRecords:
         self.mutable = mutable
         with disk_access("open", path):
             handle = FileHandle.open(path, os.O_RDWR | os.O_CREAT if mutable else os.O_RDONLY)
-            size = os.fstat(handle).st_size
+            status = os.fstat(handle)
+            size = status.st_size
             if size > MAX_SEGMENT_SIZE:
                 raise KafkaStorageError(f"{path} has {size} bytes; a segment has at most {MAX_SEGMENT_SIZE}")
             if size == 0 and preallocate and mutable:
                 os.ftruncate(handle, preallocate)
         self._handle: FileHandle | None = handle
         self.size_in_bytes = size
+        self._allocated = preallocation.allocated_end(status) if mutable else 0
+        self.allocate_at = preallocation.FIRST
         # What a process that was killed had written is in the file, but nobody knows whether it is on the disk.
         self._unflushed = size > 0
         self._changed = False
@@ -212,12 +230,32 @@ class FileRecords:
         """Takes back what half an append has left, and says what is wrong."""
         with suppress(OSError):
             os.ftruncate(handle, position)
+            self._allocated = 0
+            self.allocate_at = preallocation.FIRST
         raise storage_error("append to", self.path, error) from error
 
     def _room_for(self, size: int) -> int:
         if size > MAX_SEGMENT_SIZE - self.size_in_bytes:
             raise ValueError(f"{size} bytes are too many for {self.path}, which has {self.size_in_bytes} already")
         return size
+
+    def allocate_ahead(self, limit: int) -> None:
+        """Sees to it that the file has the blocks for its next appends, up to a size that it is not going to exceed.
+
+        Nothing depends on that. Where it cannot be done, blocks are allocated page by page, as for any file.
+        """
+        handle = self._handle
+        size = self.size_in_bytes
+        ahead = preallocation.step(size)
+        end = min(size + ahead, limit)
+        if handle is None or end <= size:
+            self.allocate_at = _NEVER
+            return
+        start = max(size, self._allocated)
+        # After a failure, too: some of it may be there.
+        self._allocated = max(end, start)
+        go_on = start >= end or preallocation.allocate(handle, start, end - start)
+        self.allocate_at = end - ahead // 2 if go_on and end < limit else _NEVER
 
     def flush(self) -> None:
         """Returns when everything that was appended is on the disk."""
@@ -239,9 +277,14 @@ class FileRecords:
         handle = self._open_handle()
         self.size_in_bytes = size
         with disk_access("truncate", self.path):
-            if size < os.fstat(handle).st_size:
+            status = os.fstat(handle)
+            if size < status.st_size:
                 os.ftruncate(handle, size)
                 self._unflushed = self._changed = True
+            elif size == status.st_size and size < self._allocated:
+                preallocation.give_back(handle, status)
+        self._allocated = 0
+        self.allocate_at = preallocation.FIRST
         return original - size
 
     def trim(self) -> None:

@@ -115,9 +115,11 @@ class LocalLog:
         except BaseException:
             segment.truncate_to(self.log_end_offset)  # as in `append`
             raise
-        self.log_end_offset_metadata = _new_tuple(
-            LogOffsetMetadata, (last_offset + 1, segment.base_offset, segment.records.size_in_bytes)
-        )
+        records = segment.records
+        size = records.size_in_bytes
+        self.log_end_offset_metadata = _new_tuple(LogOffsetMetadata, (last_offset + 1, segment.base_offset, size))
+        if size >= records.allocate_at:
+            records.allocate_ahead(self.config.segment_bytes)
         return True
 
     def append(
@@ -138,9 +140,10 @@ class LocalLog:
             # append must not come behind them with the same offsets.
             segment.truncate_to(self.log_end_offset)
             raise
-        self.log_end_offset_metadata = LogOffsetMetadata(
-            last_offset + 1, segment.base_offset, segment.records.size_in_bytes
-        )
+        records = segment.records
+        self.log_end_offset_metadata = LogOffsetMetadata(last_offset + 1, segment.base_offset, records.size_in_bytes)
+        if records.size_in_bytes >= records.allocate_at:
+            records.allocate_ahead(self.config.segment_bytes)
         return segment
 
     def update_log_end_offset(self, offset: int) -> None:
