@@ -125,6 +125,9 @@ class AbstractIndex(ABC):
     kept_back: ClassVar[int] = 0
     """How many entries short of the last one it counts as full."""
 
+    last_entry: tuple[int, int]
+    """Each kind of index says what it has here."""
+
     def __init__(
         self,
         path: Path,
@@ -308,6 +311,24 @@ class AbstractIndex(ABC):
                 except FileNotFoundError:
                     return False
             return True
+
+    def append_next(self, key: int, value: int, entry: tuple[int, int]) -> None:
+        """Adds an entry in a hurry: the caller knows that there is room for it, and that it is behind all others.
+
+        `entry` is what `last_entry` is going to be.
+        """
+        with self._lock:
+            if self._closed:
+                self._check_open()
+            keys = self._keys
+            keys.append(key)
+            self._values.append(value)
+            entries = self._entries = self._entries + 1
+            if entries >= self._max_entries - self.kept_back:
+                self.is_full = True
+            self.last_entry = entry
+            if len(keys) >= self._warm_limit:
+                self._write_out_and_cool_down()
 
     # For the kinds of index; all with the lock held
 

@@ -40,6 +40,9 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 LATEST_POSSIBLE: Final = 2**63 - 1
 
+_new_tuple = tuple.__new__
+"""A named tuple in one call; its class would make another one in Python."""
+
 IndexT = TypeVar("IndexT", bound=AbstractIndex)
 
 ProducerStateCallback = Callable[[RecordBatch], AbortedTxn | None]
@@ -219,11 +222,21 @@ class LogSegment:
             return True
         records.append_buffer(batch, size)
         if timestamp > largest[0]:
-            largest = self._max_timestamp = TimestampOffset(timestamp, last_offset)
-        if position - offset_index.last_entry[1] > self._index_interval_bytes:
-            offset_index.append(last_offset, position)
-            if largest[0] > time_index.last_entry[0]:
-                time_index.maybe_append(*largest)
+            largest = self._max_timestamp = _new_tuple(TimestampOffset, (timestamp, last_offset))
+        indexed_offset, indexed_position = offset_index.last_entry
+        if position - indexed_position > self._index_interval_bytes:
+            # What is in order needs no more checks; what is not, the index complains about.
+            if last_offset > indexed_offset:
+                entry = _new_tuple(OffsetPosition, (last_offset, position))
+                offset_index.append_next(last_offset - self.base_offset, position, entry)
+            else:
+                offset_index.append(last_offset, position)
+            last_timestamp, its_offset = time_index.last_entry
+            if largest[0] > last_timestamp:
+                if largest[1] >= its_offset:
+                    time_index.append_next(largest[0], largest[1] - self.base_offset, largest)
+                else:
+                    time_index.maybe_append(*largest)
         return True
 
     def _note_timestamp(self, timestamp: int, offset: int) -> None:

@@ -98,7 +98,7 @@ class ValidatedBatch:
 class LogValidator:
     """Judges batches for one partition under one configuration."""
 
-    __slots__ = ("_clock", "_config", "_max_decompressed_bytes", "_partition")
+    __slots__ = ("_clock", "_config", "_max_decompressed_bytes", "_partition", "_plain_limits")
 
     def __init__(self, partition: TopicPartition, config: LogConfig, clock: Clock) -> None:
         self._partition = partition
@@ -106,26 +106,27 @@ class LogValidator:
         self._clock = clock
         # For a batch as a whole, where Kafka has a limit for each record alone, and by default none worth the name.
         self._max_decompressed_bytes = max(DEFAULT_MAX_DECOMPRESSED_BYTES, config.max_message_bytes)
+        # What `is_plain_batch` has to know; None where no batch is plain, because something is changed in all of them.
+        self._plain_limits: tuple[int, int, int, bool] | None = None
+        if config.compression is None and config.timestamp_type is TimestampType.CREATE_TIME:
+            self._plain_limits = (
+                config.max_message_bytes,
+                config.message_timestamp_before_max_ms,
+                config.message_timestamp_after_max_ms,
+                config.compact,
+            )
 
     def plain_batch(self, records: Buffer, now_ms: int) -> memoryview | None:
         """A client's batch that may go into the log as it is, once it has its offset; None if that is not sure.
 
         Everything that `validate` checks has been checked then, in one step: see `barnabas.records.plain_batch`.
         """
-        config = self._config
+        limits = self._plain_limits
+        if limits is None:
+            return None
+        max_size, before_max_ms, after_max_ms, keys_needed = limits
         view = memoryview(records)
-        if (
-            config.compression is None
-            and config.timestamp_type is TimestampType.CREATE_TIME
-            and is_plain_batch(
-                view,
-                config.max_message_bytes,
-                now_ms,
-                config.message_timestamp_before_max_ms,
-                config.message_timestamp_after_max_ms,
-                config.compact,
-            )
-        ):
+        if is_plain_batch(view, max_size, now_ms, before_max_ms, after_max_ms, keys_needed):
             return memoryview(bytearray(view)) if view.readonly else view
         return None
 

@@ -132,7 +132,9 @@ class LogWriter:
             return self._append_as_it_is(records, origin, leader_epoch)
         local_log = self._local_log
         try:
-            local_log.guard.check()
+            guard = local_log.guard
+            if guard.channel.any_offline:
+                guard.check()
             # Records whose topic is not known could not be told from those of another one with the same name.
             self._partition_metadata.maybe_flush()
             if origin is AppendOrigin.CLIENT:

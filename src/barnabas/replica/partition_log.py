@@ -89,7 +89,10 @@ class PartitionLog(PartitionIsr):
             if required_acks == ACKS_ALL and self._remote:
                 self._check_enough_in_sync(log)
             info = log.append_as_leader(records, role.leader_epoch, origin, verification_guard, transaction_version)
-            moved = self._maybe_increment_leader_hw(log) if self._remote else log.move_high_watermark_to_end()
+            if self._remote:
+                moved = self._maybe_increment_leader_hw(log)
+            else:
+                moved = log.watermarks.move_high_watermark_to_end()
             info.leader_hw_change = LeaderHwChange.INCREASED if moved else LeaderHwChange.SAME
             return info
 

@@ -98,12 +98,19 @@ class RecordAppends:
         required_acks: int,
         entries: Mapping[TopicIdPartition, Buffer],
         callback: ProduceCallback,
+        *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         internal_topics_allowed: bool = False,
         verification_guards: Mapping[TopicPartition, VerificationGuard] | None = None,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> None:
-        """See `ReplicaManager.append_records`."""
+        """Appends one batch to each partition, which this broker has to lead.
+
+        `callback` gets a result for each, in the order of `entries`: at once, unless it is ``acks=all`` and followers
+        have to be waited for, for at most `timeout_ms`. It may be called before this returns, and on any thread.
+
+        The buffers are written to (offsets go into the header), and not needed any more once this has returned.
+        """
         results: dict[TopicIdPartition, ProduceResult] = {}
         if required_acks not in VALID_ACKS:
             callback(dict.fromkeys(entries, ProduceResult(Errors.INVALID_REQUIRED_ACKS)))

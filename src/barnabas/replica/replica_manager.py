@@ -48,7 +48,6 @@ from barnabas.replica.results import (
     FetchParams,
     IsolationLevel,
     OffsetResult,
-    ProduceCallback,
 )
 from barnabas.server.action_queue import ActionQueue, DelayedActionQueue
 
@@ -131,6 +130,8 @@ class ReplicaManager:
             broker_epoch,
         )
         self._appends = RecordAppends(self.partitions, self.delayed, self.stats, self.action_queue, clock, registry)
+        self.append_records = self._appends.append_records
+        """See there: every produce request comes this way, and a method in between would do nothing for it."""
         selector = make_replica_selector(config.replica_selector_class)
         reads = LogReads(self.partitions, metadata_cache, self.stats, clock, selector)
         self._fetches = RecordFetches(self.partitions, reads, self.delayed, self.stats, clock, registry)
@@ -199,36 +200,6 @@ class ReplicaManager:
         self._changes.is_in_controlled_shutdown = True
 
     # Records
-
-    def append_records(
-        self,
-        timeout_ms: int,
-        required_acks: int,
-        entries: Mapping[TopicIdPartition, Buffer],
-        callback: ProduceCallback,
-        *,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        internal_topics_allowed: bool = False,
-        verification_guards: Mapping[TopicPartition, VerificationGuard] | None = None,
-        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
-    ) -> None:
-        """Appends one batch to each partition, which this broker has to lead.
-
-        `callback` gets a result for each, in the order of `entries`: at once, unless it is ``acks=all`` and followers
-        have to be waited for, for at most `timeout_ms`. It may be called before this returns, and on any thread.
-
-        The buffers are written to (offsets go into the header), and not needed any more once this has returned.
-        """
-        self._appends.append_records(
-            timeout_ms,
-            required_acks,
-            entries,
-            callback,
-            origin,
-            internal_topics_allowed,
-            verification_guards,
-            transaction_version,
-        )
 
     def append_records_to_leader(
         self,

@@ -278,12 +278,13 @@ class ProduceHandler:
         helper = self._helper
         quotas = helper.quotas
         now_ms = self._now_ms()
-        bandwidth_ms = quotas.produce.maybe_record_and_get_throttle_time_ms(request, request.size, now_ms)
-        request_ms = 0
+        bandwidth_ms = request_ms = throttle_time_ms = 0
+        if quotas.produce.is_enabled:
+            bandwidth_ms = quotas.produce.maybe_record_and_get_throttle_time_ms(request, request.size, now_ms)
         if acks != _NO_ACKS:
             request_ms = quotas.request.maybe_record_and_get_throttle_time_ms(request, now_ms)
-        throttle_time_ms = max(bandwidth_ms, request_ms)
-        if throttle_time_ms > 0:
+        if bandwidth_ms or request_ms:
+            throttle_time_ms = max(bandwidth_ms, request_ms)
             request.api_throttle_time_ms = throttle_time_ms
             helper.throttle(quotas.produce if bandwidth_ms > request_ms else quotas.request, request, throttle_time_ms)
         if acks == _NO_ACKS:
