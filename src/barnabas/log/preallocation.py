@@ -2,8 +2,8 @@
 
 ext4 decides late where a page goes: each page that is appended is counted against the free space, the user's quota and
 a table of promises, and all of that is looked up once more when the page is written back. Blocks that the file has
-already spare it both: an append of 256 KiB takes a fifth less processor time then, all of the writing back included,
-and one of 16 KiB an eighth. The blocks lie behind the end of the file, whose size stays what it is
+already spare it both: a bare write of 256 KiB takes a fifth less processor time then, all of the writing back
+included, and one of 16 KiB an eighth. The blocks lie behind the end of the file, whose size stays what it is
 (``FALLOC_FL_KEEP_SIZE``), so whoever looks at the file sees nothing of them but in ``du``.
 
 It is for ext4 alone. XFS does the like by itself; file systems that write everything to a new place, or keep it in
