@@ -57,8 +57,13 @@ class LeaderEpochFileCache:
     once per leader; so the readers, which come with every fetch, take no lock and never see half a change.
 
     A new entry is on disk before `assign` returns: with the file lost, no replica could tell what the log's records
-    are. A truncation is written down in the background, because it happens on threads that others wait for. A file that
-    still has entries too many after a crash is no harm: opening the log truncates them again.
+    are. Two kinds of changes are written down in the background, because they happen on threads that others wait for:
+
+    * A truncation. A file that still has entries too many after a crash is no harm: opening the log truncates them
+      again.
+    * The epoch of a batch that is being appended (`assign_later`). The log calls `flush` before it counts any records
+      as flushed. So an entry that a crash has kept from the file is one of records that are looked at again when the
+      log is opened, and that gives it back.
     """
 
     def __init__(self, partition: TopicPartition, checkpoint: LeaderEpochCheckpointFile, schedule: Schedule) -> None:
@@ -66,8 +71,14 @@ class LeaderEpochFileCache:
         self._checkpoint = checkpoint
         self._schedule = schedule
         self._lock = threading.Lock()
-        """Guards changes of `_entries`, and is held while they are written to the file, so that an older list cannot
-        overwrite a newer one. The lock of the checkpoint file is taken inside it."""
+        """Guards changes of `_entries`. Nothing is waited for, and nothing locked, inside it."""
+        self._file_lock = threading.Lock()
+        """Held while the file is written, with what `_entries` is then: an older list cannot overwrite a newer one. The
+        lock of the checkpoint file is taken inside it."""
+        self._is_behind = False
+        """Whether the file has not got everything. Set after a change of `_entries`, taken back before a write."""
+        self._is_replaced = False
+        """Whether another cache has taken over. The file's name may be that of another log's by now."""
         self._entries: tuple[EpochEntry, ...] = ()
         for entry in checkpoint.read():
             self._insert(entry)
@@ -83,18 +94,25 @@ class LeaderEpochFileCache:
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> None:
         """The same for several epochs, with one write at the end."""
-        new = list(entries)
+        if self._insert_all(list(entries)):
+            self._write()
+
+    def assign_later(self, epoch: int, start_offset: int) -> None:
+        """`assign` for a batch that is about to be appended: the disk is not waited for, see the class."""
+        if self._insert_all([EpochEntry(epoch, start_offset)]):
+            self._flush_later()
+
+    def _insert_all(self, new: list[EpochEntry]) -> bool:
         needed = False
         for entry in new:
             needed |= self._is_update_needed(entry)
         if not needed:
-            return  # the usual case: a batch of the epoch that is there already
+            return False  # the usual case: a batch of the epoch that is there already
         with self._lock:
             changed = False
             for entry in new:
                 changed |= self._insert(entry)
-            if changed:
-                self._checkpoint.write(self._entries)
+        return changed
 
     def _is_update_needed(self, entry: EpochEntry) -> bool:
         if entry.epoch < 0 or entry.start_offset < 0:
@@ -145,27 +163,57 @@ class LeaderEpochFileCache:
         """Forgets everything, in memory only: for a log that is being deleted."""
         with self._lock:
             self._entries = ()
+        self._is_behind = False
 
     def clear_and_flush(self) -> None:
         with self._lock:
             self._entries = ()
-            self._checkpoint.write(())
+        self._write()
+
+    def flush(self) -> None:
+        """Returns when the file has everything that is known now."""
+        if self._is_behind:
+            self._write()
+
+    def _write(self) -> None:
+        with self._file_lock:
+            self._is_behind = False
+            try:
+                self._checkpoint.write(self._entries)
+            except BaseException:
+                self._is_behind = True
+                raise
 
     def _flush_later(self) -> None:
+        self._is_behind = True
         self._schedule(f"leader-epoch-cache-flush-{self._partition}", self._flush_if_dir_exists)
 
     def _flush_if_dir_exists(self) -> None:
-        with self._lock:
-            self._checkpoint.write_if_dir_exists(self._entries)
+        with self._file_lock:
+            if not self._is_behind or self._is_replaced:
+                return
+            self._is_behind = False
+            try:
+                self._checkpoint.write_if_dir_exists(self._entries)
+            except BaseException:
+                self._is_behind = True
+                raise
 
     def with_checkpoint(self, checkpoint: LeaderEpochCheckpointFile) -> LeaderEpochFileCache:
-        """A cache with the same epochs and another file: the log's directory was renamed."""
+        """A cache with the same epochs and another file: the log's directory was renamed. This one writes no more."""
+        with self._file_lock:
+            self._is_replaced = True
         other = LeaderEpochFileCache.__new__(LeaderEpochFileCache)
         other._partition = self._partition
         other._checkpoint = checkpoint
         other._schedule = self._schedule
         other._lock = threading.Lock()
+        other._file_lock = threading.Lock()
+        other._is_behind = False
+        other._is_replaced = False
         other._entries = self._entries
+        if self._is_behind:
+            other._flush_later()
         return other
 
     # Questions: no lock, see the class

@@ -110,9 +110,11 @@ class LogDirGuard:
         return _Watch(self, action)
 
     def guarded(self, action: str, task: Callable[[], object]) -> Callable[[], None]:
-        """A task that is watched when it runs."""
+        """A task that is watched when it runs. If the directory is offline by then, there is nothing to be done."""
 
         def run() -> None:
+            if self.channel.has_offline_log_dir(self.log_dir):
+                return
             with self.watch(action):
                 task()
 

@@ -289,7 +289,8 @@ class LogWriter:
         for batch in batches:
             epoch = batch.partition_leader_epoch
             if epoch != latest_epoch and epoch >= 0:
-                self.leader_epochs.assign(epoch, batch.base_offset)
+                # Not waited for: on the thread that does this, all clients of the broker may be waiting.
+                self.leader_epochs.assign_later(epoch, batch.base_offset)
                 latest_epoch = epoch
         segment = self._maybe_roll(size, info, now_ms)
         if not any(batch.has_producer_id for batch in batches):
@@ -396,6 +397,9 @@ class LogWriter:
         directory = local_log.directory
         try:
             local_log.guard.check()
+            # Records beyond the recovery point are looked at again after a crash, and their epochs found. Those before
+            # it are not.
+            self.leader_epochs.flush()
             local_log.flush(offset)
         except (KafkaStorageError, OSError) as error:
             if self._has_moved(directory, error):

@@ -342,6 +342,7 @@ class UnifiedLog(LogReader):
             self._local_log.check_open()
             self._watermarks.listener = no_listener
             self._partition_metadata.maybe_flush()
+            self.leader_epochs.flush()
             self._producer_state.take_snapshot()
             self._local_log.close()
 

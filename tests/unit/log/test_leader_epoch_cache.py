@@ -207,6 +207,60 @@ def test_a_truncation_is_written_down_in_the_background(tmp_path: Path) -> None:
     assert cache.file.read() == [(2, 10), (5, 200)]
 
 
+def test_the_epoch_of_an_append_is_written_down_in_the_background_or_by_a_flush(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, (0, 0))
+    cache.flush()
+    cache.assign_later(2, 100)
+    assert cache.entries == ((0, 0), (2, 100))
+    assert cache.file.read() == [(0, 0)]
+    cache.background.run()
+    assert cache.file.read() == [(0, 0), (2, 100)]
+    cache.assign_later(3, 200)
+    cache.flush()
+    assert cache.file.read() == [(0, 0), (2, 100), (3, 200)]
+    cache.file.path.unlink()
+    cache.background.run()
+    cache.flush()
+    cache.assign_later(3, 300)
+    assert not cache.background.tasks
+    assert not cache.file.path.exists(), "nothing was left to be written"
+
+
+def test_what_could_not_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(tmp_path)
+    cache.assign_later(2, 100)
+    with monkeypatch.context() as broken:
+        for name in ("write", "write_if_dir_exists"):
+            broken.setattr(LeaderEpochCheckpointFile, name, lambda *_: (_ for _ in ()).throw(KafkaStorageError("full")))
+        with pytest.raises(KafkaStorageError):
+            cache.background.run()
+        with pytest.raises(KafkaStorageError):
+            cache.flush()
+    cache.flush()
+    assert cache.file.read() == [(2, 100)]
+
+
+def test_a_disk_that_is_waited_for_keeps_nobody_from_the_next_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path)
+    cache.assign_later(2, 100)
+    write = LeaderEpochCheckpointFile.write
+    written = []
+
+    def slow(file: LeaderEpochCheckpointFile, entries: tuple[EpochEntry, ...]) -> None:
+        written.append(entries)
+        if len(written) == 1:
+            cache.assign_later(3, 200)  # it would not return if it had to wait for this write
+        write(file, entries)
+
+    monkeypatch.setattr(LeaderEpochCheckpointFile, "write", slow)
+    cache.flush()
+    assert cache.file.read() == [(2, 100)]
+    cache.flush()
+    assert cache.file.read() == [(2, 100), (3, 200)]
+
+
 def test_a_background_write_after_the_end_of_the_topic_is_no_error(tmp_path: Path) -> None:
     directory = tmp_path / "topic-0"
     directory.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from barnabas.common.errors import (
 from barnabas.common.identifiers import random_uuid
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.fetch_isolation import FetchIsolation
+from barnabas.log.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
+from barnabas.log.local_log import LocalLog
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.log_writer import UnexpectedAppendOffsetError
 from barnabas.log.storage_errors import FileClosedError
@@ -487,8 +490,54 @@ class TestLeaderEpochs:
     def test_they_are_found_again_in_the_records_after_a_crash(self, box: LogBox, log: UnifiedLog) -> None:
         append(log, b"a", leader_epoch=1)
         append(log, b"b", leader_epoch=3)
-        (box.directory / "topic-0" / "leader-epoch-checkpoint").unlink()
+        assert not (box.directory / "topic-0" / "leader-epoch-checkpoint").exists()
         assert box.open(had_clean_shutdown=False).end_offset_for_epoch(1) == (1, 1)
+
+    def test_the_first_records_of_one_do_not_wait_for_the_disk(
+        self, box: LogBox, log: UnifiedLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In a broker it is the thread of all connections that appends."""
+        append(log, b"a", leader_epoch=1)
+        with monkeypatch.context() as disk:
+            for call in ("fsync", "fdatasync"):
+                disk.setattr(os, call, lambda _: pytest.fail("the disk was waited for"))
+            append(log, b"b", leader_epoch=3)
+            assert log.end_offset_for_epoch(1) == (1, 1), "it counts at once"
+        box.scheduler.advance(0)
+        assert _epochs_on_disk(box) == [(1, 0), (3, 1)]
+
+    def test_they_are_on_disk_before_their_records_count_as_flushed(
+        self, box: LogBox, log: UnifiedLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        append(log, b"a", leader_epoch=1)
+        append(log, b"b", leader_epoch=3)
+        seen = []
+        mark_flushed = LocalLog.mark_flushed
+
+        def look(local_log: LocalLog, offset: int) -> None:
+            seen.append((offset, _epochs_on_disk(box)))
+            mark_flushed(local_log, offset)
+
+        monkeypatch.setattr(LocalLog, "mark_flushed", look)
+        log.flush()
+        assert seen == [(2, [(1, 0), (3, 1)])]
+        written = (box.directory / "topic-0" / "leader-epoch-checkpoint").stat()
+        box.scheduler.advance(0)
+        assert (box.directory / "topic-0" / "leader-epoch-checkpoint").stat() == written, "once is enough"
+
+    def test_they_follow_a_directory_that_is_renamed_before_they_are_written(
+        self, box: LogBox, log: UnifiedLog
+    ) -> None:
+        append(log, b"a", leader_epoch=1)
+        log.rename_dir("topic-0.1-delete")
+        (box.directory / "topic-0").mkdir()  # another topic of that name, at once
+        box.scheduler.advance(0)
+        assert _epochs_on_disk(box, "topic-0.1-delete") == [(1, 0)]
+        assert not list((box.directory / "topic-0").iterdir())
+
+
+def _epochs_on_disk(box: LogBox, name: str = "topic-0") -> list[EpochEntry]:
+    return LeaderEpochCheckpointFile.in_directory(box.directory / name).read()
 
 
 class TestClose:
