@@ -147,16 +147,18 @@ def _list_offsets(parts: BrokerParts) -> object:
 def _find_coordinator(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.find_coordinator import GROUP, TRANSACTION, CoordinatorType, FindCoordinatorHandler
 
-    groups, transactions = parts.coordinators.get()
+    made = parts.coordinators.get()
+    groups, transactions = made.groups, made.transactions.coordinator
     return FindCoordinatorHandler(
         parts.helper,
         parts.auth,
         parts.cache,
         parts.topic_creation,
         {
-            GROUP: CoordinatorType(GROUP_METADATA_TOPIC, groups.partition_for),
-            TRANSACTION: CoordinatorType(TRANSACTION_STATE_TOPIC, transactions.coordinator.partition_for),
+            GROUP: CoordinatorType(GROUP_METADATA_TOPIC, groups.partition_for, groups.is_loading),
+            TRANSACTION: CoordinatorType(TRANSACTION_STATE_TOPIC, transactions.partition_for, transactions.is_loading),
         },
+        broker_id=parts.config.node_id,
     )
 
 

@@ -2,7 +2,8 @@
 
 Who leads the partition of an internal topic that the hash of the key picks, is. The topic is made when first asked for;
 until it is there, and while the partition has no leader, the answer is COORDINATOR_NOT_AVAILABLE, and the client asks
-again.
+again. So it is while this broker leads the partition and has not read it yet: a client that is sent to a coordinator
+may rely on it.
 
 It takes Describe on the group or the transactional id. From v4 on several keys are asked for at once, each with its own
 answer; before, there is one key, and an error is the whole answer's. Key types are 0 for groups, 1 for transactions
@@ -36,10 +37,12 @@ _SHARE_KNOWN: Final = 6
 
 
 class CoordinatorType(NamedTuple):
-    """A kind of coordinator: the topic that has its state, and where in it a key is."""
+    """A kind of coordinator: the topic that has its state, where in it a key is, and whether this broker, if it leads
+    a partition, is about to know what is in it."""
 
     topic: str
     partition_for: Callable[[str], int]
+    is_loading: Callable[[int], bool]
 
 
 class FindCoordinatorHandler:
@@ -52,6 +55,8 @@ class FindCoordinatorHandler:
         cache: MetadataCache,
         topic_creation: AutoTopicCreationManager,
         coordinators: Mapping[int, CoordinatorType],
+        *,
+        broker_id: int,
     ) -> None:
         """`coordinators` are those that this cluster has, by key type."""
         self._helper = helper
@@ -59,6 +64,7 @@ class FindCoordinatorHandler:
         self._cache = cache
         self._topic_creation = topic_creation
         self._coordinators = coordinators
+        self._broker_id = broker_id
 
     @handles(ApiKey.FIND_COORDINATOR)
     def find_coordinator(self, request: Request, _local: RequestLocal) -> None:
@@ -85,7 +91,7 @@ class FindCoordinatorHandler:
             request,
             lambda throttle_ms: FindCoordinatorResponse(
                 throttle_time_ms=throttle_ms,
-                error_message=Errors.NONE.message,
+                error_message=Errors.NONE.name,
                 node_id=node.id,
                 host=node.host,
                 port=node.port,
@@ -102,9 +108,10 @@ class FindCoordinatorHandler:
         if self._cache.num_partitions(kind.topic) is None:
             self._topic_creation.create_topics([kind.topic])
             return Errors.COORDINATOR_NOT_AVAILABLE, NO_NODE
-        partition = self._cache.partition(kind.topic, kind.partition_for(key))
+        number = kind.partition_for(key)
+        partition = self._cache.partition(kind.topic, number)
         node = None
-        if partition is not None:
+        if partition is not None and not (partition.leader == self._broker_id and kind.is_loading(number)):
             node = self._cache.alive_broker_node(partition.leader, request.context.listener_name)
         return (Errors.COORDINATOR_NOT_AVAILABLE, NO_NODE) if node is None else (Errors.NONE, node)
 

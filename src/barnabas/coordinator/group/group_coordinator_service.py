@@ -130,6 +130,10 @@ class GroupCoordinatorService:
     def partition_for(self, group_id: str) -> int:
         return partition_for(group_id, self._num_partitions)
 
+    def is_loading(self, partition: int) -> bool:
+        """Whether this broker, if it leads the partition, does not know yet what is in it."""
+        return self.runtime.is_loading(TopicPartition(self.topic, partition))
+
     def _partition_of(self, group_id: str) -> TopicPartition:
         return TopicPartition(self.topic, self.partition_for(group_id))
 

@@ -228,6 +228,10 @@ class CoordinatorRuntime(Generic[S]):
         with self._lock:
             return [context.state for context in self._contexts.values()]
 
+    def is_loading(self, partition: TopicPartition) -> bool:
+        """Whether a partition that this broker leads is not read yet, be it that nobody has said here who leads it."""
+        return self.state_of(partition) in {None, CoordinatorState.INITIAL, CoordinatorState.LOADING}
+
     def schedule_load_operation(self, partition: TopicPartition, leader_epoch: int) -> Future[None]:
         """This broker leads the partition as of `leader_epoch`: its log is replayed. The future is done when that has
         begun."""

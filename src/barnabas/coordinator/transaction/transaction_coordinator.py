@@ -139,6 +139,10 @@ class TransactionCoordinator:
         """The partition of ``__transaction_state`` that an id lives in: whoever leads it is its coordinator."""
         return partition_for(transactional_id, self._partition_count() or self._config.state_log_num_partitions)
 
+    def is_loading(self, partition: int) -> bool:
+        """Whether this broker, if it leads the partition, does not know yet what is in it."""
+        return self._runtime.is_loading(TopicPartition(TRANSACTION_STATE_TOPIC, partition))
+
     def _partition(self, transactional_id: str) -> TopicPartition:
         return TopicPartition(TRANSACTION_STATE_TOPIC, self.partition_for(transactional_id))
 

@@ -42,7 +42,8 @@ class Creations:
 class World:
     """Groups are in two partitions: the first is led by broker 1, the second by nobody."""
 
-    def __init__(self, auth: AuthHelper | None = None) -> None:
+    def __init__(self, auth: AuthHelper | None = None, *, broker_id: int = 1) -> None:
+        self.loading: set[int] = set()
         cache = MetadataCache()
         cache.set_image(
             image_of(
@@ -62,10 +63,14 @@ class World:
             cache,
             cast("Any", self.creations),
             {
-                GROUP: CoordinatorType("__consumer_offsets", lambda key: partition_for(key, 2)),
-                TRANSACTION: CoordinatorType("__transaction_state", lambda key: partition_for(key, 2)),
+                GROUP: CoordinatorType("__consumer_offsets", lambda key: partition_for(key, 2), self.is_loading),
+                TRANSACTION: CoordinatorType("__transaction_state", lambda key: partition_for(key, 2), self.is_loading),
             },
+            broker_id=broker_id,
         )
+
+    def is_loading(self, partition: int) -> bool:
+        return partition in self.loading
 
     def find(self, version: int, *keys: str, key_type: int = GROUP) -> Any:
         body = FindCoordinatorRequest(key_type=key_type)
@@ -86,6 +91,29 @@ def test_the_leader_of_the_partition_of_the_key(version: int) -> None:
     answer = World().find(version, LED)
     found = answer.coordinators[0] if version >= 4 else answer
     assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "plaintext-1", 9092)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_what_older_versions_say_when_all_is_well(version: int) -> None:
+    message = World().find(version, LED).error_message
+    assert message == ("NONE" if version >= 1 else ""), "Kafka's word, which tests of clients look for"
+
+
+def test_a_client_is_not_sent_to_a_coordinator_that_has_not_read_its_partition() -> None:
+    world = World()
+    world.loading.add(0)
+    assert world.find(4, LED).coordinators[0].error_code == Errors.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(CoordinatorNotAvailableError):
+        world.find(3, LED)
+    assert world.creations.asked == [], "the topic is there"
+    world.loading.clear()
+    assert world.find(4, LED).coordinators[0].node_id == 1
+
+
+def test_what_another_broker_has_read_is_not_known_here() -> None:
+    world = World(broker_id=2)
+    world.loading.add(0)
+    assert world.find(4, LED).coordinators[0].node_id == 1
 
 
 def test_several_at_once() -> None:

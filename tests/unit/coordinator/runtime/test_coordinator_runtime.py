@@ -114,6 +114,7 @@ def write(box: RuntimeBench[Table], *records: CoordinatorRecord, **options: Any)
 
 def test_a_partition_that_is_not_here() -> None:
     box = bench()
+    assert box.runtime.is_loading(P0), "or the news of who leads it has not come yet"
     with pytest.raises(NotCoordinatorError):
         write(box, put("a", 1)).result(0)
     with pytest.raises(NotCoordinatorError):
@@ -126,10 +127,12 @@ def test_a_partition_that_is_being_loaded_says_so() -> None:
     box.loader.holds = True
     box.load(P0)
     assert box.runtime.state_of(P0) is CoordinatorState.LOADING
+    assert box.runtime.is_loading(P0)
     with pytest.raises(CoordinatorLoadInProgressError):
         write(box, put("a", 1)).result(0)
     box.loader.release()
     assert box.runtime.state_of(P0) is CoordinatorState.ACTIVE
+    assert not box.runtime.is_loading(P0)
     assert write(box, put("a", 1)).result(0) == 0
 
 
@@ -138,6 +141,7 @@ def test_a_load_that_fails_is_tried_again_at_the_next_election() -> None:
     box.loader.fails_with = OSError("disk")
     box.load(P0)
     assert box.runtime.state_of(P0) is CoordinatorState.FAILED
+    assert not box.runtime.is_loading(P0), "it is over"
     with pytest.raises(NotCoordinatorError):
         write(box, put("a", 1)).result(0)
     box.loader.fails_with = None
