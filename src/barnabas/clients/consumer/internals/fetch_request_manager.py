@@ -18,6 +18,7 @@ from barnabas.clients.consumer.internals.fetch_session_handler import (
     PartitionToFetch,
     SessionFetch,
 )
+from barnabas.clients.consumer.internals.fetch_size import FetchSize
 from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, PollResult, UnsentRequest
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
 from barnabas.common.errors import Errors
@@ -47,7 +48,8 @@ class FetchRequestManager:
     **Except for tables.** To decode an answer takes an application that reads tables about as long as to get one. So
     that both happen at once, the next request goes out as soon as an answer has arrived, from where that one ends. With
     the second answer there, the node waits as above. If the application seeks meanwhile, the answer is about another
-    position than the partition's, and is thrown away like any other that comes too late.
+    position than the partition's, and is thrown away like any other that comes too late. Answers also become larger,
+    if ``max.partition.fetch.bytes`` is not set (see `FetchSize`).
 
     **Where to fetch.** From the leader, or from the replica that the leader has recommended because it is in the
     consumer's rack (KIP-392). The recommendation is forgotten after a while, when the replica fails, and when the
@@ -73,6 +75,8 @@ class FetchRequestManager:
         self._reading = reading
         self._is_unavailable = is_unavailable
         self._sessions: dict[int, FetchSessionHandler] = {}
+        self._sizes: dict[int, FetchSize] = {}
+        self._has_fixed_size = config.values.is_set("max.partition.fetch.bytes")
         self._pending: set[int] = set()
         """The nodes that have not answered yet."""
         self._nodes: dict[int, Node] = {}
@@ -111,6 +115,7 @@ class FetchRequestManager:
         positions = subscriptions.fetch_plan(fetchable)
         busy = self._nodes_of(buffered, now)
         wanted: dict[int, dict[TopicPartition, PartitionToFetch]] = {}
+        max_bytes: dict[int, int] = {}
         wait_ms = FOREVER
         for partition, position in positions.items():
             leader = position.current_leader.leader
@@ -134,14 +139,27 @@ class FetchRequestManager:
             end_offset = ends.get(partition)
             if end_offset is not None:
                 here -= 1
-            wanted.setdefault(node.id, {})[partition] = PartitionToFetch(
+            rows = wanted.get(node.id)
+            if rows is None:
+                rows = wanted[node.id] = {}
+                max_bytes[node.id] = self._max_partition_bytes(node.id, len(positions))
+            rows[partition] = PartitionToFetch(
                 snapshot.topic_id(partition.topic),
                 position.offset if end_offset is None else end_offset,
-                self._config.max_partition_fetch_bytes,
+                max_bytes[node.id],
                 position.current_leader.epoch,
             )
         buffer.holds_up = here > 0
         return wanted, wait_ms
+
+    def _max_partition_bytes(self, node_id: int, partitions: int) -> int:
+        config = self._config
+        if self._has_fixed_size or not self._buffer.reads_ahead:
+            return config.max_partition_fetch_bytes
+        size = self._sizes.get(node_id)
+        if size is None:
+            size = self._sizes[node_id] = FetchSize(config.max_partition_fetch_bytes, config.fetch_max_bytes)
+        return size.ask(partitions)
 
     def _refusal_ms(self, partition: TopicPartition, position: FetchPosition, now: int) -> int:
         """How long it makes no sense to ask again: it takes a moment until brokers, and this client's metadata, agree
@@ -228,7 +246,7 @@ class FetchRequestManager:
         self._metrics.record_latency(response.destination, response.latency_ms)
         completed: list[CompletedFetch] = []
         leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
-        size = 0
+        size = largest = 0
         for topic in body.responses:
             name = session.topic_name(topic.topic, topic.topic_id)
             assert name is not None  # or the session would not have taken the answer
@@ -237,6 +255,7 @@ class FetchRequestManager:
                 row = fetch.partitions[partition]
                 if data.records is not None:
                     size += len(data.records)
+                    largest = max(largest, len(data.records))
                 if data.error_code:
                     self._refuse(partition, row, response.received_ms)
                 if data.error_code in _STALE_LEADER and data.current_leader is not None:
@@ -250,6 +269,8 @@ class FetchRequestManager:
                         partition, data.high_watermark, data.log_start_offset, data.last_stable_offset
                     )
         self._metrics.bytes_fetched.record_unchecked(size)
+        if node.id in self._sizes:
+            self._sizes[node.id].answered(largest, response.received_ms)
         if leaders:
             moved = self._learn_leaders(leaders, body)
             # Nothing is left to be done about these: the next request goes to the new leader.
