@@ -6,6 +6,18 @@ from barnabas.records._columns_pure import (
     HeaderColumn,
     Section,
     combined_crc32c,
+    plain_sections,
+    totals,
 )
 
-__all__ = ["BinaryColumn", "BinarySink", "ColumnSink", "Encoder", "HeaderColumn", "Section", "combined_crc32c"]
+__all__ = [
+    "BinaryColumn",
+    "BinarySink",
+    "ColumnSink",
+    "Encoder",
+    "HeaderColumn",
+    "Section",
+    "combined_crc32c",
+    "plain_sections",
+    "totals",
+]

@@ -27,6 +27,8 @@ HeaderColumn = _implementation.HeaderColumn
 Section = _implementation.Section
 ViewSink = _implementation.ViewSink
 combined_crc32c = _implementation.combined_crc32c
+plain_sections = _implementation.plain_sections
+totals = _implementation.totals
 
 __all__ = [
     "ACCELERATED",
@@ -38,4 +40,6 @@ __all__ = [
     "Section",
     "ViewSink",
     "combined_crc32c",
+    "plain_sections",
+    "totals",
 ]

@@ -39,6 +39,7 @@ from barnabas.common.errors import CorruptRecordError
 from barnabas.records import _columns_kernel as kernel
 from barnabas.records._columns_input import HEADERS_TYPE, Column, encoder_for, timestamps_or
 from barnabas.records._columns_kernel import ACCELERATED
+from barnabas.records._columns_pure import Totals
 from barnabas.records.aborted_transactions import AbortedTransactions
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
@@ -58,7 +59,7 @@ from barnabas.records.batch import (
     increment_sequence,
     iter_batches,
 )
-from barnabas.records.checksum import crc32c
+from barnabas.records.checksum import crc32c, implementation
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, check_level, compress
 from barnabas.records.reader import uncompressed_records
 
@@ -440,7 +441,7 @@ class FetchedSections:
         self.sections = sections
         self.next_offset = next_offset
         self.size_in_bytes = size_in_bytes
-        self.records = sum([section.records for section in sections])
+        self.records = kernel.totals(sections)[0]
 
 
 def fetch_sections(
@@ -465,7 +466,17 @@ def fetch_sections(
     octets = _octets(buffer)
     # One for all batches, if views reach that far; one for each batch otherwise.
     source = octets if plan.has_views and len(octets) <= _MAX_COLUMN_BYTES else None
-    for batch in iter_batches(octets, allow_partial=True):
+    checksum = implementation() if check_crc else None
+    while True:
+        plain, size, offset_after = kernel.plain_sections(
+            octets, size, start_offset, plan.scale, checksum, transactions is None, source, plan.has_views
+        )
+        if plain:
+            sections += plain
+            next_offset = offset_after
+        batch = next(iter_batches(octets, allow_partial=True, offset=size), None)
+        if batch is None:
+            break
         start = size
         size += batch.size_in_bytes
         _check_header(batch, check_crc=check_crc)
@@ -543,8 +554,11 @@ def _section(batch: RecordBatch, plan: _Plan, start_offset: int, budget: int) ->
 
 def _groups(sections: list[kernel.Section]) -> list[list[kernel.Section]]:
     """Cuts a list of sections where the next one would take a column beyond 32-bit offsets."""
-    if sum(section.records for section in sections) < 1:
+    totals = Totals(*kernel.totals(sections))
+    if totals.records < 1:
         return []
+    if max(totals) <= _MAX_COLUMN_BYTES:  # so nearly always
+        return [sections]
     groups: list[list[kernel.Section]] = [[]]
     keys = values = header_keys = header_values = headers = 0
     for section in sections:
@@ -561,26 +575,6 @@ def _groups(sections: list[kernel.Section]) -> list[list[kernel.Section]]:
     return groups
 
 
-class _Totals:
-    """The sizes of several sections together, under the same names."""
-
-    __slots__ = (
-        "header_key_bytes",
-        "header_value_bytes",
-        "headers",
-        "key_bytes",
-        "null_header_values",
-        "null_keys",
-        "null_values",
-        "records",
-        "value_bytes",
-    )
-
-    def __init__(self, sections: list[kernel.Section]) -> None:
-        for name in self.__slots__:
-            setattr(self, name, sum([getattr(section, name) for section in sections]))
-
-
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """Which columns to make, and of what types."""
@@ -593,7 +587,7 @@ class _Plan:
     def assemble(self, sections: list[kernel.Section]) -> pa.RecordBatch:
         """Allocates each column once, for all sections together, and fills them."""
         kinds = self.kinds
-        totals: Any = sections[0] if len(sections) == 1 else _Totals(sections)
+        totals: Any = sections[0] if len(sections) == 1 else Totals(*kernel.totals(sections))
         rows: int = totals.records
         key: _BinaryBuffers | _ViewBuffers | None = None
         value: _BinaryBuffers | _ViewBuffers | None = None
