@@ -21,7 +21,7 @@ def grown(size: FetchSize, partitions: int, answers: int = 10) -> int:
     return size.ask(partitions)
 
 
-@pytest.mark.parametrize(("partitions", "expected"), [(1, 16), (2, 8), (6, 4), (12, 2), (13, 1), (1000, 1)])
+@pytest.mark.parametrize(("partitions", "expected"), [(1, 8), (2, 4), (3, 4), (6, 2), (7, 1), (1000, 1)])
 def test_grows_to_what_fits_into_an_answer(partitions: int, expected: int) -> None:
     assert grown(FetchSize(MIB, 50 * MIB), partitions) == expected * MIB
     assert expected == 1 or expected * partitions * MIB <= ANSWER_BYTES
@@ -34,8 +34,8 @@ def test_no_answer_exceeds_the_setting_for_it() -> None:
 
 def test_becomes_smaller_when_partitions_come_along() -> None:
     size = FetchSize(MIB, 50 * MIB)
-    assert grown(size, 1) == 16 * MIB
-    assert size.ask(6) == 4 * MIB
+    assert grown(size, 1) == 8 * MIB
+    assert size.ask(6) == 2 * MIB
     assert size.ask(50) == MIB
 
 

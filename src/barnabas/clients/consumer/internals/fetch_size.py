@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-ANSWER_BYTES: Final = 24 * 1024 * 1024
-"""What an answer grows to, if no setting says less. Twice as much would save little, and no cache would hold it."""
+ANSWER_BYTES: Final = 12 * 1024 * 1024
+"""What an answer grows to, if no setting says less. Twice as much saves something more, but only after some hundred
+megabytes: until then, to find memory for the first answers costs the system more than that."""
 QUICK_MS: Final = 25
 SLOW_MS: Final = 250
 
