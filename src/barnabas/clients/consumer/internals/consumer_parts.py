@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any
 
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import client_properties, refuse_unknown
+from barnabas.clients.common.client_metrics import make_metrics
 from barnabas.clients.common.network_client import make_network_client
+from barnabas.clients.common.plug_ins import configured, load_class
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.clients.consumer.consumer_config import CONFIG, ConsumerConfig
 from barnabas.clients.consumer.deserialization import Deserializer, as_deserializer
@@ -28,8 +29,6 @@ from barnabas.clients.consumer.internals.request_managers import RequestManager
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
 from barnabas.clients.consumer.internals.topic_metadata_request_manager import TopicMetadataRequestManager
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
-from barnabas.metrics.config import MetricConfig, RecordingLevel
-from barnabas.metrics.registry import Metrics
 from barnabas.network.client import NetworkClient
 from barnabas.network.host_resolver import HostResolver, resolve_all_ips
 from barnabas.network.node_api_versions import ApiVersions
@@ -62,21 +61,16 @@ class ConsumerParts:
         self.random = Random() if random is None else random  # noqa: S311 - spreads load, keeps no secret
         cfg, values = self.config, self.config.values
         originals = {**values.originals, "client.id": cfg.client_id}
-        self.key_deserializer: Deserializer | None = as_deserializer(_load(given_key), originals, is_key=True)
-        self.value_deserializer: Deserializer | None = as_deserializer(_load(given_value), originals, is_key=False)
-        configured = [_configured(_load(name), originals) for name in values.get_list("interceptor.classes")]
-        self.interceptors = ConsumerInterceptors([*configured, *interceptors])
-
-        self.metrics = Metrics(
-            MetricConfig(
-                samples=values.get_int("metrics.num.samples"),
-                window_ms=max(values.get_int("metrics.sample.window.ms"), 1),
-                record_level=RecordingLevel[values.get_str("metrics.recording.level")],
-                tags={"client-id": cfg.client_id},
-            ),
-            [_configured(_load(name), originals) for name in values.get_list("metric.reporters")],
-            clock,
+        self.key_deserializer: Deserializer | None = as_deserializer(
+            load_class("key.deserializer", given_key), originals, is_key=True
         )
+        self.value_deserializer: Deserializer | None = as_deserializer(
+            load_class("value.deserializer", given_value), originals, is_key=False
+        )
+        given = [configured("interceptor.classes", name, originals) for name in values.get_list("interceptor.classes")]
+        self.interceptors = ConsumerInterceptors([*given, *interceptors])
+
+        self.metrics = make_metrics(values, cfg.client_id, clock)
         self.consumer_metrics = KafkaConsumerMetrics(self.metrics, clock)
         self.fetch_metrics = FetchMetrics(self.metrics)
 
@@ -211,18 +205,3 @@ class ConsumerParts:
         for plug_in in (self.key_deserializer, self.value_deserializer):
             if plug_in is not None:
                 plug_in.close()
-
-
-def _load(given: object) -> Any:
-    """The class of a dotted name; anything else as it is."""
-    return CONFIG.parse_value("key.deserializer", given) if isinstance(given, str) else given
-
-
-def _configured(given: Any, config: Mapping[str, Any]) -> Any:
-    """An instance of a plug-in that was given as a class."""
-    if not isinstance(given, type):
-        return given
-    made: Any = given()
-    if hasattr(made, "configure"):
-        made.configure(config)
-    return made
