@@ -29,6 +29,7 @@ def make_network_client(
     max_in_flight: int,
     request_timeout_ms: int,
     receive_buffer_bytes: int,
+    send_buffer_bytes: int | None = None,
     clock: Clock,
     random: Random,
     resolver: HostResolver,
@@ -38,7 +39,10 @@ def make_network_client(
     metrics: Metrics | None = None,
     metric_group_prefix: str = "",
 ) -> NetworkClient:
-    """Metadata are kept up to date by the client itself, which also tells them why nobody answers."""
+    """Metadata are kept up to date by the client itself, which also tells them why nobody answers.
+
+    Without ``send_buffer_bytes``, the setting says how large the sockets' buffers are.
+    """
     updater = DefaultMetadataUpdater(
         metadata,
         can_rebootstrap=values.get_str("metadata.recovery.strategy").upper() == "REBOOTSTRAP",
@@ -58,7 +62,7 @@ def make_network_client(
             reconnect_backoff_max_ms=values.get_int("reconnect.backoff.max.ms"),
             socket_connection_setup_timeout_ms=values.get_int("socket.connection.setup.timeout.ms"),
             socket_connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
-            send_buffer_bytes=values.get_int("send.buffer.bytes"),
+            send_buffer_bytes=(values.get_int("send.buffer.bytes") if send_buffer_bytes is None else send_buffer_bytes),
             receive_buffer_bytes=receive_buffer_bytes,
         ),
         clock=clock,

@@ -256,6 +256,7 @@ class KafkaProducer:
             max_in_flight=self.config.max_in_flight,
             request_timeout_ms=self.config.request_timeout_ms,
             receive_buffer_bytes=self.config.values.get_int("receive.buffer.bytes"),
+            send_buffer_bytes=self.config.send_buffer_bytes,
             clock=self._clock,
             random=random,
             resolver=resolver,

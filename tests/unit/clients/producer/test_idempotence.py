@@ -93,11 +93,18 @@ def test_five_in_flight_stay_in_order() -> None:
     """The first of five is refused, and so are those behind it, which leave a gap: all go out again, one by one."""
     cluster, producer, _ = made()
     settle(cluster, producer, send(producer, b"w"))
-    cluster.fate_of = lambda _: Fate(delay_ms=5)
+    most = 0
+
+    def fate_of(_: object) -> Fate:
+        nonlocal most
+        most = max(most, producer.client.in_flight_request_count("1"))
+        return Fate(delay_ms=5)
+
+    cluster.fate_of = fate_of
     cluster.fail_next(ApiKey.PRODUCE, Errors.NOT_ENOUGH_REPLICAS)
     futures = send(producer, *(b"%d" % index for index in range(8)))
-    cluster.run_until(producer, lambda: producer.client.in_flight_request_count("1") == 5)
     settle(cluster, producer, futures)
+    assert most == 5
     assert stored(cluster) == [b"w", *(b"%d" % index for index in range(8))]
     assert [future.result(0).offset for future in futures] == list(range(1, 9))
     assert {epoch for epoch, _ in headers(cluster)} == {0}
@@ -108,7 +115,10 @@ def test_what_is_sent_again_goes_back_in_the_order_of_sequences() -> None:
     settle(cluster, producer, send(producer, b"w"))
     cluster.fate_of = lambda _: Fate(delay_ms=5)
     futures = send(producer, *(b"%d" % index for index in range(5)))
-    cluster.run_until(producer, lambda: producer.client.in_flight_request_count("1") == 5)
+    cluster.run_until(producer, lambda: producer.client.in_flight_request_count("1") == 4)
+    producer.sender.wakeup()  # the turn of the fifth would wait for an answer otherwise
+    producer.sender.run_once()
+    assert producer.client.in_flight_request_count("1") == 5
     cluster.break_connections(1)
     queue = producer.accumulator.queue(T0)
     assert queue is not None
@@ -298,3 +308,21 @@ def test_the_first_batch_goes_alone_until_the_broker_knows_the_producer() -> Non
     settle(cluster, producer, send(producer, *values))
     assert headers(cluster) == [(0, 0), (0, 0), (0, 1), (0, 2), (0, 3), (0, 4)]
     assert stored(cluster) == values
+
+
+def test_a_turn_after_which_the_node_takes_no_more_waits_for_an_answer() -> None:
+    cluster, producer, _ = made()
+    clock = cluster.clock
+    settle(cluster, producer, send(producer, b"w"))
+    cluster.fate_of = lambda _: Fate(delay_ms=5)
+    futures = send(producer, *(b"%d" % index for index in range(8)))
+    started = clock.hi_res_milliseconds()
+    for count in range(1, 5):
+        producer.sender.run_once()
+        assert producer.client.in_flight_request_count("1") == count
+        assert clock.hi_res_milliseconds() == started, "there may be more for a node that takes more"
+    producer.sender.run_once()
+    assert clock.hi_res_milliseconds() == started + 5
+    assert futures[0].done()
+    settle(cluster, producer, futures)
+    assert stored(cluster) == [b"w", *(b"%d" % index for index in range(8))]

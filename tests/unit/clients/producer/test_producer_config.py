@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.clients.producer.producer_config import CONFIG, ProducerConfig
+from barnabas.clients.testing import ScriptedCluster
 from barnabas.common.config_def import NO_DEFAULT, ConfigError, Type
 from barnabas.records.batch import CompressionType
 from oracles.producer import ProducerOracle
@@ -161,8 +162,8 @@ def test_how_large_a_batch_may_become(settings: dict[str, int], expected: int) -
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, 524_288),
-        ({"compression_type": "lz4"}, 524_288),
+        ({}, 1_000_000),
+        ({"compression_type": "lz4"}, 1_000_000),
         ({"batch_size": 16_384}, 16_384),
         ({"batch_size": 2_000_000}, 1_048_576),
         ({"batch_size": 2_000_000, "max_request_size": 3_000_000}, 2_000_000),
@@ -170,7 +171,7 @@ def test_how_large_a_batch_may_become(settings: dict[str, int], expected: int) -
         ({"batch_max_size": 20_000, "compression_type": "lz4"}, 20_000),
         ({"max_request_size": 100_000}, 100_000),
         ({"max_request_size": 5_000}, 5_000),
-        ({"max_request_size": 50_000_000}, 524_288),
+        ({"max_request_size": 50_000_000}, 1_000_000),
     ],
 )
 def test_how_large_a_batch_of_a_table_may_become(settings: dict[str, Any], expected: int) -> None:
@@ -183,3 +184,12 @@ def test_a_batch_may_not_become_smaller_than_it_is_meant_to() -> None:
         config(batch_max_size=16_383)
     with pytest.raises(ConfigError, match=r"batch\.max\.size"):
         config(batch_size=1_000, batch_max_size=999)
+
+
+def test_a_buffer_of_the_socket_is_asked_for_only_if_it_is_set() -> None:
+    assert config().send_buffer_bytes == -1
+    assert config(send_buffer_bytes=131_072).send_buffer_bytes == 131_072
+    for settings, expected in (({}, -1), ({"send_buffer_bytes": 5_000}, 5_000)):
+        producer = ScriptedCluster({"t": 1}).producer(**settings)
+        assert producer.client.config.send_buffer_bytes == expected
+        producer.close(0)

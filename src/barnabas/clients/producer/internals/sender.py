@@ -382,12 +382,15 @@ class Sender:
         self._fail_expired_batches(accumulator.expired_batches(now), now)
         self._fail_expired_batches(self._expired_in_flight_batches(now), now)
         self._metrics.update_produce_request_metrics(batches, self._clock.milliseconds())
-        drained = False
-        for node_id, node_batches in batches.items():
+        takes_more = False
+        for node in ready_nodes:
+            node_batches = batches[node.id]
             if node_batches:
-                drained = True
-                self._send_produce_request(now, node_id, node_batches, snapshot)
-        if drained:
+                self._send_produce_request(now, node.id, node_batches, snapshot)
+                # If not, because the socket has not taken all of it, the next turn would find out no more than that:
+                # the poll goes on until there is room, or an answer.
+                takes_more = takes_more or self._client.ready(node, now)
+        if takes_more:
             return 0  # there may be more where this came from
         expiry_ms = min(
             accumulator.next_expiry_time_ms, self._earliest_in_flight_ms + accumulator.config.delivery_timeout_ms

@@ -29,7 +29,7 @@ from barnabas.records.columns import BatchEncoder
 
 PART_BYTES: Final = 8 * 1024 * 1024
 """How much of a table is partitioned and encoded at a time: what it takes up besides ``buffer.memory``."""
-_LEAST_PART_BYTES: Final = 1024 * 1024
+_LEAST_PART_BYTES: Final = 4 * 1024 * 1024
 _AMPLE_OVERHEAD: Final = RECORD_OVERHEAD + 4
 """Rather more than a record takes up besides its fields: shares that are too small would leave a few rows over."""
 _MOST_GAIN: Final = 8.0
