@@ -71,6 +71,8 @@ cdef enum:
     # Several buffers are a client's request with many batches. A thread that fills batches all the time would keep the
     # lock for a whole switch interval, which is as long as the copy of many megabytes.
     LONG_SENDMSG = 1 << 20
+    # A request with one batch as large as this is a table's, whose sender spends its time outside of the lock.
+    LONG_BUFFER = 1 << 19
     LONG_RECV = 1 << 18  # the same for what has arrived; less than that is received at once
 
 
@@ -184,7 +186,7 @@ cdef class SocketIo:
 
     def sendmsg(self, list buffers not None):
         """`send` for several buffers, one after the other."""
-        cdef Py_ssize_t count = len(buffers), taken = 0, total = 0, index
+        cdef Py_ssize_t count = len(buffers), taken = 0, total = 0, longest = 0, index
         cdef Py_buffer *views = <Py_buffer *>malloc((count + 1) * sizeof(Py_buffer))
         cdef iovec *vectors = <iovec *>malloc((count + 1) * sizeof(iovec))
         cdef msghdr message
@@ -198,11 +200,12 @@ cdef class SocketIo:
                 vectors[taken].iov_base = views[taken].buf
                 vectors[taken].iov_len = views[taken].len
                 total += views[taken].len
+                longest = max(longest, views[taken].len)
                 taken += 1
             message.msg_iov = vectors
             message.msg_iovlen = taken
             while True:
-                if total < LONG_SENDMSG:
+                if total < LONG_SENDMSG and longest < LONG_BUFFER:
                     sent = c_sendmsg(self._fd, &message, MSG_DONTWAIT)
                 else:
                     with nogil:

@@ -279,6 +279,10 @@ class NetworkClient:
         """How many requests have been sent and not ended, to one node or to all."""
         return self._pipeline.in_flight.count(node_id)
 
+    def can_send_more(self, node_id: str) -> bool:
+        """Whether the last request to a node has gone out whole, and there is room for another one in flight."""
+        return self._pipeline.in_flight.can_send_more(node_id)
+
     def has_in_flight_requests(self, node_id: str | None = None) -> bool:
         return self._pipeline.in_flight.count(node_id) > 0
 

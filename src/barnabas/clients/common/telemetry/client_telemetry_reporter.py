@@ -136,9 +136,10 @@ class ClientTelemetryReporter:
         """For how long there is nothing to send; 0 means that `create_request` has something."""
         with self._lock:
             state = self._state
-            if not self._enabled or state in {State.TERMINATING_PUSH_IN_PROGRESS, State.TERMINATED}:
+            # Not with sets: the hash of a member is a call, and this is asked in every turn of the client's I/O.
+            if not self._enabled or state is State.TERMINATING_PUSH_IN_PROGRESS or state is State.TERMINATED:
                 return FOREVER
-            if state in {State.SUBSCRIPTION_IN_PROGRESS, State.PUSH_IN_PROGRESS}:
+            if state is State.SUBSCRIPTION_IN_PROGRESS or state is State.PUSH_IN_PROGRESS:
                 return request_timeout_ms
             if state is State.TERMINATING_PUSH_NEEDED or self._last_request_ms is None:
                 return 0

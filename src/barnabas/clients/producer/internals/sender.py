@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, NamedTuple, Protocol
 
 from barnabas.clients.common.metadata import LeaderIdAndEpoch
@@ -95,6 +96,8 @@ class KafkaClient(Protocol):
     def poll(self, timeout_ms: float, now: int) -> list[ClientResponse]: ...
 
     def in_flight_request_count(self, node_id: str | None = None) -> int: ...
+
+    def can_send_more(self, node_id: str) -> bool: ...
 
     def wakeup(self) -> None: ...
 
@@ -389,7 +392,7 @@ class Sender:
                 self._send_produce_request(now, node.id, node_batches, snapshot)
                 # If not, because the socket has not taken all of it, the next turn would find out no more than that:
                 # the poll goes on until there is room, or an answer.
-                takes_more = takes_more or self._client.ready(node, now)
+                takes_more = takes_more or self._client.can_send_more(node.id_string)
         if takes_more:
             return 0  # there may be more where this came from
         expiry_ms = min(
@@ -485,7 +488,7 @@ class Sender:
                 expect_response=config.acks != 0,
                 request_timeout_ms=config.request_timeout_ms,
                 callback=lambda response: self._handle_produce_response(response, by_partition, names),
-                allowed_versions=VersionRange(ApiKey.PRODUCE.stable_versions.lowest, highest),
+                allowed_versions=_versions_up_to(highest),
             ),
             now,
         )
@@ -716,6 +719,11 @@ class Sender:
                 except BarnabasError:
                     log.exception("A failed batch for %s could not be handled", batch.topic_partition)
             self._maybe_remove_and_deallocate_batch(batch)
+
+
+@cache
+def _versions_up_to(highest: int) -> VersionRange:
+    return VersionRange(ApiKey.PRODUCE.stable_versions.lowest, highest)
 
 
 def _partition_result(row: PartitionProduceResponse) -> PartitionResult:

@@ -77,6 +77,7 @@ class TableSender:
         self._wake = wake
         self._manager = transaction_manager
         self._clock = clock
+        self._usual_limit = min(config.table_batch_size, max(config.buffer_memory // 4, accumulator.config.batch_size))
         self._limits: dict[str, int] = {}
         """Of topics whose broker has refused a batch of the usual size: no more than that from then on."""
 
@@ -149,9 +150,7 @@ class TableSender:
     def batch_limit(self, topic: str) -> int:
         """How large a batch may become, before compression."""
         config = self._accumulator.config
-        limit = self._limits.get(topic)
-        if limit is None:
-            limit = min(self._config.table_batch_size, max(self._config.buffer_memory // 4, config.batch_size))
+        limit = self._limits.get(topic, self._usual_limit)
         if config.compression is not CompressionType.NONE:
             ratio = self._accumulator.estimator.estimation(topic, config.compression)
             limit = int(limit / max(ratio * COMPRESSION_RATE_ESTIMATION_FACTOR, 1 / _MOST_GAIN))
@@ -204,7 +203,7 @@ class TableSender:
                 accumulator.estimator,
                 reserved_bytes=reserved,
             )
-            batch.max_record_size = int(sizes.max()) + HEADER_SIZE + MAX_RECORD_OVERHEAD
+            batch.max_record_size = int(np.maximum.reduce(sizes)) + HEADER_SIZE + MAX_RECORD_OVERHEAD
             wake = accumulator.append_batch(batch)
         except BaseException:
             accumulator.pool.deallocate(reserved)
