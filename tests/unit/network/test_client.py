@@ -284,6 +284,7 @@ def test_no_more_requests_than_allowed_are_in_flight() -> None:
         assert harness.ready()
         harness.send(beat())
     assert not harness.ready()
+    assert not harness.client.can_send_more("1")
     assert harness.client.in_flight_request_count("1") == 3
     with pytest.raises(RuntimeError, match="not ready"):
         harness.send(beat())
@@ -298,9 +299,11 @@ def test_nothing_more_is_sent_before_the_last_request_has_gone_out() -> None:
     harness.selector.let_through("1", 5)
     harness.send(beat())
     assert not harness.ready()
+    assert not harness.client.can_send_more("1")
     harness.selector.let_through("1", None)
     assert harness.poll() == []
     assert harness.ready()
+    assert harness.client.can_send_more("1")
     harness.answer(harness.selector.sent.popleft(), HeartbeatResponse())
     assert len(harness.poll()) == 1
 

@@ -204,12 +204,16 @@ def test_any_kind_of_buffer_can_be_sent(pair: tuple[PlaintextTransportLayer, soc
 
 
 @pytest.mark.mechanism("N06")
-@pytest.mark.parametrize("size", [0, 100, 1 << 20], ids=["nothing", "little", "much"])
+@pytest.mark.parametrize(
+    ("size", "large"),
+    [(0, 0), (100, 100), (100, 600_000), (1 << 20, 1 << 20)],
+    ids=["nothing", "little", "one-large", "much"],
+)
 def test_several_buffers_go_out_one_after_the_other(
-    pair: tuple[PlaintextTransportLayer, socket.socket], size: int
+    pair: tuple[PlaintextTransportLayer, socket.socket], size: int, large: int
 ) -> None:
     transport, client = pair
-    buffers: list[Any] = [b"a" * size, bytearray(b"b" * size), memoryview(b"c" * size), b"d"]
+    buffers: list[Any] = [b"a" * size, bytearray(b"b" * large), memoryview(b"c" * size), b"d"]
     expected = b"".join(buffers)
     sent = transport.sendmsg(buffers)
     assert sent
