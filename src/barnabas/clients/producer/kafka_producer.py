@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import client_properties, refuse_unknown
+from barnabas.clients.common.client_metrics import make_metrics
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo
 from barnabas.clients.common.network_client import make_network_client
+from barnabas.clients.common.plug_ins import configured, load_class
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.clients.producer.errors import (
     BufferExhaustedError,
@@ -51,10 +53,8 @@ from barnabas.common.errors import (
 from barnabas.common.identifiers import Uuid
 from barnabas.common.murmur2 import partition_for_key
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.metrics.config import MetricConfig, RecordingLevel
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
-from barnabas.metrics.registry import Metrics
 from barnabas.network.client import NetworkClient
 from barnabas.network.host_resolver import HostResolver, resolve_all_ips
 from barnabas.network.node_api_versions import ApiVersions
@@ -128,22 +128,20 @@ class KafkaProducer:
         self._clock = clock
         self._max_block_ms = cfg.max_block_ms
         originals = {**values.originals, "client.id": cfg.client_id}
-        self._key_serializer: Serializer | None = as_serializer(_load(given_key), originals, is_key=True)
-        self._value_serializer: Serializer | None = as_serializer(_load(given_value), originals, is_key=False)
-        self._partitioner = partitioner or _configured(values.get_optional_class("partitioner.class"), originals)
-        configured = [_configured(_load(name), originals) for name in values.get_list("interceptor.classes")]
-        self._interceptors = ProducerInterceptors([*configured, *interceptors])
-
-        self._metrics = Metrics(
-            MetricConfig(
-                samples=values.get_int("metrics.num.samples"),
-                window_ms=max(values.get_int("metrics.sample.window.ms"), 1),
-                record_level=RecordingLevel[values.get_str("metrics.recording.level")],
-                tags={"client-id": cfg.client_id},
-            ),
-            [_configured(_load(name), originals) for name in values.get_list("metric.reporters")],
-            clock,
+        self._key_serializer: Serializer | None = as_serializer(
+            load_class("key.serializer", given_key), originals, is_key=True
         )
+        self._value_serializer: Serializer | None = as_serializer(
+            load_class("value.serializer", given_value), originals, is_key=False
+        )
+        given = values.get_optional_class("partitioner.class")
+        self._partitioner = partitioner or configured("partitioner.class", given, originals)
+        plugged = [
+            configured("interceptor.classes", name, originals) for name in values.get_list("interceptor.classes")
+        ]
+        self._interceptors = ProducerInterceptors([*plugged, *interceptors])
+
+        self._metrics = make_metrics(values, cfg.client_id, clock)
         self._producer_metrics = KafkaProducerMetrics(self._metrics)
         self._sender_metrics = SenderMetrics(self._metrics, compresses=cfg.compression is not CompressionType.NONE)
 
@@ -806,20 +804,3 @@ def _intercepted(interceptors: ProducerInterceptors, callback: Callback | None) 
             callback(metadata, error)
 
     return both
-
-
-def _load(given: object) -> Any:
-    """The class of a dotted name; anything else as it is."""
-    if not isinstance(given, str):
-        return given
-    return CONFIG.parse_value("partitioner.class", given)
-
-
-def _configured(given: Any, config: Mapping[str, Any]) -> Any:
-    """An instance of a plug-in that was given as a class."""
-    if not isinstance(given, type):
-        return given
-    made: Any = given()
-    if hasattr(made, "configure"):
-        made.configure(config)
-    return made
