@@ -24,7 +24,7 @@ from barnabas.clients.admin import (
 )
 from barnabas.clients.admin.internals.operation import Operation
 from barnabas.clients.admin.internals.steps import Promise
-from barnabas.clients.admin.kafka_admin_client import KafkaAdminClient
+from barnabas.clients.admin.kafka_admin_client import ADMIN_GROUP, KafkaAdminClient
 from barnabas.common.identifiers import Uuid
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
@@ -72,6 +72,10 @@ class AsyncKafkaAdminClient:
     def metrics(self) -> dict[MetricName, KafkaMetric]:
         """All metrics by name, in ``admin-client-metrics``."""
         return self._admin.metrics()
+
+    def metric(self, name: str, group: str = ADMIN_GROUP, **tags: str) -> Any:
+        """The value of one metric now; tags with underscores for hyphens."""
+        return self._admin.metric(name, group, **tags)
 
     async def client_instance_id(self, timeout: float) -> Uuid:  # noqa: ASYNC109 - that of the client underneath
         """The id under which the cluster knows this client in telemetry (KIP-714)."""
