@@ -4,6 +4,9 @@ A topic is filled once by confluent-kafka, and every run, a process of its own (
 it, without a group and with the client's own defaults; those that make an object of Python's for each field of a record
 read a fifth of it, which takes them longer still. Clients take turns; the medians of the rounds are compared.
 
+What no consumer can pass stands below: the same bytes of a file, sent by a bare loop and received by another (see
+`ceiling`).
+
 Beside the rate stands what a record costs the consumer's process in processor time. Broker and consumer share the
 machine, and on one with few cores each slows down the other, so the two tell different things.
 """
@@ -22,6 +25,7 @@ from pathlib import Path
 
 import confluent_kafka
 
+from benchmarks import ceiling
 from benchmarks.broker_process import BrokerProcess, source_environment
 from benchmarks.measure import Row
 from benchmarks.wire_client import WireClient
@@ -42,6 +46,8 @@ PEERS = {"kafka-python": ("kafka", 3.0), "aiokafka": ("aiokafka", 1.0)}
 BATCHED = "confluent-kafka"
 TABLE_TARGET = 3.0
 """`poll_table` against confluent-kafka's ``consume`` of batches."""
+CEILING = "no client, no broker: send a file, receive"
+CEILING_BYTES = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -70,14 +76,17 @@ def run() -> list[Row]:
             topic = f"records-{size}"
             fill(broker.bootstrap_servers, topic, size, count)
             measured = {client: Runs() for client in contenders()}
+            bare: list[float] = []
             for number in range(ROUNDS + 1):
+                if number:
+                    bare.append(ceiling.read(CEILING_BYTES) / size)
                 for client, runs in measured.items():
                     wanted = count // SLOW if client in PEERS else count
                     rate, cpu_us = consume(broker.bootstrap_servers, client, topic, wanted)
                     if number:  # the first round reads modules from the disk and warms up the broker
                         runs.rates.append(rate)
                         runs.cpu_us.append(cpu_us)
-            rows += compared(case, measured)
+            rows += compared(case, measured, statistics.median(bare))
     return rows
 
 
@@ -97,7 +106,7 @@ def fill(servers: str, topic: str, size: int, count: int) -> None:
     assert producer.flush() == 0
 
 
-def compared(case: str, measured: dict[str, Runs]) -> list[Row]:
+def compared(case: str, measured: dict[str, Runs], bare: float) -> list[Row]:
     ours = measured[OURS].rate
     rows = [
         Row(case, OURS, ours, "records/s", ours / measured[peer].rate, peer, target)
@@ -112,6 +121,7 @@ def compared(case: str, measured: dict[str, Runs]) -> list[Row]:
             table = measured[name].rate
             rows.append(Row(case, name, table, "records/s", table / measured[BATCHED].rate, BATCHED, TABLE_TARGET))
     rows += [Row(case, peer, runs.rate, "records/s") for peer, runs in measured.items() if peer in {*PEERS, BATCHED}]
+    rows.append(Row(case, CEILING, bare, "records/s"))
     return rows + [
         Row(f"{case}: processor time of the consumer", client, statistics.median(runs.cpu_us) * 1000, "ns/record")
         for client, runs in measured.items()
