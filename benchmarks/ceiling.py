@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 CHUNK = 1 << 20
@@ -49,27 +51,21 @@ def read(total: int) -> float:
         return chunks * CHUNK / (time.perf_counter() - started)
 
 
-class _other:  # noqa: N801 - reads as a function
-    """A process that has the other end of a connection."""
-
-    def __init__(self, job: str, chunks: int) -> None:
-        self._server = socket.create_server(("127.0.0.1", 0))
-        port = self._server.getsockname()[1]
-        self._process = subprocess.Popen([sys.executable, "-m", "benchmarks.ceiling", job, str(port), str(chunks)])
-
-    def __enter__(self) -> socket.socket:
-        self._server.settimeout(TIMEOUT_S)
-        self._connection, _ = self._server.accept()
-        self._connection.settimeout(TIMEOUT_S)
-        return self._connection
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
-        self._server.close()
-        try:
-            self._process.wait(TIMEOUT_S)
-        finally:
-            self._process.kill()
+@contextmanager
+def _other(job: str, chunks: int) -> Iterator[socket.socket]:
+    """A connection to a process that does the other half."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(TIMEOUT_S)
+        port = str(server.getsockname()[1])
+        with subprocess.Popen([sys.executable, "-m", "benchmarks.ceiling", job, port, str(chunks)]) as process:
+            try:
+                connection, _ = server.accept()
+                with connection:
+                    connection.settimeout(TIMEOUT_S)
+                    yield connection
+                process.wait(TIMEOUT_S)
+            finally:
+                process.kill()
 
 
 def _answer(connection: socket.socket) -> None:

@@ -7,7 +7,6 @@ interpreter's part of it is the same for both brokers.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -15,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.broker_process import source_environment
+from benchmarks.peers.client_process import run_client
 
-TIMEOUT_S: Final = 120
 STALL_S: Final = 30.0
 BATCH: Final = 10_000
 WARM_UP_S: Final = 1.0
@@ -29,18 +27,7 @@ PAUSE_S: Final = 0.4
 
 def ask(job: dict[str, Any]) -> dict[str, Any]:
     """Has another process do it."""
-    result = subprocess.run(
-        [sys.executable, "-m", "benchmarks.peers.rdkafka_client", json.dumps(job)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-        env=source_environment(),
-    )
-    if result.returncode != 0:
-        raise RuntimeError(f"{job}\n{result.stdout}\n{result.stderr}")
-    answer: dict[str, Any] = json.loads(result.stdout)
-    return answer
+    return run_client("benchmarks.peers.rdkafka_client", json.dumps(job))
 
 
 def produce(job: dict[str, Any]) -> dict[str, Any]:

@@ -175,11 +175,16 @@ class LeaderEpochFileCache:
         if self._is_behind:
             self._write()
 
-    def _write(self) -> None:
+    def _write(self, *, if_dir_exists: bool = False) -> None:
         with self._file_lock:
+            if self._is_replaced:
+                return
             self._is_behind = False
             try:
-                self._checkpoint.write(self._entries)
+                if if_dir_exists:
+                    self._checkpoint.write_if_dir_exists(self._entries)
+                else:
+                    self._checkpoint.write(self._entries)
             except BaseException:
                 self._is_behind = True
                 raise
@@ -189,15 +194,8 @@ class LeaderEpochFileCache:
         self._schedule(f"leader-epoch-cache-flush-{self._partition}", self._flush_if_dir_exists)
 
     def _flush_if_dir_exists(self) -> None:
-        with self._file_lock:
-            if not self._is_behind or self._is_replaced:
-                return
-            self._is_behind = False
-            try:
-                self._checkpoint.write_if_dir_exists(self._entries)
-            except BaseException:
-                self._is_behind = True
-                raise
+        if self._is_behind:
+            self._write(if_dir_exists=True)
 
     def with_checkpoint(self, checkpoint: LeaderEpochCheckpointFile) -> LeaderEpochFileCache:
         """A cache with the same epochs and another file: the log's directory was renamed. This one writes no more."""

@@ -27,6 +27,7 @@ from barnabas.clients.admin.admin_config import AdminClientConfig
 from barnabas.clients.admin.internals.admin_core import METRIC_GROUP_PREFIX, AdminCore
 from barnabas.clients.admin.internals.operation import Operation
 from barnabas.clients.admin.internals.steps import Promise
+from barnabas.clients.common.client_metrics import metric_value
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.identifiers import Uuid
 from barnabas.metrics.metric import KafkaMetric
@@ -127,11 +128,7 @@ class KafkaAdminClient:
 
     def metric(self, name: str, group: str = ADMIN_GROUP, **tags: str) -> Any:
         """The value of one metric now; tags with underscores for hyphens."""
-        given = {"client-id": self.config.client_id, **{tag.replace("_", "-"): value for tag, value in tags.items()}}
-        metric = self.core.metrics.metric(MetricName(name, group, given))
-        if metric is None:
-            raise KeyError(f"there is no metric {name} in {group} with {given}")
-        return metric.value()
+        return metric_value(self.core.metrics, self.config.client_id, name, group, tags)
 
     def client_instance_id(self, timeout: float) -> Uuid:
         """The id under which the cluster knows this client in telemetry, as 16 bytes (KIP-714). Blocks until it has

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from barnabas.clients.common.plug_ins import configured
 from barnabas.common.clock import Clock
 from barnabas.common.config_def import ConfigValues
 from barnabas.metrics.config import MetricConfig, RecordingLevel
+from barnabas.metrics.names import MetricName
 from barnabas.metrics.registry import Metrics
 
 
@@ -22,3 +26,12 @@ def make_metrics(values: ConfigValues, client_id: str, clock: Clock) -> Metrics:
         [configured("metric.reporters", name, originals) for name in values.get_list("metric.reporters")],
         clock,
     )
+
+
+def metric_value(metrics: Metrics, client_id: str, name: str, group: str, tags: Mapping[str, str]) -> Any:
+    """The value of one metric of a client now; tags with underscores for hyphens."""
+    given = {"client-id": client_id, **{tag.replace("_", "-"): value for tag, value in tags.items()}}
+    metric = metrics.metric(MetricName(name, group, given))
+    if metric is None:
+        raise KeyError(f"there is no metric {name} in {group} with {given}")
+    return metric.value()

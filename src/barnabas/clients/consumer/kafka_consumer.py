@@ -11,6 +11,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
+from barnabas.clients.common.client_metrics import metric_value
 from barnabas.clients.common.metadata_snapshot import PartitionInfo
 from barnabas.clients.common.offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from barnabas.clients.consumer.auto_offset_reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -376,11 +377,7 @@ class KafkaConsumer:
 
     def metric(self, name: str, group: str = FETCH_GROUP, **tags: str) -> Any:
         """The value of one metric now; tags with underscores for hyphens."""
-        given = {"client-id": self.config.client_id, **{tag.replace("_", "-"): value for tag, value in tags.items()}}
-        metric = self._core.parts.metrics.metric(MetricName(name, group, given))
-        if metric is None:
-            raise KeyError(f"there is no metric {name} in {group} with {given}")
-        return metric.value()
+        return metric_value(self._core.parts.metrics, self.config.client_id, name, group, tags)
 
     @_exclusive
     def client_instance_id(self, timeout: float = 60.0) -> Uuid:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import client_properties, refuse_unknown
-from barnabas.clients.common.client_metrics import make_metrics
+from barnabas.clients.common.client_metrics import make_metrics, metric_value
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo
 from barnabas.clients.common.network_client import make_network_client
 from barnabas.clients.common.plug_ins import configured, load_class
@@ -737,11 +737,7 @@ class KafkaProducer:
 
     def metric(self, name: str, group: str = GROUP, **tags: str) -> Any:
         """The value of one metric now; tags with underscores for hyphens."""
-        given = {"client-id": self.config.client_id, **{tag.replace("_", "-"): value for tag, value in tags.items()}}
-        metric = self._metrics.metric(MetricName(name, group, given))
-        if metric is None:
-            raise KeyError(f"there is no metric {name} in {group} with {given}")
-        return metric.value()
+        return metric_value(self._metrics, self.config.client_id, name, group, tags)
 
     def client_instance_id(self, timeout: float) -> Uuid:
         """The id under which the cluster knows this producer in telemetry, as 16 bytes (KIP-714). Blocks until it has
