@@ -3,9 +3,9 @@
 Each run is a process of its own (see `producer_clients`) that sends a fixed number of records without keys to a new
 topic, acks=all and otherwise with the client's own defaults. How many depends on how fast it is: a run takes about a
 second, for a shorter one would tell how clients start. `send_table` gets tables of ten megabytes. Clients take turns;
-the medians of the rounds are compared. A round begins when what the one before has written is on the disk, or deleted:
-else the slow disk of a small machine sets the pace. Afterwards the broker is asked how many records it has: a client
-that lost some would be quick.
+the medians of the rounds are compared. A run begins when what the one before has written is deleted, and a round when
+nothing is left to write: else the disk of a small machine sets the pace, or the host that gives it memory (see
+`quiet`). Afterwards the broker is asked how many records it has: a client that lost some would be quick.
 
 What the defaults mean: kafka-python and aiokafka fill batches of 16 KiB, about 150 records of 100 bytes or 15 of 1 KiB.
 Ours take up to 256 KiB while they wait to be sent, librdkafka's up to a million bytes. A broker has work to do for each
@@ -42,7 +42,7 @@ from barnabas.protocol.messages.list_offsets import (
 from benchmarks import ceiling
 from benchmarks.broker_process import BrokerProcess, source_environment
 from benchmarks.measure import Row
-from benchmarks.peers.quiet import settle
+from benchmarks.peers.quiet import await_deleted, settle
 from benchmarks.producer_clients import WARM_UP
 from benchmarks.wire_client import WireClient
 
@@ -53,8 +53,8 @@ SLOW = 30
 """The part of the records that slow clients send: one in so many."""
 FAST = 2
 """How many times as many tables have."""
-CONFIGS = {"file.delete.delay.ms": 100}
-"""Gigabytes a round: those of earlier runs are not to fill up the memory for a minute."""
+OVERRIDES = {"log.segment.delete.delay.ms": 0, "log.initial.task.delay.ms": 0}
+"""Gigabytes a round: the files of a deleted topic go at once, not a minute later."""
 TIMEOUT_S = 120.0
 OURS = "barnabas"
 TABLE = "barnabas send_table"
@@ -94,7 +94,10 @@ def contenders() -> list[str]:
 
 def run() -> list[Row]:
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as name, BrokerProcess(Path(name) / "data", "--quiet") as broker:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        BrokerProcess(Path(name) / "data", "--quiet", overrides=OVERRIDES) as broker,
+    ):
         for case, (size, count) in SIZES.items():
             measured = {client: Runs() for client in contenders()}
             for number in range(ROUNDS + 1):
@@ -105,6 +108,7 @@ def run() -> list[Row]:
                 for client, runs in order[first:] + order[:first]:
                     # The first round reads modules from the disk and warms up the broker.
                     wanted = records_for(client, count if number else count // 10)
+                    await_deleted([broker])
                     rate, cpu_us = produce(broker.bootstrap_servers, client, size, wanted)
                     if number:
                         runs.rates.append(rate)
@@ -160,7 +164,7 @@ def produce(servers: str, client: str, size: int, count: int) -> tuple[float, fl
     """One run; records/s, and microseconds of processor time for a record."""
     topic = "records"
     with WireClient(servers) as wire:
-        wire.create_topic(topic, PARTITIONS, CONFIGS)
+        wire.create_topic(topic, PARTITIONS)
         command = [sys.executable, "-m", "benchmarks.producer_clients", client, servers, topic, str(size), str(count)]
         done = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_S, env=source_environment())
         if done.returncode:
