@@ -5,6 +5,8 @@ Python for each batch. A target above them cannot be reached by any client of an
 
 ``written``: one process sends, the other receives and writes to a file, as a broker has to.
 ``read``: one process sends a file without looking at it (``sendfile``), the other receives.
+
+Both by ``TCP`` on the loopback interface, as every client can, or by a ``UNIX`` socket, as ours do on one machine.
 """
 
 from __future__ import annotations
@@ -21,12 +23,17 @@ from pathlib import Path
 
 CHUNK = 1 << 20
 TIMEOUT_S = 60.0
+TCP = "TCP"
+UNIX = "Unix socket"
+WAYS = (TCP, UNIX) if sys.platform == "linux" else (TCP,)
+SEND_BUFFER = 4 << 20
+"""Of a Unix socket; the system may allow less."""
 
 
-def written(total: int) -> float:
+def written(total: int, way: str = TCP) -> float:
     """Bytes/s from one process into a file of another."""
     chunks = -(-total // CHUNK)
-    with _other("receive", chunks) as connection:
+    with _other("receive", chunks, way) as connection:
         data = bytes(CHUNK)
         started = time.perf_counter()
         for _ in range(chunks):
@@ -35,10 +42,10 @@ def written(total: int) -> float:
         return chunks * CHUNK / (time.perf_counter() - started)
 
 
-def read(total: int) -> float:
+def read(total: int, way: str = TCP) -> float:
     """Bytes/s out of a file of one process into the memory of another."""
     chunks = -(-total // CHUNK)
-    with _other("send", chunks) as connection:
+    with _other("send", chunks, way) as connection:
         buffer = bytearray(CHUNK)
         _answer(connection)  # the file is there
         connection.sendall(b"!")
@@ -52,20 +59,46 @@ def read(total: int) -> float:
 
 
 @contextmanager
-def _other(job: str, chunks: int) -> Iterator[socket.socket]:
+def _other(job: str, chunks: int, way: str) -> Iterator[socket.socket]:
     """A connection to a process that does the other half."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with _server(way) as server:
         server.settimeout(TIMEOUT_S)
-        port = str(server.getsockname()[1])
-        with subprocess.Popen([sys.executable, "-m", "benchmarks.ceiling", job, port, str(chunks)]) as process:
+        name = server.getsockname()
+        # As text: a Unix socket of Linux without a file has a name of bytes that begins with a zero.
+        place = name.hex() if isinstance(name, bytes) else str(name[1])
+        with subprocess.Popen([sys.executable, "-m", "benchmarks.ceiling", job, way, place, str(chunks)]) as process:
             try:
                 connection, _ = server.accept()
                 with connection:
+                    _enlarge(connection, way)
                     connection.settimeout(TIMEOUT_S)
                     yield connection
                 process.wait(TIMEOUT_S)
             finally:
                 process.kill()
+
+
+def _server(way: str) -> socket.socket:
+    if way == TCP:
+        return socket.create_server(("127.0.0.1", 0))
+    server = socket.socket(socket.AF_UNIX)
+    server.bind("")  # the system chooses a name
+    server.listen()
+    return server
+
+
+def _connect(way: str, place: str) -> socket.socket:
+    if way == TCP:
+        return socket.create_connection(("127.0.0.1", int(place)), TIMEOUT_S)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(bytes.fromhex(place))
+    _enlarge(connection, way)
+    return connection
+
+
+def _enlarge(connection: socket.socket, way: str) -> None:
+    if way == UNIX:  # TCP's buffers grow by themselves
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
 
 
 def _answer(connection: socket.socket) -> None:
@@ -94,11 +127,11 @@ def _send(connection: socket.socket, file: int, chunks: int) -> None:
 
 
 def main() -> None:
-    job, port, chunks = sys.argv[1:]
+    job, way, place, chunks = sys.argv[1:]
     with (
         tempfile.TemporaryDirectory() as name,
         Path(name, "bytes").open("w+b", buffering=0) as file,
-        socket.create_connection(("127.0.0.1", int(port)), TIMEOUT_S) as connection,
+        _connect(way, place) as connection,
     ):
         connection.setblocking(True)
         (_receive if job == "receive" else _send)(connection, file.fileno(), int(chunks))

@@ -113,16 +113,17 @@ def run() -> list[Row]:
                     if number:
                         runs.rates.append(rate)
                         runs.cpu_us.append(cpu_us)
-            rows += compared(case, measured, bare_rate(broker, size))
+            rows += compared(case, measured)
+            rows += [Row(case, f"{CEILING}, {way}", bare_rate(broker, size, way), "records/s") for way in ceiling.WAYS]
     return rows
 
 
-def bare_rate(broker: BrokerProcess, size: int) -> float:
+def bare_rate(broker: BrokerProcess, size: int, way: str) -> float:
     """Records/s of this size that go through a bare loop."""
     rates = []
     for _ in range(CEILING_ROUNDS):
         settle([broker])
-        rates.append(ceiling.written(CEILING_BYTES) / size)
+        rates.append(ceiling.written(CEILING_BYTES, way) / size)
     return statistics.median(rates)
 
 
@@ -133,7 +134,7 @@ def records_for(client: str, count: int) -> int:
     return count * FAST if client == TABLE else count
 
 
-def compared(case: str, measured: dict[str, Runs], bare: float) -> list[Row]:
+def compared(case: str, measured: dict[str, Runs]) -> list[Row]:
     ours = measured[OURS].rate
     rows = [
         Row(case, OURS, ours, "records/s", ours / measured[peer].rate, peer, target)
@@ -153,7 +154,6 @@ def compared(case: str, measured: dict[str, Runs], bare: float) -> list[Row]:
         for client, runs in measured.items()
         if client not in {OURS, TABLE, ours_small}
     ]
-    rows.append(Row(case, CEILING, bare, "records/s"))
     return rows + [
         Row(f"{case}: processor time of the producer", client, statistics.median(runs.cpu_us) * 1000, "ns/record")
         for client, runs in measured.items()
