@@ -22,6 +22,7 @@ from barnabas.network.connection_quotas import (
 )
 from barnabas.network.endpoint import Endpoint
 from barnabas.network.host_resolver import for_resolver
+from barnabas.network.loopback import do_not_pace
 from barnabas.network.poller import READ, make_poller
 from barnabas.network.processor import Processor
 
@@ -256,6 +257,7 @@ class Acceptor:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            do_not_pace(sock, peer)
             if self._config.socket_send_buffer_bytes >= 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.socket_send_buffer_bytes)
         except OSError as error:

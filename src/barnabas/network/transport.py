@@ -15,6 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from barnabas.network.loopback import do_not_pace
+
 if TYPE_CHECKING:
     from barnabas.network._socket_io import SENDS_FILES, SocketIo, new_buffer, resize
 else:
@@ -116,11 +118,12 @@ class PlaintextTransportLayer:
         if error:
             raise OSError(error, os.strerror(error))
         try:
-            self._socket.getpeername()
+            peer = self._socket.getpeername()
         except OSError as problem:
             if problem.errno == errno.ENOTCONN:
                 return False
             raise
+        do_not_pace(self._socket, peer)
         return True
 
     def send_file(self, fd: int, position: int, count: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -147,6 +148,19 @@ def test_accepted_sockets_are_set_up() -> None:
         # Linux reports twice what was asked for: it counts its own bookkeeping.
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in {30_000, 60_000}
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in {40_000, 80_000}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a connection choose its algorithm")
+def test_a_connection_within_the_machine_is_not_paced() -> None:
+    processor = FakeProcessor()
+    with bench([processor]) as b:
+        try:
+            b.acceptor._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
+        except OSError as error:
+            pytest.skip(f"this system has no bbr, or does not give it to us: {error}")
+        b.accept()
+        (sock,) = processor.sockets
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
 
 
 @pytest.mark.mechanism("N03")
