@@ -87,7 +87,7 @@ class RequestServing:
         server = SocketServer(
             self._config.node_id,
             endpoints,
-            self._config.socket_server(),
+            self._config.socket_server(for_clients=self._role == "broker"),
             plane,
             self._metrics,
             self._clock,

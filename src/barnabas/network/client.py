@@ -318,8 +318,7 @@ class NetworkClient:
             if self._phase is _Phase.CLOSED:
                 return
             self._phase = _Phase.CLOSED
-        self._connections.channels.clear()
-        self._selector.close_all()
+        self._connections.close_all()
         self._updater.close()
         if self._telemetry is not None:
             self._telemetry.close()

@@ -6,6 +6,10 @@ import re
 
 import barnabas
 from barnabas.common.dataclass import dataclass
+from barnabas.network.local_socket import SEND_BUFFER_BYTES
+
+SOFTWARE_NAME = "barnabas"
+"""What our clients call themselves, unless they are told otherwise (KIP-511)."""
 
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9.-]+")
 
@@ -32,8 +36,12 @@ class NetworkClientConfig:
     receive_buffer_bytes: int = 32 * 1024
     discover_broker_versions: bool = True
     """Whether to ask a node which versions it has. Between nodes of one cluster that may be known beforehand."""
-    client_software_name: str = "barnabas"
+    client_software_name: str = SOFTWARE_NAME
     client_software_version: str = _software_text(barnabas.__version__)
+    local_socket_enable: bool = False
+    """Whether to take the local socket of a broker on the same machine: see `barnabas.network.local_socket`."""
+    local_send_buffer_bytes: int = SEND_BUFFER_BYTES
+    """Of that socket; -1 leaves it to the operating system."""
 
     def __post_init__(self) -> None:
         if self.max_in_flight_requests_per_connection < 1:
@@ -50,7 +58,7 @@ class NetworkClientConfig:
         ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name.replace('_', '.')} must not be negative, but is {getattr(self, name)}")
-        for name in ("send_buffer_bytes", "receive_buffer_bytes"):
+        for name in ("send_buffer_bytes", "receive_buffer_bytes", "local_send_buffer_bytes"):
             if getattr(self, name) < -1:
                 raise ValueError(f"{name.replace('_', '.')} must be at least -1, not {getattr(self, name)}")
         for name in ("client_software_name", "client_software_version"):

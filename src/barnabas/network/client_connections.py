@@ -11,10 +11,13 @@ from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.connection_failure import FIRST_ANSWER_LIMIT, explain_connect_error
 from barnabas.network.connection_states import ClusterConnectionStates
 from barnabas.network.host_resolver import HostResolver
+from barnabas.network.local_socket import LocalSocketOffer, connect
 from barnabas.network.node import Node
 from barnabas.network.node_api_versions import ApiVersions, NodeApiVersions
 from barnabas.network.selector import CloseMode
+from barnabas.network.transport import TransportLayer
 from barnabas.network.version_negotiation import VersionNegotiation
+from barnabas.protocol.messages.api_versions import ApiVersionsResponse
 
 if TYPE_CHECKING:
     from barnabas.network.selectable import Selectable
@@ -54,6 +57,11 @@ class ClientConnections:
         )
         self.channels: dict[str, KafkaChannel] = {}
         """By node id. The context of a channel is its node."""
+        self._moving: dict[str, TransportLayer] = {}
+        """By node id, the TCP sockets of connections that are moving to the broker's local socket. They are kept until
+        the broker has answered there: it would take the end of this one for the end of the connection."""
+        self._staying: set[str] = set()
+        """The nodes where a move has failed. The next connection stays with TCP."""
         self._max_receive_size = FIRST_ANSWER_LIMIT
         """What the selector allows; known with the first channel."""
 
@@ -101,15 +109,56 @@ class ClientConnections:
 
     def versions_known(self, channel: KafkaChannel, versions: NodeApiVersions) -> None:
         """The peer has shown to be a Kafka node, and may send large answers from now on."""
+        self._staying.discard(channel.id)
+        self._close_former(channel.id)
         self.api_versions.update(channel.id, versions)
         self.states.ready(channel.id)
         channel.max_receive_size = self._max_receive_size
+
+    # -- the local socket
+
+    def move_to_local_socket(self, channel: KafkaChannel, answer: ApiVersionsResponse) -> bool:
+        """Takes the socket that the answer offers, if it does; true if it has to show now that it works.
+
+        See `barnabas.network.local_socket`.
+        """
+        if not self._config.local_socket_enable or channel.id in self._staying:
+            return False
+        offer = LocalSocketOffer.in_answer(answer)
+        if offer is None:
+            return False
+        local = connect(offer, channel.transport.socket, self._config.local_send_buffer_bytes)
+        if local is None:
+            return False
+        self._moving[channel.id] = self._selector.replace_socket(channel, local)
+        return True
+
+    def is_moving(self, node_id: str) -> bool:
+        return node_id in self._moving
+
+    def stay_with_tcp(self, node_id: str) -> None:
+        """The move has failed. It has cost a connection, so the next one does without."""
+        self._staying.add(node_id)
+
+    def _close_former(self, node_id: str) -> None:
+        former = self._moving.pop(node_id, None)
+        if former is not None:
+            former.close()
+
+    # -- the end
+
+    def close_all(self) -> None:
+        for node_id in list(self._moving):
+            self._close_former(node_id)
+        self.channels.clear()
+        self._selector.close_all()
 
     def close(self, node_id: str) -> None:
         """Closes a connection, if it is not closed already, and forgets what belongs to this connection alone.
 
         The state of the node is for the caller to change.
         """
+        self._close_former(node_id)
         channel = self.channels.pop(node_id, None)
         if channel is not None and self._selector.open_or_closing(node_id) is channel:
             self._selector.close(channel, CloseMode.DISCARD_NO_NOTIFY)

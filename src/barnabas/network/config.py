@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.network.connection_quotas import ConnectionLimits
+from barnabas.network.local_socket import SEND_BUFFER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class SocketServerConfig:
     socket_listen_backlog_size: int = 50
     connections_max_idle_ms: int = 600_000
     connection_failed_authentication_delay_ms: int = 100
+    local_socket_enable: bool = False
+    """Whether clients on this machine may leave TCP: see `barnabas.network.local_socket`."""
+    local_socket_send_buffer_bytes: int = SEND_BUFFER_BYTES
+    """Of that socket; -1 leaves it to the operating system."""
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from barnabas.common.dataclass import dataclass
 from barnabas.network.endpoint import Endpoint, SecurityProtocol
+from barnabas.network.local_socket import LocalSocketOffer
 from barnabas.network.memory_pool import MemoryPool
 from barnabas.network.response import AnyResponse
 from barnabas.protocol.headers import ParsedHeader
@@ -27,6 +28,8 @@ class ConnectionContext:
     principal: Any = None
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
+    local_socket: LocalSocketOffer | None = None
+    """What to tell the client if it is one of ours; none if it is on another machine, or has moved already."""
 
 
 class ProcessorHandle(Protocol):

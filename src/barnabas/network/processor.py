@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import queue
 import socket
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -22,7 +23,9 @@ from barnabas.common.errors import InvalidRequestError, ProtocolError, Unsupport
 from barnabas.network.channel import ChannelState, KafkaChannel
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_quotas import ConnectionQuotas
-from barnabas.network.endpoint import Endpoint
+from barnabas.network.endpoint import Endpoint, SecurityProtocol
+from barnabas.network.local_listener import LocalListener
+from barnabas.network.local_socket import SUPPORTED
 from barnabas.network.memory_pool import MemoryPool
 from barnabas.network.mute import ChannelMuteEvent
 from barnabas.network.plane import ConnectionContext, RequestPlane
@@ -38,6 +41,7 @@ API_VERSIONS = ApiKey.API_VERSIONS
 CONNECTION_QUEUE_SIZE = 20
 """New connections that may wait for a processor, and the most it takes on in one turn: the ones it has come first."""
 POLL_MS = 300
+_CLOSE_AT_ONCE = struct.pack("ii", 1, 0)
 
 DisconnectListener = Callable[[str], None]
 
@@ -81,6 +85,12 @@ class Processor:
             channel_factory=channel_factory,
             clock=clock,
         )
+        self._local: LocalListener | None = None
+        self._local_due = False
+        """Whether somebody waits at the local socket."""
+        if config.local_socket_enable and SUPPORTED and endpoint.security_protocol is SecurityProtocol.PLAINTEXT:
+            self._local = LocalListener(config.socket_listen_backlog_size, config.local_socket_send_buffer_bytes)
+            self.selector.watch_listener(self._local.fileno(), self._note_local_arrival)
         self._new_connections: queue.Queue[tuple[socket.socket, tuple[Any, ...]]] = queue.Queue(CONNECTION_QUEUE_SIZE)
         self._arrivals = self._new_connections.queue
         """What is inside of that queue: whether there is anything can be seen without taking its lock."""
@@ -175,6 +185,8 @@ class Processor:
         self._configure_new_connections()
         self._process_new_responses()
         self._poll(timeout_ms)
+        if self._local_due:
+            self._move_connections()
         self._process_completed_receives()
         self._process_completed_sends()
         self._process_disconnected()
@@ -208,14 +220,56 @@ class Processor:
                 sock.close()
 
     def _register(self, sock: socket.socket, peer: tuple[Any, ...]) -> None:
-        channel = self.selector.register(self._connection_id(sock.getsockname(), peer), sock)
+        own = sock.getsockname()
+        channel = self.selector.register(self._connection_id(own, peer), sock)
         channel.context = ConnectionContext(
             connection_id=channel.id,
             client_address=peer[0],
             listener_name=self._listener,
             security_protocol=self.endpoint.security_protocol,
             from_privileged_listener=self._privileged,
+            local_socket=None if self._local is None else self._local.offer(channel, own, peer),
         )
+
+    # -- to the local socket
+
+    def _note_local_arrival(self) -> None:
+        self._local_due = True
+
+    def _move_connections(self) -> None:
+        """Moves the connections whose clients have come to the local socket: see `barnabas.network.local_socket`."""
+        self._local_due = False
+        assert self._local is not None
+        try:
+            for channel, sock in self._local.arrivals():
+                self._move(channel, sock)
+        except OSError as error:  # no descriptors, perhaps: it would be reported again and again
+            log.warning("Processor %d gives its local socket up: %s", self.id, error)
+            self._close_local()
+
+    def _move(self, channel: KafkaChannel, sock: socket.socket) -> None:
+        if self.selector.channel(channel.id) is not channel or channel.send is not None:
+            log.debug("%s cannot move to the local socket any more", channel.id)
+            sock.close()
+            return
+        try:
+            former = self.selector.replace_socket(channel, sock)
+        except OSError as error:
+            sock.close()
+            self._channel_failed(channel.id, "Moving to the local socket failed for", error)
+            return
+        channel.context.local_socket = None
+        with suppress(OSError):
+            # Nothing is on its way, so it need not be waited for: whoever closes first would keep the port busy.
+            former.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _CLOSE_AT_ONCE)
+        former.close()
+        log.debug("%s has moved to the local socket", channel.id)
+
+    def _close_local(self) -> None:
+        if self._local is not None:
+            self.selector.forget_listener(self._local.fileno())
+            self._local.close()
+            self._local = None
 
     def _connection_id(self, local: tuple[Any, ...], remote: tuple[Any, ...]) -> str:
         """``local:port-remote:port-index``. The index keeps a reused pair of ports apart from its predecessor, whose
@@ -342,6 +396,8 @@ class Processor:
             channel.send = None
         if channel.context is not None:
             self._quotas.dec(self._listener, channel.context.client_address)
+            if self._local is not None and channel.context.local_socket is not None:
+                self._local.withdraw(channel.context.local_socket)
             channel.context = None
         for listener in self._disconnect_listeners:
             try:
@@ -383,6 +439,7 @@ class Processor:
 
     def _close_everything(self) -> None:
         self._close_new_connections()
+        self._close_local()
         for channel in [*self.selector.channels.values(), *self.selector.closing_channels.values()]:
             self._close(channel)
         self._responses.clear()

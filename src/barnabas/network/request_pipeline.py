@@ -231,6 +231,10 @@ class RequestPipeline:
         self, responses: list[ClientResponse], channel: KafkaChannel, asked: int, body: ApiVersionsResponse, now: int
     ) -> None:
         if body.error_code == Errors.NONE:
+            if self._connections.move_to_local_socket(channel, body):
+                log.debug("Node %s has a local socket; the connection moves to it", channel.id)
+                self._negotiation.retry(channel.id, asked)
+                return
             self._connections.versions_known(channel, NodeApiVersions.of_response(body))
             return
         following = version_to_try_next(asked, body)
@@ -286,6 +290,10 @@ class RequestPipeline:
         """A connection is lost, or is closed here because it is of no more use: all its requests end."""
         node_id = channel.id
         reached = self._reached(node_id)
+        if self._connections.is_moving(node_id):
+            reason = f"{reason}; that was its local socket, and TCP is used from now on"
+            harmless = True
+            self._connections.stay_with_tcp(node_id)
         self._connections.close(node_id)
         if authentication_error is not None:
             log.error("Node %s: %s", node_id, reason)

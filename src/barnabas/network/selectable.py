@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Protocol
 
 from barnabas.network.channel import ChannelState, KafkaChannel
 from barnabas.network.reactor import SelectorStats
 from barnabas.network.selector import CloseMode
 from barnabas.network.send import NetworkSend
+from barnabas.network.transport import TransportLayer
 
 
 class Selectable(Protocol):
@@ -22,6 +24,8 @@ class Selectable(Protocol):
     def connect(
         self, channel_id: str, address: tuple[str, int], *, family: int, send_buffer: int, receive_buffer: int
     ) -> None: ...
+
+    def replace_socket(self, channel: KafkaChannel, sock: socket.socket) -> TransportLayer: ...
 
     def channel(self, channel_id: str) -> KafkaChannel | None: ...
 

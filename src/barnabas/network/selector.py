@@ -115,6 +115,8 @@ class Selector(SelectorCore):
         self.disconnected: list[tuple[KafkaChannel, ChannelState]] = []
         self._lost: list[tuple[KafkaChannel, ChannelState]] = []
         """Connections lost between two polls, reported by the next one."""
+        self._listeners: dict[int, Callable[[], None]] = {}
+        """Whom to tell that somebody wants to connect."""
         self._waker = make_waker(self._poller)
 
     # -- connections
@@ -159,6 +161,29 @@ class Selector(SelectorCore):
         self._connecting.add(channel)
         if self._idle is not None:
             self._idle.add(channel, self._now())
+
+    def replace_socket(self, channel: KafkaChannel, sock: socket.socket) -> TransportLayer:
+        """Moves a connection, at a moment when nothing is under way on it, to another socket.
+
+        Returns what it was on before, which is not watched any more, and is for the caller to close.
+        """
+        transport, _ = self._channel_factory(channel.id, sock)
+        former, events = channel.transport, channel.events
+        self._watch(channel, 0)
+        channel.transport = transport
+        channel.fd = transport.fileno()
+        self._watch(channel, events)
+        return former
+
+    def watch_listener(self, fd: int, ready: Callable[[], None]) -> None:
+        """Has a listening socket watched, too. ``ready`` is called while events are handled: it may only take note."""
+        self._listeners[fd] = ready
+        self._poller.register(fd, READ)
+
+    def forget_listener(self, fd: int) -> None:
+        """To be called before the socket is closed."""
+        if self._listeners.pop(fd, None) is not None:
+            self._poller.unregister(fd)
 
     def _build(self, channel_id: str, sock: socket.socket) -> KafkaChannel:
         transport, authenticator = self._channel_factory(channel_id, sock)
@@ -304,6 +329,8 @@ class Selector(SelectorCore):
         self._news = True
         if fd == self._waker.fd:
             self._waker.drain()
+        elif fd in self._listeners:
+            self._listeners[fd]()
 
     def _failed(self, channel: KafkaChannel, error: Exception, now: int) -> None:
         """How a channel ends depends on what ended it."""

@@ -86,7 +86,18 @@ class TransportLayer(Protocol):
 class PlaintextTransportLayer:
     """Bytes as they are."""
 
-    __slots__ = ("_expected", "_fd", "_io", "_socket", "recv", "recv_into", "send", "send_more", "sendmsg")
+    __slots__ = (
+        "_can_expect",
+        "_expected",
+        "_fd",
+        "_io",
+        "_socket",
+        "recv",
+        "recv_into",
+        "send",
+        "send_more",
+        "sendmsg",
+    )
 
     is_ready = True
     has_bytes_buffered = False
@@ -95,6 +106,7 @@ class PlaintextTransportLayer:
         self._socket = sock
         self._fd = sock.fileno()
         self._expected = 1
+        self._can_expect = sys.platform == "linux" and sock.family != socket.AF_UNIX
         self._io = None if SocketIo is None else SocketIo(self._fd)
         io = sock if self._io is None else self._io
         self.recv: Callable[[int], bytes | bytearray] = io.recv
@@ -106,8 +118,9 @@ class PlaintextTransportLayer:
     def handshake(self) -> None: ...
 
     def expect(self, count: int) -> None:
-        """Where the system can do that. Linux lets its buffer grow for it, and does not wait for what will not fit."""
-        if count != self._expected and sys.platform == "linux":
+        """Where the system can do that: for TCP on Linux, which lets its buffer grow for it, and does not wait for what
+        will not fit."""
+        if count != self._expected and self._can_expect:
             self._expected = count
             with suppress(OSError):  # then every piece is reported
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)

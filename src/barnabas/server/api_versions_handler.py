@@ -9,6 +9,8 @@ hyphens is INVALID_REQUEST. From version 5 on it says which node of which cluste
 If that is somebody else, an address has changed hands, and REBOOTSTRAP_REQUIRED sends the client back to its bootstrap
 servers before it can do any harm to the wrong cluster (KIP-1242).
 
+Clients of ours that are on this machine are also told of a socket that is not TCP (`barnabas.network.local_socket`).
+
 ``zk_migration_ready`` is left of the migration away from ZooKeeper, and always false.
 """
 
@@ -23,6 +25,8 @@ from barnabas.common.errors import (
     RebootstrapRequiredError,
     UnsupportedVersionError,
 )
+from barnabas.network.client_config import SOFTWARE_NAME
+from barnabas.network.local_socket import FIRST_VERSION_WITH_TAGS, LocalSocketOffer
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.server.dispatch import handles
@@ -58,14 +62,27 @@ class ApiVersionsHandler:
         version = request.api_version
         error = self._objection(request)
         if error is None:
-            self._helper.send_response_maybe_throttle(
-                request, lambda throttle_ms: self._versions.api_versions_response(throttle_ms, version)
-            )
+            offer = self._local_socket_for(request)
+
+            def answer(throttle_ms: int) -> ApiVersionsResponse:
+                response = self._versions.api_versions_response(throttle_ms, version)
+                if offer is not None:
+                    offer.put_into(response)
+                return response
+
+            self._helper.send_response_maybe_throttle(request, answer)
             return
         if isinstance(error, UnsupportedVersionError):
             # The answer goes out in the version of the request, unless that is changed: a client of any age reads v0.
             request.api_version = 0
         self._helper.send_error_response_maybe_throttle(request, error)
+
+    @staticmethod
+    def _local_socket_for(request: Request) -> LocalSocketOffer | None:
+        """A shorter way for clients on this machine, which only ours know of."""
+        context = request.context
+        ours = request.api_version >= FIRST_VERSION_WITH_TAGS and context.client_software_name == SOFTWARE_NAME
+        return context.local_socket if ours else None
 
     def _objection(self, request: Request) -> ApiError | None:
         version = request.api_version

@@ -12,6 +12,7 @@ from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import HIGH, LOW, MEDIUM, define_common, define_security
 from barnabas.common.config_def import ConfigDef, ConfigError, Range, Type, ValidString
 from barnabas.network.client_config import NetworkClientConfig
+from barnabas.network.local_socket import SEND_BUFFER_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,8 @@ class ClientSettings:
     connection_setup_timeout_max_ms: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    local_socket_enable: bool
+    local_send_buffer_bytes: int
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ClientSettings:
@@ -165,6 +168,10 @@ class ClientSettings:
             receive_buffer_bytes=(
                 values.get_int("receive.buffer.bytes") if values.is_set("receive.buffer.bytes") else -1
             ),
+            local_socket_enable=values.get_bool("local.socket.enable"),
+            local_send_buffer_bytes=(
+                values.get_int("send.buffer.bytes") if values.is_set("send.buffer.bytes") else SEND_BUFFER_BYTES
+            ),
         )
 
     def network_config(self) -> NetworkClientConfig:
@@ -177,6 +184,8 @@ class ClientSettings:
             socket_connection_setup_timeout_max_ms=self.connection_setup_timeout_max_ms,
             send_buffer_bytes=self.send_buffer_bytes,
             receive_buffer_bytes=self.receive_buffer_bytes,
+            local_socket_enable=self.local_socket_enable,
+            local_send_buffer_bytes=self.local_send_buffer_bytes,
         )
 
 

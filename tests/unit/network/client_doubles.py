@@ -20,6 +20,7 @@ from barnabas.network.node import Node
 from barnabas.network.reactor import SelectorStats
 from barnabas.network.selector import CloseMode
 from barnabas.network.send import NetworkSend
+from barnabas.network.transport import TransportLayer
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import response_parts
 from barnabas.protocol.headers import ParsedHeader, parse_request_header
@@ -144,6 +145,9 @@ class ScriptedSelector:
             raise self.connect_error
         self.transports[channel_id] = FakeTransport()
         self.channels[channel_id] = KafkaChannel(channel_id, self.transports[channel_id], LIMIT)
+
+    def replace_socket(self, channel: KafkaChannel, sock: socket.socket) -> TransportLayer:
+        raise AssertionError("there is none")
 
     def channel(self, channel_id: str) -> KafkaChannel | None:
         return self.channels.get(channel_id)

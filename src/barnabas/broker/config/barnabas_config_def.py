@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from barnabas.broker.config.terms import (
+    BOOLEAN,
     DOUBLE,
     INT,
     LIST,
@@ -31,6 +32,15 @@ BARNABAS_CONFIG_DEF: Final = (
         MEDIUM,
         "How a request gets from a network thread to a handler. queue: through the request queue, as in Apache Kafka. "
         "direct: short requests are handled by the network thread. auto: whichever is faster on this interpreter.",
+    )
+    .define(
+        "barnabas.local.socket.enable",
+        BOOLEAN,
+        True,
+        None,
+        MEDIUM,
+        "Whether clients of Barnabas that are on this machine may go on over a Unix domain socket, which costs less "
+        "than TCP. For plaintext listeners, on Linux.",
     )
     .define(
         "barnabas.http.listener",

@@ -37,6 +37,7 @@ from barnabas.log.server_log_config import broker_topic_defaults, log_directorie
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_limits import ConnectionLimits
 from barnabas.network.endpoint import Endpoint
+from barnabas.network.local_socket import SEND_BUFFER_BYTES
 from barnabas.raft.config import HostAndPort, RaftConfig, VoterAddress, metadata_log_dir, parse_host_and_port
 from barnabas.replica.config import ReplicaManagerConfig
 from barnabas.server.data_plane import HandOff
@@ -310,7 +311,8 @@ class KafkaConfig:
 
     # -- the parts
 
-    def socket_server(self) -> SocketServerConfig:
+    def socket_server(self, *, for_clients: bool = True) -> SocketServerConfig:
+        """Between nodes there is no use for a local socket."""
         values = self.values
         return SocketServerConfig(
             num_network_threads=self.num_network_threads,
@@ -326,6 +328,12 @@ class KafkaConfig:
             socket_listen_backlog_size=values.get_int("socket.listen.backlog.size"),
             connections_max_idle_ms=values.get_int("connections.max.idle.ms"),
             connection_failed_authentication_delay_ms=values.get_int("connection.failed.authentication.delay.ms"),
+            local_socket_enable=for_clients and values.get_bool("barnabas.local.socket.enable"),
+            local_socket_send_buffer_bytes=(
+                values.get_int("socket.send.buffer.bytes")
+                if values.is_set("socket.send.buffer.bytes")
+                else SEND_BUFFER_BYTES
+            ),
             limits=self._connection_limits(),
         )
 

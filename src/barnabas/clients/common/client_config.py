@@ -102,6 +102,14 @@ def define_common(definition: ConfigDef) -> ConfigDef:
     )
     define("send.buffer.bytes", Type.INT, 131_072, Range.at_least(-1), MEDIUM, "Of the socket; -1: the system's.")
     define("receive.buffer.bytes", Type.INT, 32_768, Range.at_least(-1), MEDIUM, "Of the socket; -1: the system's.")
+    define(
+        "local.socket.enable",
+        Type.BOOLEAN,
+        True,
+        None,
+        LOW,
+        "Leave TCP for a Unix domain socket where the broker is on the same machine and offers one.",
+    )
     define("reconnect.backoff.ms", Type.LONG, 50, at_least_0, LOW, "The first pause before connecting again.")
     define("reconnect.backoff.max.ms", Type.LONG, 1_000, at_least_0, LOW, "The longest such pause.")
     define("retry.backoff.ms", Type.LONG, 100, at_least_0, LOW, "The first pause before a failed request is repeated.")

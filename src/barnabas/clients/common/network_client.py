@@ -15,6 +15,7 @@ from barnabas.metrics.registry import Metrics
 from barnabas.network.client import NetworkClient
 from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.host_resolver import HostResolver
+from barnabas.network.local_socket import SEND_BUFFER_BYTES
 from barnabas.network.selectable import Selectable
 from barnabas.network.selector import Selector
 from barnabas.network.selector_metrics import SelectorMetrics
@@ -64,6 +65,10 @@ def make_network_client(
             socket_connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
             send_buffer_bytes=(values.get_int("send.buffer.bytes") if send_buffer_bytes is None else send_buffer_bytes),
             receive_buffer_bytes=receive_buffer_bytes,
+            local_socket_enable=values.get_bool("local.socket.enable"),
+            local_send_buffer_bytes=(
+                values.get_int("send.buffer.bytes") if values.is_set("send.buffer.bytes") else SEND_BUFFER_BYTES
+            ),
         ),
         clock=clock,
         random=random,

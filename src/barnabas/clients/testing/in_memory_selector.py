@@ -9,6 +9,7 @@ from barnabas.network.channel import ChannelState, KafkaChannel
 from barnabas.network.reactor import SelectorStats
 from barnabas.network.selector import CloseMode
 from barnabas.network.send import NetworkSend
+from barnabas.network.transport import TransportLayer
 
 if TYPE_CHECKING:
     from barnabas.clients.testing.scripted_cluster import ScriptedCluster
@@ -107,6 +108,9 @@ class InMemorySelector:
         self._channels[channel_id] = channel
         self._hosts[channel_id] = node_id
         self._events.append(_Event(self._now(), channel, None, is_connect=True))
+
+    def replace_socket(self, channel: KafkaChannel, sock: socket.socket) -> TransportLayer:  # noqa: ARG002
+        raise AssertionError("there are no sockets")
 
     def _now(self) -> int:
         return self._clock.hi_res_milliseconds()

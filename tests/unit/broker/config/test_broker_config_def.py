@@ -28,6 +28,7 @@ def test_what_kafka_does_not_have_is_named_after_us() -> None:
     ours = {name for name in BROKER_CONFIG_DEF.keys if name.startswith("barnabas.")}
     assert ours == {
         "barnabas.request.handoff",
+        "barnabas.local.socket.enable",
         "barnabas.http.listener",
         "barnabas.telemetry.exporters",
         "barnabas.telemetry.topics.num.partitions",
