@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 from barnabas.network.channel import KafkaChannel
 from barnabas.network.local_socket import PREFIX, LocalSocketOffer, set_send_buffer
@@ -42,9 +41,14 @@ class LocalListener:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def offer(self, channel: KafkaChannel, own: tuple[Any, ...], peer: tuple[Any, ...]) -> LocalSocketOffer | None:
-        """What to tell the client of a TCP connection; None if that is on another machine."""
-        if not on_one_machine(own, peer):
+    def offer(self, channel: KafkaChannel) -> LocalSocketOffer | None:
+        """What to tell the client of a connection; None if that is on another machine, or no longer on TCP."""
+        sock = channel.transport.socket
+        try:
+            own, peer = sock.getsockname(), sock.getpeername()
+        except OSError:  # it has just ended
+            return None
+        if sock.family == socket.AF_UNIX or not on_one_machine(own, peer):
             return None
         name = _new_name()
         self._offered[name] = channel

@@ -21,6 +21,7 @@ from typing import Any
 from barnabas.common.clock import Clock
 from barnabas.common.errors import InvalidRequestError, ProtocolError, UnsupportedVersionError
 from barnabas.network.channel import ChannelState, KafkaChannel
+from barnabas.network.client_config import SOFTWARE_NAME
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_quotas import ConnectionQuotas
 from barnabas.network.endpoint import Endpoint, SecurityProtocol
@@ -89,8 +90,12 @@ class Processor:
         self._local_due = False
         """Whether somebody waits at the local socket."""
         if config.local_socket_enable and SUPPORTED and endpoint.security_protocol is SecurityProtocol.PLAINTEXT:
-            self._local = LocalListener(config.socket_listen_backlog_size, config.local_socket_send_buffer_bytes)
-            self.selector.watch_listener(self._local.fileno(), self._note_local_arrival)
+            try:
+                self._local = LocalListener(config.socket_listen_backlog_size, config.local_socket_send_buffer_bytes)
+            except OSError as error:  # a sandbox may forbid it
+                log.info("Processor %d has no local socket: %s", processor_id, error)
+            else:
+                self.selector.watch_listener(self._local.fileno(), self._note_local_arrival)
         self._new_connections: queue.Queue[tuple[socket.socket, tuple[Any, ...]]] = queue.Queue(CONNECTION_QUEUE_SIZE)
         self._arrivals = self._new_connections.queue
         """What is inside of that queue: whether there is anything can be seen without taking its lock."""
@@ -220,15 +225,13 @@ class Processor:
                 sock.close()
 
     def _register(self, sock: socket.socket, peer: tuple[Any, ...]) -> None:
-        own = sock.getsockname()
-        channel = self.selector.register(self._connection_id(own, peer), sock)
+        channel = self.selector.register(self._connection_id(sock.getsockname(), peer), sock)
         channel.context = ConnectionContext(
             connection_id=channel.id,
             client_address=peer[0],
             listener_name=self._listener,
             security_protocol=self.endpoint.security_protocol,
             from_privileged_listener=self._privileged,
-            local_socket=None if self._local is None else self._local.offer(channel, own, peer),
         )
 
     # -- to the local socket
@@ -356,14 +359,16 @@ class Processor:
         if requests:
             plane.submit(requests)
 
-    @staticmethod
-    def _note_client_software(channel: KafkaChannel, header: ParsedHeader, payload: memoryview) -> None:
+    def _note_client_software(self, channel: KafkaChannel, header: ParsedHeader, payload: memoryview) -> None:
         """KIP-511. A request that cannot be read is answered with an error by its handler; here it is let pass."""
+        context = channel.context
         with suppress(ProtocolError, UnsupportedVersionError):
             if header.api_version >= 3 and header.api_version in header.api_key.versions:
                 body, _ = header.api_key.request.decode_from(payload, header.api_version, header.body_start)
-                channel.context.client_software_name = body.client_software_name  # type: ignore[attr-defined]
-                channel.context.client_software_version = body.client_software_version  # type: ignore[attr-defined]
+                context.client_software_name = body.client_software_name  # type: ignore[attr-defined]
+                context.client_software_version = body.client_software_version  # type: ignore[attr-defined]
+        if self._local is not None and context.client_software_name == SOFTWARE_NAME and context.local_socket is None:
+            context.local_socket = self._local.offer(channel)
 
     def _process_completed_sends(self) -> None:
         if not self.selector.completed_sends:

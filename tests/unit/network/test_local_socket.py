@@ -501,6 +501,9 @@ def test_an_offer_ends_with_its_connection() -> None:
         (processor,) = server.sockets.processors
         with server.connect() as plain:
             plain.ask(1)
+            assert ask_for_offer(plain, "somebody-else") is None
+            assert not local_of(processor)._offered, "none is made for those who do not know of it"
+            assert ask_for_offer(plain) is not None
             assert len(local_of(processor)._offered) == 1
         server.await_disconnects()
         assert not local_of(processor)._offered
@@ -553,15 +556,27 @@ def test_without_descriptors_the_local_socket_is_given_up_and_tcp_goes_on(monkey
             assert ask_for_offer(plain) is None
 
 
+def test_a_system_that_forbids_it_has_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: int) -> None:
+        raise PermissionError("not in this sandbox")
+
+    monkeypatch.setattr(LocalListener, "__init__", fail)
+    with broker() as (_, server), client_of(server) as real:
+        real.make_ready()
+        assert not real.is_local
+
+
 def test_a_connection_moves_throttled_and_is_not_read_before_that_is_over() -> None:
     config = SocketServerConfig(local_socket_enable=True)
     with nothing_left_behind(), closing(SteppedProcessor(config=config)) as stepped:
         stepped.connect()
         (channel,) = stepped.selector.channels.values()
+        offer = channel.context.local_socket = local_of(stepped.processor).offer(channel)
+        assert offer is not None
         stepped.selector.request_received(channel)
         channel.handle_mute_event(ChannelMuteEvent.THROTTLE_STARTED)
         channel.handle_mute_event(ChannelMuteEvent.RESPONSE_SENT)
-        with move(channel.context.local_socket) as moved:
+        with move(offer) as moved:
             stepped.turn_until(lambda: channel.transport.socket.family == socket.AF_UNIX)
             moved.send(heartbeat(5))
             for _ in range(3):

@@ -21,7 +21,7 @@ OUR_DEFAULTS = {
     "sasl.oauthbearer.jwt.validator.class": "class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
 }
 # What Kafka has not.
-OUR_SETTINGS = {"batch.max.size"}
+OUR_SETTINGS = {"batch.max.size", "local.socket.enable"}
 
 
 def config(**settings: Any) -> ProducerConfig:
