@@ -10,6 +10,7 @@ from barnabas.broker.broker_api_versions import BrokerApiVersionManager
 from barnabas.common.errors import Errors
 from barnabas.metadata.cache import FinalizedFeatures
 from barnabas.metadata.metadata_version import MetadataVersion
+from barnabas.network.local_socket import LocalSocketOffer
 from barnabas.network.node_api_versions import NodeApiVersions
 from barnabas.protocol.api_keys import ApiKey, Scope
 from barnabas.protocol.framing import encode_request
@@ -120,6 +121,25 @@ def test_the_software_of_a_client_is_remembered() -> None:
     request = b.request(ApiVersionsRequest(client_software_name="a.b-c", client_software_version="1"), 3)
     b.handle(b.family, request)
     assert (request.context.client_software_name, request.context.client_software_version) == ("a.b-c", "1")
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("name", ["barnabas", "librdkafka", "Barnabas", "barnabas2"])
+def test_only_our_clients_hear_of_the_local_socket(name: str, version: int) -> None:
+    def answered(offer: LocalSocketOffer | None) -> bytes:
+        b = Bench()
+        request = b.request(ApiVersionsRequest(client_software_name=name, client_software_version="1"), version)
+        request.context.local_socket = offer
+        b.handle(b.family, request)
+        return bytes(sent_bytes(b.responses(request)[0]))[8:]
+
+    offer = LocalSocketOffer(broker_name=b"\0barnabas/b", client_name=b"\0barnabas/c", client_host="::1", client_port=7)
+    told = LocalSocketOffer.in_answer(ApiVersionsResponse.decode(answered(offer), version))
+    if name == "barnabas" and version >= 3:
+        assert told == offer
+    else:
+        assert told is None
+        assert answered(offer) == answered(None)
 
 
 @pytest.mark.mechanism("R03")

@@ -88,6 +88,7 @@ def test_settings_of_the_client_are_honoured() -> None:
         kafka_socket_connection_setup_timeout_max_ms="13",
         kafka_send_buffer_bytes="14",
         kafka_receive_buffer_bytes="15",
+        kafka_local_socket_enable="false",
     ).client
     assert (client.client_rack, client.read_committed, client.check_crcs) == ("r1", True, False)
     assert (client.fetch_min_bytes, client.fetch_max_bytes, client.fetch_max_wait_ms) == (2, 3, 4)
@@ -98,6 +99,9 @@ def test_settings_of_the_client_are_honoured() -> None:
     assert (network.reconnect_backoff_ms, network.reconnect_backoff_max_ms) == (10, 11)
     assert (network.socket_connection_setup_timeout_ms, network.socket_connection_setup_timeout_max_ms) == (12, 13)
     assert (network.send_buffer_bytes, network.receive_buffer_bytes) == (14, 15)
+    assert (network.local_socket_enable, network.local_send_buffer_bytes) == (False, 14)
+    network = options().client.network_config()
+    assert (network.local_socket_enable, network.local_send_buffer_bytes) == (True, 4 * 1024 * 1024)
 
 
 def test_what_has_no_effect_is_said(caplog: pytest.LogCaptureFixture) -> None:

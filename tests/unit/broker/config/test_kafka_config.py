@@ -75,6 +75,17 @@ def test_only_a_receive_buffer_that_was_asked_for_is_tied_to_its_size() -> None:
     assert KafkaConfig.from_properties(asked_for).socket_server().socket_receive_buffer_bytes == 102_400
 
 
+def test_the_local_socket_is_for_clients_and_has_a_large_buffer_unless_told_otherwise() -> None:
+    config = KafkaConfig.from_properties(NODE)
+    server = config.socket_server()
+    assert (server.local_socket_enable, server.local_socket_send_buffer_bytes) == (True, 4 * 1024 * 1024)
+    assert not config.socket_server(for_clients=False).local_socket_enable
+    off = with_(NODE, {"barnabas.local.socket.enable": "false"})
+    assert not KafkaConfig.from_properties(off).socket_server().local_socket_enable
+    small = with_(NODE, {"socket.send.buffer.bytes": "102400"})
+    assert KafkaConfig.from_properties(small).socket_server().local_socket_send_buffer_bytes == 102_400
+
+
 def test_zero_configuration() -> None:
     config = KafkaConfig.for_zero_configuration(Path("/data"), port=0)
     assert config.is_broker

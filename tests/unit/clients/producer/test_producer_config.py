@@ -192,4 +192,10 @@ def test_a_buffer_of_the_socket_is_asked_for_only_if_it_is_set() -> None:
     for settings, expected in (({}, -1), ({"send_buffer_bytes": 5_000}, 5_000)):
         producer = ScriptedCluster({"t": 1}).producer(**settings)
         assert producer.client.config.send_buffer_bytes == expected
+        # The local socket has one in any case, because what the system begins with does not grow.
+        assert producer.client.config.local_send_buffer_bytes == (4 * 1024 * 1024 if expected == -1 else expected)
+        assert producer.client.config.local_socket_enable
         producer.close(0)
+    producer = ScriptedCluster({"t": 1}).producer(local_socket_enable=False)
+    assert not producer.client.config.local_socket_enable
+    producer.close(0)
