@@ -69,6 +69,8 @@ class Broker:
         self.asked: list[tuple[ApiKey, str]] = []
         """Each request, and the connection that it came from."""
         self.received: list[int] = []
+        self.silent = False
+        """Whether it says nothing over the local socket."""
 
     def __call__(self, request: Request, local: RequestLocal) -> None:
         self.asked.append((request.api_key, request.context.connection_id))
@@ -76,6 +78,8 @@ class Broker:
         if request.api_key is ApiKey.API_VERSIONS:
             response = all_versions()
             offer = request.context.local_socket
+            if offer is None and self.silent:
+                return
             if offer is not None and request.context.client_software_name == SOFTWARE_NAME:
                 self.change(offer)
                 offer.put_into(response)
@@ -449,6 +453,35 @@ def test_a_broker_that_turns_the_connection_away_is_left_alone_next_time() -> No
         real.client.disconnect("1")
         real.make_ready()
         assert real.is_local, "what went wrong once need not go wrong for ever"
+
+
+def closed(real: Real) -> None:
+    real.client.close()
+
+
+def disconnected(real: Real) -> None:
+    real.client.disconnect("1")
+
+
+@pytest.mark.parametrize("end", [closed, disconnected])
+def test_a_move_that_the_client_breaks_off_leaves_nothing(end: Callable[[Real], None]) -> None:
+    with nothing_left_behind(), broker() as (script, server), client_of(server) as real:
+        script.silent = True
+        assert not real.client.ready(real.node, real.now)
+        real.poll_until(lambda: len(script.asked) == 2)
+        former = real.client._connections._moving["1"].socket
+        end(real)
+        assert former.fileno() == -1
+
+
+def test_a_local_socket_that_says_nothing_is_waited_for_no_longer_than_any_other() -> None:
+    with broker() as (script, server), client_of(server, request_timeout_ms=100) as real:
+        script.silent = True
+        assert not real.client.ready(real.node, real.now)
+        real.poll_until(lambda: real.client.connection_failed(real.node))
+        assert "local socket" in str(real.client.last_error("1"))
+        real.make_ready()
+        assert not real.is_local
 
 
 def test_a_tag_with_something_else_in_it_is_no_offer() -> None:
