@@ -14,6 +14,8 @@ from barnabas.network.loopback import on_one_machine
 log = logging.getLogger(__name__)
 
 _RANDOM_BYTES = 16
+MOST_PER_TURN = 64
+"""Then those that are connected get their turn, however many others come."""
 
 
 class LocalListener:
@@ -63,7 +65,7 @@ class LocalListener:
 
         Who comes under a name that was given to nobody is turned away. ``OSError`` if nobody can be let in any more.
         """
-        while True:
+        for _ in range(MOST_PER_TURN):
             try:
                 sock, name = self._socket.accept()
             except BlockingIOError:

@@ -291,7 +291,7 @@ class RequestPipeline:
         node_id = channel.id
         reached = self._reached(node_id)
         if self._connections.is_moving(node_id):
-            reason = f"{reason}; that was its local socket, and TCP is used from now on"
+            reason = f"{reason}; that was its local socket, and the next connection stays with TCP"
             harmless = True
             self._connections.stay_with_tcp(node_id)
         self._connections.close(node_id)

@@ -21,7 +21,8 @@ from barnabas.network.client_config import SOFTWARE_NAME, NetworkClientConfig
 from barnabas.network.client_request import ClientResponse
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_limits import ConnectionLimits
-from barnabas.network.local_listener import LocalListener
+from barnabas.network.endpoint import Endpoint
+from barnabas.network.local_listener import MOST_PER_TURN, LocalListener
 from barnabas.network.local_socket import OFFER_TAG, PREFIX, LocalSocketOffer, connect
 from barnabas.network.mute import ChannelMuteEvent
 from barnabas.network.node import Node
@@ -104,8 +105,8 @@ class Broker:
 class Real:
     """A client over a real selector, to one node."""
 
-    def __init__(self, port: int, **config: Any) -> None:
-        self.node = Node(1, "127.0.0.1", port)
+    def __init__(self, port: int, host: str = "127.0.0.1", **config: Any) -> None:
+        self.node = Node(1, host, port)
         self.selector = Selector()
         self.client = NetworkClient(
             self.selector,
@@ -200,6 +201,50 @@ def test_a_connection_moves_and_stays_the_same_one(policy: Policy) -> None:
         assert real.client.connection_state("1") is ConnectionState.READY
         assert isinstance(real.ask(HeartbeatRequest(group_id="g")).body, HeartbeatResponse)
     assert server.disconnected.qsize() == 1
+
+
+@pytest.mark.parametrize(
+    ("listening", "host"), [("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "127.0.0.3"), ("::1", "::1"), ("::", "127.0.0.1")]
+)
+def test_whatever_way_the_loopback_interface_is_written(listening: str, host: str) -> None:
+    if ":" in listening and not os.path.exists("/proc/net/if_inet6"):  # noqa: PTH110
+        pytest.skip("no IPv6 here")
+    endpoints = [Endpoint(LISTENER, host=listening, port=0)]
+    with broker(endpoints=endpoints) as (_, server), client_of(server, host=host) as real:
+        real.make_ready()
+        assert real.is_local
+
+
+def test_a_machine_that_calls_itself_by_its_outward_address() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it only asks which way it would be
+        except OSError:
+            pytest.skip("this machine has no other address")
+        host = probe.getsockname()[0]
+    with broker(endpoints=[Endpoint(LISTENER, host=host, port=0)]) as (_, server), client_of(server, host=host) as real:
+        real.make_ready()
+        assert real.is_local
+        assert only_channel(server).context.client_address == host, "it is still who it was"
+        assert server.sockets.connection_count(host) == 1
+
+
+def test_strangers_do_not_keep_others_waiting() -> None:
+    listener = LocalListener(backlog=200, send_buffer=-1)
+    strangers = []
+    try:
+        for _ in range(MOST_PER_TURN + 5):
+            stranger = socket.socket(socket.AF_UNIX)
+            strangers.append(stranger)
+            stranger.connect(listener.name)
+        assert list(listener.arrivals()) == []
+        assert select.select([listener], [], [], 0)[0], "the rest is for the next turn"
+        assert list(listener.arrivals()) == []
+        assert not select.select([listener], [], [], 0)[0]
+    finally:
+        for stranger in strangers:
+            stranger.close()
+        listener.close()
 
 
 def test_no_tcp_connection_is_left() -> None:
