@@ -21,6 +21,7 @@ from barnabas.network.channel_state import LARGE as _LARGE
 from barnabas.network.channel_state import MOST_SPARES as _MOST_SPARES
 from barnabas.network.channel_state import PIECE as _PIECE
 from barnabas.network.channel_state import READ_AHEAD as _READ_AHEAD
+from barnabas.network.channel_state import SPARES_FOR as _SPARES_FOR
 from barnabas.network.channel_state import UNSEEN_ALLOCATION as _UNSEEN_ALLOCATION
 from barnabas.network.channel_state import ChannelState
 from barnabas.network.mute import NOT_MUTED as _NOT_MUTED
@@ -48,6 +49,7 @@ cdef int64_t UNSEEN_ALLOCATION = _UNSEEN_ALLOCATION
 cdef int64_t LARGE = _LARGE
 cdef int64_t PIECE = _PIECE
 cdef int64_t MOST_SPARES = _MOST_SPARES
+cdef int64_t SPARES_FOR = _SPARES_FOR
 cdef object READY = ChannelState.READY
 cdef object NOT_CONNECTED = ChannelState.NOT_CONNECTED
 cdef object NOT_MUTED = _NOT_MUTED
@@ -259,6 +261,7 @@ cdef class ChannelCore:
     cdef public int64_t _start
     cdef public int64_t _filled
     cdef public int64_t _size
+    cdef public int64_t _small
     cdef public int fd
     cdef public int events
     cdef public bint out_of_memory
@@ -324,7 +327,9 @@ cdef class ChannelCore:
                 if size < LARGE:  # large ones have become rare
                     self._likely = 0
                     if self.spares:
-                        self.spares.clear()
+                        self._small += 1
+                        if self._small >= SPARES_FOR:
+                            self.spares.clear()
                 return view[start + 4 : stop]
         self.ahead = None
         return self._collect(view[start:])
@@ -396,6 +401,7 @@ cdef class ChannelCore:
             if self.spares is None:
                 self._likely = min((stop + READ_AHEAD) & -UNSEEN_ALLOCATION, FIRST_ALLOCATION)
             else:
+                self._small = 0
                 self.spares.append(payload)
                 del self.spares[:-MOST_SPARES]
         return PyMemoryView_FromObject(payload)[self._start : stop]

@@ -19,6 +19,7 @@ from barnabas.network.channel_state import (
     MOST_SPARES,
     PIECE,
     READ_AHEAD,
+    SPARES_FOR,
     UNSEEN_ALLOCATION,
     ChannelState,
 )
@@ -204,6 +205,7 @@ class ChannelCore:
         "_payload",
         "_pool",
         "_size",
+        "_small",
         "_start",
         "ahead",
         "authenticator",
@@ -260,6 +262,8 @@ class ChannelCore:
         """Buffers of large requests, to be used again when nobody looks at them any more; None if they are not kept."""
         self._likely = 0
         """How large a buffer the next request gets before anything is known of it; zero if the last one was small."""
+        self._small = 0
+        """How many small requests have come since the last large one."""
         self._payload: bytearray | None = None
         self._start = 0
         """Where in its buffer the request being read begins: behind its length, if that was read into it, too."""
@@ -312,7 +316,9 @@ class ChannelCore:
                 if size < LARGE:  # large ones have become rare
                     self._likely = 0
                     if self.spares:
-                        self.spares.clear()
+                        self._small += 1
+                        if self._small >= SPARES_FOR:
+                            self.spares.clear()
                 return view[start + 4 : stop]
         self.ahead = None
         return self._collect(view[start:])
@@ -370,6 +376,7 @@ class ChannelCore:
             if self.spares is None:
                 self._likely = min((stop + READ_AHEAD) & -UNSEEN_ALLOCATION, FIRST_ALLOCATION)
             else:
+                self._small = 0
                 self.spares.append(payload)
                 del self.spares[:-MOST_SPARES]
         return memoryview(payload)[start:stop]

@@ -38,9 +38,11 @@ cdef extern from "sys/ioctl.h" nogil:
 
 cdef extern from *:
     """
+    #include <sys/mman.h>
     #include <sys/socket.h>
     #include <sys/types.h>
     #include <errno.h>
+    #include <stdint.h>
     #if defined(__linux__)
     #include <sys/sendfile.h>
     #define BARNABAS_SENDS_FILES 1
@@ -56,6 +58,19 @@ cdef extern from *:
         return -1;
     }
     #endif
+    #if defined(MADV_HUGEPAGE)
+    #define BARNABAS_LARGE_PAGE ((uintptr_t)1 << 21)
+    static void barnabas_large_pages(char *start, size_t size) {
+        uintptr_t first = ((uintptr_t)start + BARNABAS_LARGE_PAGE - 1) & ~(BARNABAS_LARGE_PAGE - 1);
+        uintptr_t end = ((uintptr_t)start + size) & ~(BARNABAS_LARGE_PAGE - 1);
+        if (end > first)  /* what comes of it is of no interest: without, it is slower */
+            (void)madvise((void *)first, end - first, MADV_HUGEPAGE);
+    }
+    #else
+    static void barnabas_large_pages(char *start, size_t size) {
+        (void)start; (void)size;
+    }
+    #endif
     #if defined(MSG_MORE)
     #define BARNABAS_MORE MSG_MORE
     #else
@@ -64,6 +79,7 @@ cdef extern from *:
     """
     int BARNABAS_SENDS_FILES
     int BARNABAS_MORE
+    void barnabas_large_pages(char *start, size_t size)
     ssize_t barnabas_sendfile(int out, int source, long long position, size_t count) nogil
 
 cdef enum:
@@ -85,6 +101,17 @@ def new_buffer(Py_ssize_t size):
     if size < 0:
         raise ValueError(f"a buffer of {size} bytes")
     return PyByteArray_FromStringAndSize(NULL, size)
+
+
+def large_buffer(Py_ssize_t size):
+    """`new_buffer` for one that is used again and again: with large pages, as far as the system has any.
+
+    It finds memory for a large page in a tenth of the time that it takes for as many small ones, and the processor need
+    not look up where each of those is.
+    """
+    cdef bytearray buffer = new_buffer(size)
+    barnabas_large_pages(PyByteArray_AS_STRING(buffer), size)
+    return buffer
 
 
 def resize(bytearray buffer not None, Py_ssize_t size):

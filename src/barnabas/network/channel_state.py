@@ -23,6 +23,15 @@ PIECE = 1 << 20
 """So much of a large request is waited for at once. A fetch of megabytes would wake its thread for every packet."""
 MOST_SPARES = 4
 """A consumer has two answers in hand and a third one on its way; its application may still look at the one before."""
+SPARES_FOR = 32
+"""So many small requests, one after the other, have to come before buffers of large ones are let go of. There is a
+small one at every end of a log, and to find new memory behind it would cost as much as to receive into it."""
+ROOMY = 8
+"""A buffer that is more than so many times as large as a request is not used for it: who keeps one of its records keeps
+all of it."""
+WHOLE_ALLOCATION = 1 << 26
+"""A client believes its broker and gets a buffer for the whole of an answer that is not larger than this. What has not
+arrived costs nothing, as the system finds memory when something is written to it."""
 
 
 class InvalidReceiveError(ProtocolError):

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from barnabas.network.loopback import do_not_pace
 
 if TYPE_CHECKING:
-    from barnabas.network._socket_io import SENDS_FILES, SocketIo, new_buffer, resize
+    from barnabas.network._socket_io import SENDS_FILES, SocketIo, large_buffer, new_buffer, resize
 else:
     SocketIo = None
     SENDS_FILES = False
-    new_buffer = bytearray
+    new_buffer = large_buffer = bytearray
 
     def resize(buffer: bytearray, size: int) -> None:
         """Makes a buffer longer."""
@@ -30,9 +30,9 @@ else:
 
     if os.environ.get("BARNABAS_PURE") != "1":
         with suppress(ImportError):  # not built
-            from barnabas.network._socket_io import SENDS_FILES, SocketIo, new_buffer, resize
+            from barnabas.network._socket_io import SENDS_FILES, SocketIo, large_buffer, new_buffer, resize
 
-__all__ = ["PlaintextTransportLayer", "SocketIo", "TransportLayer", "new_buffer", "resize"]
+__all__ = ["PlaintextTransportLayer", "SocketIo", "TransportLayer", "large_buffer", "new_buffer", "resize"]
 
 _TRY_AGAIN = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR}
 _FALLBACK_CHUNK = 1 << 18

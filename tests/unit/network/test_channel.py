@@ -20,11 +20,12 @@ from barnabas.network.channel import (
     MOST_SPARES,
     PIECE,
     READ_AHEAD,
+    ROOMY,
     ChannelState,
     InvalidReceiveError,
     KafkaChannel,
 )
-from barnabas.network.channel_state import UNSEEN_ALLOCATION
+from barnabas.network.channel_state import SPARES_FOR, UNSEEN_ALLOCATION
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
 from barnabas.network.send import NetworkSend
 from barnabas.records.columns import decode_batches, encode_batch
@@ -122,6 +123,10 @@ def large(fill: bytes, size: int = LARGE) -> list[bytes]:
     return [data[:READ_AHEAD], data[READ_AHEAD:]]
 
 
+def split(data: bytes) -> list[bytes]:
+    return [data[:READ_AHEAD], data[READ_AHEAD:]] if len(data) > READ_AHEAD else [data]
+
+
 def receive(channel: KafkaChannel, transport: ChunkTransport, chunks: list[bytes]) -> memoryview:
     transport.chunks += chunks
     while (payload := channel.read()) is None:
@@ -148,9 +153,71 @@ def test_a_large_buffer_is_used_again_when_nobody_looks_at_it_any_more() -> None
     assert fourth == b"d" * LARGE, "and nothing of what was there before"
     assert (bytes(second), bytes(third)) == (b"b" * LARGE, b"c" * LARGE)
     fourth.release()
-    grown = receive(channel, transport, large(b"e", 3 * LARGE))
-    assert grown.obj is freed
-    assert grown == b"e" * (3 * LARGE)
+    longer = receive(channel, transport, large(b"e", 3 * LARGE))
+    assert longer.obj is not freed, "it does not fit"
+    assert longer == b"e" * (3 * LARGE)
+    assert receive(channel, transport, large(b"f", LARGE + 600)).obj is freed, "there was some room to spare"
+
+
+def test_the_buffer_that_was_let_go_of_last_is_used_first() -> None:
+    transport = ChunkTransport()
+    channel = make(transport)
+    channel.spares = []
+    held = [receive(channel, transport, large(b"%d" % number)) for number in range(3)]
+    buffers = [view.obj for view in held]
+    for view in held:
+        view.release()
+    for fill in (b"x", b"y", b"z"):
+        assert receive(channel, transport, large(fill)).obj is buffers[-1]
+
+
+def test_a_small_part_of_a_large_buffer_is_not_used() -> None:
+    transport = ChunkTransport()
+    channel = make(transport, max_size=1 << 24)
+    channel.spares = []
+    buffer = receive(channel, transport, large(b"a", 2 * ROOMY * LARGE)).obj
+    assert len(buffer) >= 2 * ROOMY * LARGE
+    small = receive(channel, transport, large(b"b", LARGE))
+    assert small.obj is not buffer, "who keeps it would keep all of that"
+    assert len(small.obj) < 2 * LARGE
+    assert receive(channel, transport, large(b"c", 2 * LARGE + LARGE)).obj is buffer
+
+
+def test_a_client_gets_a_buffer_for_the_whole_answer_at_once_and_a_server_does_not() -> None:
+    size = 5 * FIRST_ALLOCATION
+    data = framed(bytes(size))
+    for spares in ([], None):
+        transport = ChunkTransport([data[:READ_AHEAD]])
+        channel = make(transport, max_size=size)
+        channel.spares = spares
+        assert channel.read() is None
+        assert channel._payload is not None
+        assert (len(channel._payload) >= size) is (spares is not None)
+        first = channel._payload
+        assert receive(channel, transport, [data[READ_AHEAD:]]) == bytes(size)
+        assert not channel.spares or channel.spares == [first]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_looked_at_is_never_received_into(seed: int) -> None:
+    """Answers of all sizes, held for as long as it pleases, whole or in parts."""
+    source = random.Random(seed)
+    transport = ChunkTransport()
+    channel = make(transport, max_size=1 << 24)
+    channel.spares = []
+    held: list[tuple[memoryview, bytes]] = []
+    for _ in range(40):
+        size = source.choice((7, 40_000, LARGE - 1, LARGE, LARGE + 999, 2 * LARGE, 3 * LARGE, 9 * LARGE))
+        payload = source.randbytes(97) * (size // 97) + bytes(size % 97)
+        view = receive(channel, transport, split(framed(payload)))
+        assert bytes(view) == payload
+        if source.random() < 0.6:
+            first, last = sorted((source.randrange(size), source.randrange(size)))
+            held.append((view[first : last + 1], payload[first : last + 1]))
+        del view
+        while len(held) > source.randrange(1, 8):
+            held.pop(source.randrange(len(held)))
+        assert all(bytes(kept) == expected for kept, expected in held)
 
 
 def test_a_table_of_views_keeps_its_buffer_from_being_used_again() -> None:
@@ -172,8 +239,10 @@ def test_a_table_of_views_keeps_its_buffer_from_being_used_again() -> None:
     assert row.column("value").to_pylist() == [b"00399" * 200]
     del row
     assert buffer in channel.spares, "and now it may"
-    while receive(channel, transport, large(b"z", len(data))).obj is not buffer:
+    held = [receive(channel, transport, large(b"z", len(data)))]
+    while held[-1].obj is not buffer:
         assert buffer in channel.spares
+        held.append(receive(channel, transport, large(b"z", len(data))))
 
 
 def test_a_few_buffers_are_kept_and_none_once_requests_are_small() -> None:
@@ -182,8 +251,16 @@ def test_a_few_buffers_are_kept_and_none_once_requests_are_small() -> None:
     channel.spares = []
     views = [receive(channel, transport, large(b"a")) for _ in range(MOST_SPARES + 2)]
     assert channel.spares == [view.obj for view in views[-MOST_SPARES:]]
-    assert bytes(receive(channel, transport, [framed(b"small")])) == b"small"
+    for count in range(SPARES_FOR):
+        assert len(channel.spares) == MOST_SPARES, f"after {count} small ones"
+        assert bytes(receive(channel, transport, [framed(b"small")])) == b"small"
     assert channel.spares == []
+    receive(channel, transport, large(b"b"))
+    for _ in range(2):
+        for _ in range(SPARES_FOR - 1):
+            receive(channel, transport, [framed(b"small")])
+        assert len(channel.spares) == 1
+        receive(channel, transport, large(b"c"))
 
 
 @pytest.mark.mechanism("N06")
