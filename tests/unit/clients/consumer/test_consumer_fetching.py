@@ -14,7 +14,8 @@ from barnabas.clients.consumer.errors import (
     NoOffsetForPartitionError,
     RecordDeserializationError,
 )
-from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, FetchReading, offset_after
+from barnabas.clients.consumer.internals.batch_walk import offset_after
+from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, FetchReading
 from barnabas.clients.consumer.testing import ConsumerCluster
 from barnabas.common.errors import CorruptRecordError, Errors, TopicAuthorizationError
 from barnabas.protocol.api_keys import ApiKey

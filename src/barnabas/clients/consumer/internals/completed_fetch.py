@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas.clients.consumer.consumer_config import IsolationLevel
 from barnabas.clients.consumer.consumer_record import ConsumerRecord, ConsumerRecordReader
+from barnabas.clients.consumer.internals.batch_walk import leader_epoch_before, offset_after
 from barnabas.common.errors import BarnabasError, CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.protocol.messages.fetch import PartitionData
@@ -16,10 +17,7 @@ from barnabas.records.batch import RecordBatch, TimestampType, iter_batches
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from barnabas.records.reader import uncompressed_records
 
-_LENGTH_AND_EPOCH: Final = struct.Struct(">ii")
-_BASE_OFFSET: Final = struct.Struct(">q")
-_OFFSETS: Final = struct.Struct(">qi11xi")
-"""Of a batch's header: base offset, length and, after what is of no interest here, last offset delta."""
+_LENGTH: Final = struct.Struct(">i")
 _MAX_BASE_OFFSET: Final = 2**63 - 2**31
 
 
@@ -103,7 +101,7 @@ class CompletedFetch:
     def has_whole_batch(self) -> bool:
         """Whether there is anything to read at all."""
         data = self.records
-        return len(data) >= 16 and len(data) >= 12 + _LENGTH_AND_EPOCH.unpack_from(data, 8)[0]
+        return len(data) >= 16 and len(data) >= 12 + _LENGTH.unpack_from(data, 8)[0]
 
     def end_offset(self) -> int | None:
         """Where it ends, and reading will go on, if it is read to its end; None if it is an error or has no batch.
@@ -272,27 +270,3 @@ class CompletedFetch:
     def __repr__(self) -> str:
         state = "consumed" if self.is_consumed else f"next {self.next_fetch_offset}"
         return f"CompletedFetch({self.partition}@{self.fetch_offset}, {len(self.records)} bytes, {state})"
-
-
-def offset_after(data: memoryview) -> int | None:
-    """The offset behind the last whole batch."""
-    at, size, found = 0, len(data), None
-    while at + _OFFSETS.size <= size:
-        base_offset, length, last_offset_delta = _OFFSETS.unpack_from(data, at)
-        if at + 12 + length > size or length <= 0:
-            break
-        found = base_offset + last_offset_delta + 1
-        at += 12 + length
-    return found
-
-
-def leader_epoch_before(data: memoryview, offset: int) -> int | None:
-    """The leader epoch of the last whole batch that begins before an offset."""
-    at, size, epoch = 0, len(data), -1
-    while at + 16 <= size:
-        length, batch_epoch = _LENGTH_AND_EPOCH.unpack_from(data, at + 8)
-        if at + 12 + length > size or _BASE_OFFSET.unpack_from(data, at)[0] >= offset or length <= 0:
-            break
-        epoch = batch_epoch
-        at += 12 + length
-    return epoch if epoch >= 0 else None
