@@ -264,6 +264,7 @@ cdef class ChannelCore:
     cdef public int64_t _small
     cdef public int fd
     cdef public int events
+    cdef public bint _reads_all
     cdef public bint out_of_memory
     cdef public bint closing
 
@@ -276,6 +277,7 @@ cdef class ChannelCore:
         self.mute_state = NOT_MUTED
         self.max_receive_size = max_receive_size
         self._pool = pool
+        self._reads_all = getattr(transport, "reads_all", False)
         self._head = b""
         self._size = -1
 
@@ -377,12 +379,11 @@ cdef class ChannelCore:
             if self._filled == room:
                 room = min(2 * room, stop)
                 PyByteArray_Resize(payload, room)
+            room = min(room, stop) - self._filled
             try:
                 # This view lives no longer than the call, and does not keep the buffer from being resized.
                 count = recv_into(
-                    PyMemoryView_FromMemory(
-                        PyByteArray_AS_STRING(payload) + self._filled, min(room, stop) - self._filled, PyBUF_WRITE
-                    )
+                    PyMemoryView_FromMemory(PyByteArray_AS_STRING(payload) + self._filled, room, PyBUF_WRITE)
                 )
             except BlockingIOError:
                 if size >= LARGE:
@@ -394,6 +395,9 @@ cdef class ChannelCore:
                 )
             self._filled += count
             self.bytes_received += count
+            if count < room and size >= LARGE and self._reads_all:
+                self.transport.expect(min(stop - self._filled, PIECE))
+                return None
         self._payload = None
         self._size = -1
         if size >= LARGE:

@@ -204,6 +204,7 @@ class ChannelCore:
         "_likely",
         "_payload",
         "_pool",
+        "_reads_all",
         "_size",
         "_small",
         "_start",
@@ -252,6 +253,8 @@ class ChannelCore:
         """What ended the connection, unless its owner did."""
         self.max_receive_size = max_receive_size
         self._pool = pool
+        self._reads_all: bool = getattr(transport, "reads_all", False)
+        """Whether a short read is the last one that makes sense (see `PlaintextTransportLayer`)."""
         self.ahead: memoryview | None = None
         """What was read at once and not all handed out yet: whole requests, and at the end perhaps part of one."""
         self._ahead_at = 0
@@ -358,6 +361,7 @@ class ChannelCore:
         while self._filled < stop:
             if self._filled == len(payload):
                 resize(payload, min(2 * len(payload), stop))
+            room = min(len(payload), stop) - self._filled
             try:
                 with memoryview(payload) as view:
                     count = recv_into(view[self._filled : stop])
@@ -369,6 +373,9 @@ class ChannelCore:
                 raise EOFError(f"the peer closed the connection {self._filled - start} bytes into a request of {size}")
             self._filled += count
             self.bytes_received += count
+            if count < room and size >= LARGE and self._reads_all:
+                self.transport.expect(min(stop - self._filled, PIECE))
+                return None
         self._payload = None
         self._size = -1
         if size >= LARGE:

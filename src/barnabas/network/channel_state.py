@@ -19,7 +19,7 @@ gigabytes."""
 
 LARGE = 1 << 18
 """A request of at least this size is received in pieces, and its buffer used again where that is wanted."""
-PIECE = 1 << 20
+PIECE = 1 << 21
 """So much of a large request is waited for at once. A fetch of megabytes would wake its thread for every packet."""
 MOST_SPARES = 4
 """A consumer has two answers in hand and a third one on its way; its application may still look at the one before."""

@@ -101,6 +101,8 @@ class PlaintextTransportLayer:
 
     is_ready = True
     has_bytes_buffered = False
+    reads_all = True
+    """A read that brings less than was asked for has brought all that was there: there is no use in another one."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock

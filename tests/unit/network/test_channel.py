@@ -100,13 +100,50 @@ def test_a_large_request_is_put_together_from_what_arrives(size: int, bounded: b
 def test_of_a_large_request_a_good_part_is_waited_for_at_once() -> None:
     data = framed(bytes(2 * PIECE))
     transport = ChunkTransport([data[:PIECE], data[PIECE : PIECE + 1000], data[PIECE + 1000 :]])
-    channel = make(transport)
+    channel = make(transport, max_size=2 * PIECE)
     waited_for = []
     while (payload := channel.read()) is None:
         waited_for.append(transport.expected)
     assert waited_for == [PIECE, len(data) - PIECE - 1000]
     assert transport.expected == 1, "the next request may be a small one"
     assert len(payload) == 2 * PIECE
+
+
+class PlainChunks(ChunkTransport):
+    """One of which a short read says that there is no more, as of a socket; counts the reads."""
+
+    reads_all = True
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        super().__init__(chunks)
+        self.reads = 0
+
+    def _part(self, size: int) -> bytes:
+        self.reads += 1
+        self._blocked_next = False
+        return super()._part(size)
+
+
+@pytest.mark.mechanism("N06")
+@pytest.mark.parametrize("is_client", [True, False])
+def test_nothing_is_read_behind_a_short_read_of_a_large_request(is_client: bool) -> None:
+    payload = random.Random(1).randbytes(5 * LARGE)
+    data = framed(payload)
+    lengths = (READ_AHEAD, 70_000, 1, LARGE, len(data))
+    edges = [0, *itertools.accumulate(lengths)]
+    transport = PlainChunks([data[start:stop] for start, stop in itertools.pairwise(edges)])
+    channel = make(transport)
+    channel.spares = [] if is_client else None
+    received, waits = None, 0
+    while received is None:
+        received = channel.read()
+        if received is None:
+            waits += 1
+            assert transport.expected == min(len(data) - channel.bytes_received, PIECE)
+    assert received == payload
+    assert transport.expected == 1
+    if is_client:  # a server's buffer grows, and what fills it is no short read
+        assert (transport.reads, waits) == (len(lengths), len(lengths) - 2)
 
 
 @pytest.mark.mechanism("N06")
