@@ -192,6 +192,9 @@ class ConsumerCore:
         self._metrics.poll_started(now)
         try:
             while True:
+                # What was told until now is about to be looked at. Left as it is, it would end the wait after that, for
+                # an answer that has been taken long ago.
+                self.buffer.take_news()
                 self._maybe_raise_wakeup()
                 if self._is_poll_event_due(now):
                     yield from self._tell_of_poll(now)
