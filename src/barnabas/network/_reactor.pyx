@@ -23,6 +23,7 @@ from barnabas.network.channel_state import PIECE as _PIECE
 from barnabas.network.channel_state import READ_AHEAD as _READ_AHEAD
 from barnabas.network.channel_state import SPARES_FOR as _SPARES_FOR
 from barnabas.network.channel_state import UNSEEN_ALLOCATION as _UNSEEN_ALLOCATION
+from barnabas.network.channel_state import WHOLE_ALLOCATION as _WHOLE_ALLOCATION
 from barnabas.network.channel_state import ChannelState
 from barnabas.network.mute import NOT_MUTED as _NOT_MUTED
 from barnabas.network.mute import RESPONSE_PENDING as _RESPONSE_PENDING
@@ -50,6 +51,7 @@ cdef int64_t LARGE = _LARGE
 cdef int64_t PIECE = _PIECE
 cdef int64_t MOST_SPARES = _MOST_SPARES
 cdef int64_t SPARES_FOR = _SPARES_FOR
+cdef int64_t WHOLE_ALLOCATION = _WHOLE_ALLOCATION
 cdef object READY = ChannelState.READY
 cdef object NOT_CONNECTED = ChannelState.NOT_CONNECTED
 cdef object NOT_MUTED = _NOT_MUTED
@@ -404,7 +406,7 @@ cdef class ChannelCore:
             self.transport.expect(1)
             if self.spares is None:
                 self._likely = min((stop + READ_AHEAD) & -UNSEEN_ALLOCATION, FIRST_ALLOCATION)
-            else:
+            elif size <= WHOLE_ALLOCATION:
                 self._small = 0
                 self.spares.append(payload)
                 del self.spares[:-MOST_SPARES]

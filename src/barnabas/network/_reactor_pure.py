@@ -21,6 +21,7 @@ from barnabas.network.channel_state import (
     READ_AHEAD,
     SPARES_FOR,
     UNSEEN_ALLOCATION,
+    WHOLE_ALLOCATION,
     ChannelState,
 )
 from barnabas.network.mute import NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent
@@ -382,7 +383,7 @@ class ChannelCore:
             self.transport.expect(1)
             if self.spares is None:
                 self._likely = min((stop + READ_AHEAD) & -UNSEEN_ALLOCATION, FIRST_ALLOCATION)
-            else:
+            elif size <= WHOLE_ALLOCATION:
                 self._small = 0
                 self.spares.append(payload)
                 del self.spares[:-MOST_SPARES]

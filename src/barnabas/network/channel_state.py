@@ -31,7 +31,8 @@ ROOMY = 8
 all of it."""
 WHOLE_ALLOCATION = 1 << 26
 """A client believes its broker and gets a buffer for the whole of an answer that is not larger than this. What has not
-arrived costs nothing, as the system finds memory when something is written to it."""
+arrived costs nothing, as the system finds memory when something is written to it. Buffers of larger ones are not
+kept."""
 
 
 class InvalidReceiveError(ProtocolError):

@@ -21,6 +21,7 @@ from barnabas.network.channel import (
     PIECE,
     READ_AHEAD,
     ROOMY,
+    WHOLE_ALLOCATION,
     ChannelState,
     InvalidReceiveError,
     KafkaChannel,
@@ -213,9 +214,11 @@ def test_a_small_part_of_a_large_buffer_is_not_used() -> None:
     channel = make(transport, max_size=1 << 24)
     channel.spares = []
     buffer = receive(channel, transport, large(b"a", 2 * ROOMY * LARGE)).obj
+    assert isinstance(buffer, bytearray)
     assert len(buffer) >= 2 * ROOMY * LARGE
     small = receive(channel, transport, large(b"b", LARGE))
     assert small.obj is not buffer, "who keeps it would keep all of that"
+    assert isinstance(small.obj, bytearray)
     assert len(small.obj) < 2 * LARGE
     assert receive(channel, transport, large(b"c", 2 * LARGE + LARGE)).obj is buffer
 
@@ -223,16 +226,25 @@ def test_a_small_part_of_a_large_buffer_is_not_used() -> None:
 def test_a_client_gets_a_buffer_for_the_whole_answer_at_once_and_a_server_does_not() -> None:
     size = 5 * FIRST_ALLOCATION
     data = framed(bytes(size))
-    for spares in ([], None):
+    for is_client in (True, False):
         transport = ChunkTransport([data[:READ_AHEAD]])
         channel = make(transport, max_size=size)
-        channel.spares = spares
+        channel.spares = [] if is_client else None
         assert channel.read() is None
         assert channel._payload is not None
-        assert (len(channel._payload) >= size) is (spares is not None)
+        assert (len(channel._payload) >= size) is is_client
         first = channel._payload
         assert receive(channel, transport, [data[READ_AHEAD:]]) == bytes(size)
         assert not channel.spares or channel.spares == [first]
+
+
+def test_the_buffer_of_a_huge_answer_is_not_kept() -> None:
+    size = WHOLE_ALLOCATION + 1
+    transport = ChunkTransport()
+    channel = make(transport, max_size=size)
+    channel.spares = []
+    assert len(receive(channel, transport, split(struct.pack(">i", size) + bytes(size)))) == size
+    assert channel.spares == []
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -52,8 +52,8 @@ def test_what_they_find() -> None:
     assert batch_walk.offset_after(memoryview(data)) == found[-1].next_offset
     assert batch_walk.offset_after(memoryview(data[:-1])) == found[-2].next_offset
     for batch in found:
-        epoch = batch.partition_leader_epoch
-        assert batch_walk.leader_epoch_before(memoryview(data), batch.base_offset + 1) == (epoch if epoch >= 0 else None)
+        epoch = batch_walk.leader_epoch_before(memoryview(data), batch.base_offset + 1)
+        assert (-1 if epoch is None else epoch) == batch.partition_leader_epoch
     assert batch_walk.leader_epoch_before(memoryview(data), found[0].base_offset) is None
 
 

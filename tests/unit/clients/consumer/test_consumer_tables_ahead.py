@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -64,7 +65,7 @@ def test_seeks_and_pauses_while_fetches_are_on_their_way(seed: int, binary_type:
             case _:
                 limit = source.choice((None, None, 5))
                 table = cluster.run(
-                    consumer, lambda: consumer.poll_table(10, max_records=limit, binary_type=binary_type)
+                    consumer, partial(consumer.poll_table, 10, max_records=limit, binary_type=binary_type)
                 )
                 table.validate(full=True)
                 rows = table.to_pylist()
@@ -78,7 +79,7 @@ def test_seeks_and_pauses_while_fetches_are_on_their_way(seed: int, binary_type:
                 if len(kept) > 6:
                     kept.pop(source.randrange(len(kept)))
         for at, offset in expected.items():
-            assert cluster.run(consumer, lambda at=at: consumer.position(at)) == offset
+            assert cluster.run(consumer, partial(consumer.position, at)) == offset
     assert seen > COUNT
     assert all(table.to_pylist() == rows for table, rows in kept)
 
