@@ -418,7 +418,7 @@ def test_groups_with_members(admin: KafkaAdminClient, server: str, name: str, pr
         assert group.authorized_operations
         assert group.coordinator.port == int(server.rsplit(":", 1)[1])
         if protocol == "consumer":
-            assert group.group_epoch is not None
+            assert group.group_epoch == group.target_assignment_epoch == 2, "a group begins with 1"
             assert all(member.target_assignment == member.assignment for member in group.members)
             assert all(member.subscribed_topics == (name,) for member in group.members)
         listings = {one.group_id: one for one in admin.list_groups()}

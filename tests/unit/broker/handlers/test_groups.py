@@ -262,7 +262,7 @@ def test_consumer_groups_in_all_versions(version: int) -> None:
         topic_partitions=[],
     )
     answer = world.ask(body, version)
-    assert (answer.error_code, answer.member_epoch) == (0, 1)
+    assert (answer.error_code, answer.member_epoch) == (0, 2)
     (group,) = world.ask(ConsumerGroupDescribeRequest(group_ids=["g"]), version).groups
     assert (group.group_state, group.members[0].client_host) == ("Stable", "/127.0.0.1")
 

@@ -37,11 +37,11 @@ def partitions_of(box: GroupBox, topic_id: Any, group_id: str = "g") -> dict[str
 def test_the_first_member_gets_everything_at_once() -> None:
     box, t = box_with()
     answer = box.consumer_heartbeat("m1")
-    assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, "m1", 1)
+    assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, "m1", 2)
     assert answer.heartbeat_interval_ms == 5000
     assert assigned(answer) == {t: [0, 1, 2, 3]}
     assert box.state() == "Stable"
-    assert assigned(box.consumer_heartbeat("m1", 1)) is None, "nothing has changed"
+    assert assigned(box.consumer_heartbeat("m1", 2)) is None, "nothing has changed"
 
 
 def test_what_is_written_is_what_kafka_writes() -> None:
@@ -63,28 +63,33 @@ def test_what_is_written_is_what_kafka_writes() -> None:
     )
     assert epoch.key == schema.ConsumerGroupMetadataKey(group_id="g")
     assert isinstance(epoch.value, schema.ConsumerGroupMetadataValue)
-    assert epoch.value.epoch == 1
+    assert epoch.value.epoch == 2
     assert epoch.value.metadata_hash != 0
     assert target.value == schema.ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[schema.TopicPartition(topic_id=t, partitions=[0])]
     )
     assert target_epoch.value == schema.ConsumerGroupTargetAssignmentMetadataValue(
-        assignment_epoch=1, assignment_timestamp=now
+        assignment_epoch=2, assignment_timestamp=now
     )
     assert current.value == schema.ConsumerGroupCurrentMemberAssignmentValue(
-        member_epoch=1,
+        member_epoch=2,
         previous_member_epoch=0,
         state=0,
-        assigned_partitions=[schema.TopicPartitions(topic_id=t, partitions=[0], assignment_epochs=[1])],
+        assigned_partitions=[schema.TopicPartitions(topic_id=t, partitions=[0], assignment_epochs=[2])],
         partitions_pending_revocation=[],
     )
 
 
 def test_a_member_may_be_subscribed_to_nothing() -> None:
-    box = GroupBox()
+    box, t = box_with(1)
     answer = box.consumer_heartbeat(topics=())
     assert answer.error_code == Errors.NONE
+    assert answer.member_epoch == 1, "0 would be one that has not joined"
     assert assigned(answer) == {}
+    assert box.state() == "Stable"
+    again = box.restarted()
+    assert again.consumer_heartbeat(epoch=1).member_epoch == 1
+    assert assigned(again.consumer_heartbeat(epoch=1, topics=["t"])) == {t: [0]}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +130,7 @@ def test_a_group_can_be_full() -> None:
     box, _ = box_with(config={"consumer_max_size": 1})
     box.consumer_heartbeat("m1")
     assert box.consumer_heartbeat("m2").error_code == Errors.GROUP_MAX_SIZE_REACHED
-    assert box.consumer_heartbeat("m1", 1).error_code == 0
+    assert box.consumer_heartbeat("m1", 2).error_code == 0
 
 
 def test_a_broker_that_does_not_serve_it() -> None:
@@ -138,8 +143,8 @@ def test_a_topic_that_does_not_exist_yet() -> None:
     answer = box.consumer_heartbeat("m1")
     assert assigned(answer) == {}
     t = box.create_topic("t", 2)
-    after = box.consumer_heartbeat("m1", 1)
-    assert after.member_epoch == 2
+    after = box.consumer_heartbeat("m1", 2)
+    assert after.member_epoch == 3
     assert assigned(after) == {t: [0, 1]}
 
 
@@ -151,19 +156,19 @@ def test_partitions_are_given_up_before_others_get_them() -> None:
     box, t = box_with()
     box.consumer_heartbeat("m1")
     joined = box.consumer_heartbeat("m2")
-    assert (joined.member_epoch, assigned(joined)) == (2, {})
+    assert (joined.member_epoch, assigned(joined)) == (3, {})
     assert box.state() == "Reconciling"
-    told = box.consumer_heartbeat("m1", 1)
-    assert told.member_epoch == 1, "until it has given up"
+    told = box.consumer_heartbeat("m1", 2)
+    assert told.member_epoch == 2, "until it has given up"
     kept = assigned(told)
     assert kept is not None
     assert len(kept[t]) == 2
-    assert assigned(box.consumer_heartbeat("m2", 2)) is None
-    still = box.consumer_heartbeat("m1", 1, owned={t: [0, 1, 2, 3]})
-    assert still.member_epoch == 1, "it says that it still has them"
-    done = box.consumer_heartbeat("m1", 1, owned=kept)
-    assert done.member_epoch == 2
-    got = assigned(box.consumer_heartbeat("m2", 2))
+    assert assigned(box.consumer_heartbeat("m2", 3)) is None
+    still = box.consumer_heartbeat("m1", 2, owned={t: [0, 1, 2, 3]})
+    assert still.member_epoch == 2, "it says that it still has them"
+    done = box.consumer_heartbeat("m1", 2, owned=kept)
+    assert done.member_epoch == 3
+    got = assigned(box.consumer_heartbeat("m2", 3))
     assert got is not None
     assert sorted([*kept[t], *got[t]]) == [0, 1, 2, 3]
     assert box.state() == "Stable"
@@ -173,21 +178,21 @@ def test_a_member_that_says_nothing_about_what_it_owns_owns_what_it_did() -> Non
     box, _t = box_with()
     box.consumer_heartbeat("m1")
     box.consumer_heartbeat("m2")
-    box.consumer_heartbeat("m1", 1)
-    assert box.consumer_heartbeat("m1", 1).member_epoch == 1
+    box.consumer_heartbeat("m1", 2)
+    assert box.consumer_heartbeat("m1", 2).member_epoch == 2
 
 
 def test_a_member_that_does_not_give_up_in_time_is_out() -> None:
     box, t = box_with()
     box.consumer_heartbeat("m1")
     box.consumer_heartbeat("m2")
-    box.consumer_heartbeat("m1", 1)
+    box.consumer_heartbeat("m1", 2)
     for _ in range(REBALANCE_MS // 20_000):
-        box.consumer_heartbeat("m1", 1, owned={t: [0, 1, 2, 3]})
-        box.consumer_heartbeat("m2", 2)
+        box.consumer_heartbeat("m1", 2, owned={t: [0, 1, 2, 3]})
+        box.consumer_heartbeat("m2", 3)
         box.advance(20_000)
-    assert box.consumer_heartbeat("m1", 1).error_code == Errors.UNKNOWN_MEMBER_ID
-    box.consumer_heartbeat("m2", 2)
+    assert box.consumer_heartbeat("m1", 2).error_code == Errors.UNKNOWN_MEMBER_ID
+    box.consumer_heartbeat("m2", 3)
     assert partitions_of(box, t) == {"m2": {0, 1, 2, 3}}
 
 
@@ -195,9 +200,9 @@ def test_a_member_that_is_not_heard_of_is_out() -> None:
     box, _t = box_with()
     box.consumer_heartbeat("m1")
     box.advance(SESSION_MS - 1)
-    assert box.consumer_heartbeat("m1", 1).error_code == 0
+    assert box.consumer_heartbeat("m1", 2).error_code == 0
     box.advance(SESSION_MS)
-    assert box.consumer_heartbeat("m1", 1).error_code == Errors.UNKNOWN_MEMBER_ID
+    assert box.consumer_heartbeat("m1", 2).error_code == Errors.UNKNOWN_MEMBER_ID
     assert box.state() == "Empty"
 
 
@@ -207,7 +212,7 @@ def test_a_group_has_its_own_settings() -> None:
     )
     assert box.consumer_heartbeat("m1").heartbeat_interval_ms == 7000
     box.advance(49_999)
-    assert box.consumer_heartbeat("m1", 1).error_code == 0
+    assert box.consumer_heartbeat("m1", 2).error_code == 0
     assert box.consumer_heartbeat("m", group_id="h").heartbeat_interval_ms == 5000
 
 
@@ -217,7 +222,7 @@ def test_leaving() -> None:
     box.consumer_heartbeat("m2")
     left = box.consumer_heartbeat("m1", -1)
     assert (left.error_code, left.member_epoch) == (0, -1)
-    assert assigned(box.consumer_heartbeat("m2", 2)) == {t: [0, 1, 2, 3]}
+    assert assigned(box.consumer_heartbeat("m2", 3)) == {t: [0, 1, 2, 3]}
     assert box.consumer_heartbeat("m1", -1).error_code == Errors.UNKNOWN_MEMBER_ID
 
 
@@ -225,25 +230,25 @@ def test_another_subscription() -> None:
     box, _t = box_with(2)
     u = box.create_topic("u", 1)
     box.consumer_heartbeat("m1")
-    told = box.consumer_heartbeat("m1", 1, topics=["u"])
-    assert (told.member_epoch, assigned(told)) == (1, {})
-    done = box.consumer_heartbeat("m1", 1, owned={})
-    assert (done.member_epoch, assigned(done)) == (2, {u: [0]})
+    told = box.consumer_heartbeat("m1", 2, topics=["u"])
+    assert (told.member_epoch, assigned(told)) == (2, {})
+    done = box.consumer_heartbeat("m1", 2, owned={})
+    assert (done.member_epoch, assigned(done)) == (3, {u: [0]})
 
 
 def test_a_topic_grows() -> None:
     box, t = box_with(1)
     box.consumer_heartbeat("m1")
     box.learn([partition(t, 1)])
-    assert assigned(box.consumer_heartbeat("m1", 1)) == {t: [0, 1]}
+    assert assigned(box.consumer_heartbeat("m1", 2)) == {t: [0, 1]}
 
 
 def test_a_topic_is_deleted() -> None:
     box, t = box_with(1)
     box.consumer_heartbeat("m1")
     box.learn([RemoveTopicRecord(topic_id=t)])
-    assert assigned(box.consumer_heartbeat("m1", 1)) == {}
-    assert box.consumer_heartbeat("m1", 1, owned={}).member_epoch == 2
+    assert assigned(box.consumer_heartbeat("m1", 2)) == {}
+    assert box.consumer_heartbeat("m1", 2, owned={}).member_epoch == 3
 
 
 def test_a_change_of_another_topic_changes_nothing() -> None:
@@ -251,7 +256,7 @@ def test_a_change_of_another_topic_changes_nothing() -> None:
     box.consumer_heartbeat("m1")
     count = len(box.records())
     box.create_topic("u", 3)
-    assert box.consumer_heartbeat("m1", 1).member_epoch == 1
+    assert box.consumer_heartbeat("m1", 2).member_epoch == 2
     assert len(box.records()) == count
 
 
@@ -269,13 +274,13 @@ def test_changes_that_come_close_together_are_dealt_with_together() -> None:
     box, _t = box_with(config={"consumer_assignment_interval_ms": 1000})
     box.consumer_heartbeat("m1")
     joined = box.consumer_heartbeat("m2")
-    assert (joined.member_epoch, assigned(joined)) == (1, {})
+    assert (joined.member_epoch, assigned(joined)) == (2, {})
     assert box.state() == "Assigning"
     box.consumer_heartbeat("m3")
     box.advance(1000)
-    told = box.consumer_heartbeat("m2", 1)
-    assert told.member_epoch == 3
-    assert box.group().assignment_epoch.get() == 3
+    told = box.consumer_heartbeat("m2", 2)
+    assert told.member_epoch == 4
+    assert box.group().assignment_epoch.get() == 4
 
 
 # -- fencing
@@ -285,14 +290,14 @@ def test_epochs_that_are_wrong() -> None:
     box, t = box_with()
     box.consumer_heartbeat("m1")
     box.consumer_heartbeat("m2")
-    box.consumer_heartbeat("m1", 1)
+    box.consumer_heartbeat("m1", 2)
     kept = {t: sorted(partitions_of(box, t)["m1"])}
-    assert box.consumer_heartbeat("m1", 1, owned=kept).member_epoch == 2
-    assert box.consumer_heartbeat("m1", 3).error_code == Errors.FENCED_MEMBER_EPOCH
-    assert box.consumer_heartbeat("m1", 1).error_code == Errors.FENCED_MEMBER_EPOCH
-    assert box.consumer_heartbeat("m1", 1, owned={t: [0, 1, 2, 3]}).error_code == Errors.FENCED_MEMBER_EPOCH
-    again = box.consumer_heartbeat("m1", 1, owned=kept)
-    assert (again.error_code, again.member_epoch) == (0, 2), "the answer got lost"
+    assert box.consumer_heartbeat("m1", 2, owned=kept).member_epoch == 3
+    assert box.consumer_heartbeat("m1", 4).error_code == Errors.FENCED_MEMBER_EPOCH
+    assert box.consumer_heartbeat("m1", 2).error_code == Errors.FENCED_MEMBER_EPOCH
+    assert box.consumer_heartbeat("m1", 2, owned={t: [0, 1, 2, 3]}).error_code == Errors.FENCED_MEMBER_EPOCH
+    again = box.consumer_heartbeat("m1", 2, owned=kept)
+    assert (again.error_code, again.member_epoch) == (0, 3), "the answer got lost"
     assert box.consumer_heartbeat("nobody", 2).error_code == Errors.UNKNOWN_MEMBER_ID
 
 
@@ -319,7 +324,7 @@ def test_a_static_member_goes_and_comes_back() -> None:
     assert back.error_code == 0
     assert set(box.group().members) == {"m2", "m3"}
     assert box.group().group_epoch.get() == epoch, "nothing has changed for the others"
-    assert box.consumer_heartbeat("m1", 1, instance_id="i").error_code == Errors.FENCED_INSTANCE_ID
+    assert box.consumer_heartbeat("m1", 2, instance_id="i").error_code == Errors.FENCED_INSTANCE_ID
     assert box.restarted().group().as_mapping() == box.group().as_mapping()
 
 
@@ -335,8 +340,8 @@ def test_an_instance_id_that_is_in_use() -> None:
     box, _ = box_with()
     box.consumer_heartbeat("m1", instance_id="i")
     assert box.consumer_heartbeat("m2", instance_id="i").error_code == Errors.UNRELEASED_INSTANCE_ID
-    assert box.consumer_heartbeat("m2", 1, instance_id="i").error_code == Errors.FENCED_INSTANCE_ID
-    assert box.consumer_heartbeat("m1", 1, instance_id="j").error_code == Errors.UNKNOWN_MEMBER_ID
+    assert box.consumer_heartbeat("m2", 2, instance_id="i").error_code == Errors.FENCED_INSTANCE_ID
+    assert box.consumer_heartbeat("m1", 2, instance_id="j").error_code == Errors.UNKNOWN_MEMBER_ID
     assert box.consumer_heartbeat("m2", -1, instance_id="i").error_code == Errors.FENCED_INSTANCE_ID
 
 
@@ -447,7 +452,7 @@ def test_a_heartbeat_that_could_not_be_written_changes_nothing() -> None:
     assert box.consumer_heartbeat("m2").error_code == Errors.NOT_COORDINATOR
     assert box.group().as_mapping() == before
     box.bench.writer.fails_with = None
-    assert box.consumer_heartbeat("m2").member_epoch == 2
+    assert box.consumer_heartbeat("m2").member_epoch == 3
 
 
 def test_a_group_that_was_never_written_never_was() -> None:
@@ -462,12 +467,12 @@ def test_a_group_survives_its_coordinator() -> None:
     box, t = box_with()
     box.consumer_heartbeat("m1")
     box.consumer_heartbeat("m2", instance_id="i")
-    box.consumer_heartbeat("m1", 1)
+    box.consumer_heartbeat("m1", 2)
     again = box.restarted()
     assert again.group().as_mapping() == box.group().as_mapping()
     kept = {t: sorted(partitions_of(again, t)["m1"])}
-    assert again.consumer_heartbeat("m1", 1, owned=kept).member_epoch == 2
-    assert again.consumer_heartbeat("m2", 2, instance_id="i").error_code == 0
+    assert again.consumer_heartbeat("m1", 2, owned=kept).member_epoch == 3
+    assert again.consumer_heartbeat("m2", 3, instance_id="i").error_code == 0
     assert again.state() == "Stable"
 
 
@@ -475,12 +480,12 @@ def test_timeouts_go_on_after_a_failover() -> None:
     box, t = box_with()
     box.consumer_heartbeat("m1")
     box.consumer_heartbeat("m2")
-    box.consumer_heartbeat("m1", 1)
+    box.consumer_heartbeat("m1", 2)
     again = box.restarted()
     for _ in range(3):
-        again.consumer_heartbeat("m1", 1, owned={t: [0, 1, 2, 3]})
+        again.consumer_heartbeat("m1", 2, owned={t: [0, 1, 2, 3]})
         again.advance(20_000)
-    assert again.consumer_heartbeat("m1", 1).error_code == Errors.UNKNOWN_MEMBER_ID
+    assert again.consumer_heartbeat("m1", 2).error_code == Errors.UNKNOWN_MEMBER_ID
 
 
 def test_an_empty_group_is_deleted_with_all_its_records() -> None:
@@ -541,7 +546,7 @@ def test_describing() -> None:
     box.consumer_heartbeat("m2", regex="t.*")
     (group,) = box.service.consumer_group_describe(["g"]).result(0)
     assert (group.error_code, group.group_state, group.assignor_name) == (0, "Assigning", "uniform")
-    assert (group.group_epoch, group.assignment_epoch) == (2, 1)
+    assert (group.group_epoch, group.assignment_epoch) == (3, 2)
     by_id = {member.member_id: member for member in group.members}
     assert (by_id["m1"].instance_id, by_id["m1"].rack_id, by_id["m1"].member_type) == ("i", "r", 1)
     assert by_id["m1"].assignment.topic_partitions[0].topic_name == "t"

@@ -207,14 +207,14 @@ def test_a_member_that_is_behind_commits_what_it_has_kept() -> None:
     t = box.create_topic("t", 2)
     box.consumer_heartbeat("m1")
     box.consumer_heartbeat("m2")
-    box.consumer_heartbeat("m1", 1)
-    done = box.consumer_heartbeat("m1", 1, owned={t: [0]})
-    assert done.member_epoch == 2
+    box.consumer_heartbeat("m1", 2)
+    done = box.consumer_heartbeat("m1", 2, owned={t: [0]})
+    assert done.member_epoch == 3
     member = box.group().members["m1"]
     kept = next(iter(member.assigned_partitions[t]))
-    assert box.commit({("t", kept): 5}, member_id="m1", generation=1) == {("t", kept): Errors.NONE}
+    assert box.commit({("t", kept): 5}, member_id="m1", generation=2) == {("t", kept): Errors.NONE}
     lost = 1 - kept
-    assert box.commit({("t", lost): 5}, member_id="m1", generation=1) == {("t", lost): Errors.STALE_MEMBER_EPOCH}
+    assert box.commit({("t", lost): 5}, member_id="m1", generation=2) == {("t", lost): Errors.STALE_MEMBER_EPOCH}
 
 
 # -- fetching

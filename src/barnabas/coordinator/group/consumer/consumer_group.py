@@ -30,7 +30,13 @@ from barnabas.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, GroupType, 
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.metadata.topics import TopicsImage
 
-NEVER_ASSIGNED: Final = -1
+INITIAL_EPOCH: Final = 1
+"""Of a new group, and of its target, in which nobody has anything. A member that joins and changes nothing, because it
+is subscribed to no topic yet, gets it; with 0 it would be told to join for ever."""
+
+NO_TARGET: Final = -1
+"""The assignment epoch of a group that is being deleted."""
+
 MEMBER_EPOCH_SINCE: Final = 9
 """The first version of OffsetCommit that has a member epoch instead of a generation."""
 
@@ -65,10 +71,10 @@ class ConsumerGroup:
     def __init__(self, registry: SnapshotRegistry, group_id: str) -> None:
         self.group_id = group_id
         self._registry = registry
-        self.group_epoch: TimelineObject[int] = TimelineObject(registry, 0, nested=True)
+        self.group_epoch: TimelineObject[int] = TimelineObject(registry, INITIAL_EPOCH, nested=True)
         self.metadata_hash: TimelineObject[int] = TimelineObject(registry, 0, nested=True)
         """Of the topics that it is subscribed to, as of the group epoch."""
-        self.assignment_epoch: TimelineObject[int] = TimelineObject(registry, NEVER_ASSIGNED, nested=True)
+        self.assignment_epoch: TimelineObject[int] = TimelineObject(registry, INITIAL_EPOCH, nested=True)
         self.assignment_timestamp_ms: TimelineObject[int] = TimelineObject(registry, 0, nested=True)
         self.members: TimelineHashMap[str, ConsumerGroupMember] = TimelineHashMap(registry, nested=True)
         self.static_members: TimelineHashMap[str, str] = TimelineHashMap(registry, nested=True)
@@ -423,7 +429,7 @@ class ConsumerGroup:
 
     def validate_no_longer_there(self) -> None:
         """While its last tombstone is replayed: whether the ones before it were there."""
-        if len(self.members) or len(self.target_assignment) or self.assignment_epoch.get() != NEVER_ASSIGNED:
+        if len(self.members) or len(self.target_assignment) or self.assignment_epoch.get() != NO_TARGET:
             raise RuntimeError(f"group {self.group_id} is deleted while there is something in it")
 
     def as_mapping(self) -> Mapping[str, object]:

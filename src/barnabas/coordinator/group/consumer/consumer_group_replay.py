@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from barnabas.common.dataclass import replace
 from barnabas.coordinator.group.consumer.assignment import ResolvedRegularExpression
-from barnabas.coordinator.group.consumer.consumer_group import ConsumerGroup
+from barnabas.coordinator.group.consumer.consumer_group import NO_TARGET, ConsumerGroup
 from barnabas.coordinator.group.consumer.consumer_group_member import LEAVE_GROUP_MEMBER_EPOCH, ConsumerGroupMember
 from barnabas.coordinator.group.group_store import GroupStore
 from barnabas.protocol.internal.consumer_groups import (
@@ -101,7 +101,7 @@ class ConsumerGroupReplay:
         if value is None:
             if len(group.target_assignment):
                 raise RuntimeError(f"the target of group {group_id} is deleted while members have one")
-            group.assignment_epoch.set(-1)
+            group.assignment_epoch.set(NO_TARGET)
             group.assignment_timestamp_ms.set(0)
             return
         group.assignment_epoch.set(value.assignment_epoch)
