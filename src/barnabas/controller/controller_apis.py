@@ -184,6 +184,12 @@ def _families(
         assert plugins.describe_quorum is not None
         return QuorumHandler(backend, plugins.describe_quorum)
 
+    def raft_voters() -> object:
+        from barnabas.controller.handlers.raft_voters import RaftVotersHandler
+
+        assert plugins.describe_quorum is not None
+        return RaftVotersHandler(backend, backend.controller.cluster_id, plugins.describe_quorum)
+
     def describe_configs() -> object:
         from barnabas.controller.handlers.describe_configs import DescribeConfigsHandler
 
@@ -209,6 +215,7 @@ def _families(
     ]
     if plugins.describe_quorum is not None:
         families.append(FamilyOnDemand([ApiKey.DESCRIBE_QUORUM], quorum))
+        families.append(FamilyOnDemand([ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER], raft_voters))
     if plugins.describe_configs is not None:
         families.append(FamilyOnDemand([ApiKey.DESCRIBE_CONFIGS], describe_configs))
     return families

@@ -259,7 +259,7 @@ class KRaftClient:
         state = self._quorum.leader_state
         if state is None or self._failure is not None or self._closed:
             raise NotLeaderOrFollowerError(f"Node {self._node_id} does not lead the metadata quorum.")
-        return QuorumInfo.of(state, self._clock.milliseconds())
+        return QuorumInfo.of(state, self._clock.milliseconds(), self.kraft_version)
 
     def _leading(self) -> LeaderState:
         state = self._quorum.leader_state

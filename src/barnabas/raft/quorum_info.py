@@ -36,9 +36,10 @@ class QuorumInfo(NamedTuple):
     current_voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
     nodes: tuple[QuorumNode, ...]
+    kraft_version: int
 
     @classmethod
-    def of(cls, state: LeaderState, now_ms: int) -> QuorumInfo:
+    def of(cls, state: LeaderState, now_ms: int, kraft_version: int) -> QuorumInfo:
         leader_id = state.local.key.id
         voters = sorted(state.voter_states.values(), key=lambda replica: replica.key.id)
         observers = sorted(state.observer_states.values(), key=lambda replica: replica.key.id)
@@ -62,4 +63,5 @@ class QuorumInfo(NamedTuple):
             tuple(map(describe, voters)),
             tuple(map(describe, observers)),
             tuple(QuorumNode(replica.key.id, replica.endpoints) for replica in voters),
+            kraft_version,
         )

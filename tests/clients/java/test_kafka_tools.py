@@ -348,6 +348,9 @@ def test_the_quorum(run: Run, run_on_controller: Run, bootstrap_controller: str)
         head, line = runs("kafka-metadata-quorum", "describe", "--replication").splitlines()
         replica = dict(zip(head.split(), line.split(), strict=True))
         assert (replica["NodeId"], replica["Lag"], replica["Status"]) == ("1", "0", "Leader")
+        place = ("--controller-id", "7", "--controller-directory-id", "AAAAAAAAAAAAAAAAAAAAZQ")
+        with pytest.raises(ToolFailedError, match=r"UnsupportedVersionException: .* kraft\.version is 0"):
+            runs("kafka-metadata-quorum", "remove-controller", *place)
 
 
 def test_leader_elections(run: Run, topic: str) -> None:

@@ -30,6 +30,7 @@ from barnabas.protocol.messages import (
     describe_quorum,
     incremental_alter_configs,
 )
+from barnabas.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from barnabas.protocol.messages.alter_partition import AlterPartitionRequest
 from barnabas.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -43,6 +44,7 @@ from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResult
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from barnabas.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from barnabas.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -86,7 +88,7 @@ def quorum_info() -> QuorumInfo:
     voter = QuorumReplica(NODE, Uuid(b"d" * 16), 20, 100, 90)
     observer = QuorumReplica(7, Uuid(b"e" * 16), 18, 80, 70)
     nodes = (QuorumNode(NODE, (VoterEndpoint("CONTROLLER", "localhost", 9093),)),)
-    return QuorumInfo(NODE, 3, 19, (voter,), (observer,), nodes)
+    return QuorumInfo(NODE, 3, 19, (voter,), (observer,), nodes, kraft_version=1)
 
 
 FULL = ControllerApisPlugins(describe_quorum=quorum_info, describe_configs=lambda _request: [])
@@ -107,8 +109,6 @@ def test_only_what_has_a_handler_is_advertised() -> None:
         "Vote",
         "BeginQuorumEpoch",
         "EndQuorumEpoch",
-        "AddRaftVoter",
-        "RemoveRaftVoter",
         "UpdateRaftVoter",
         "UnregisterController",
         "DescribeUserScramCredentials",
@@ -119,7 +119,12 @@ def test_only_what_has_a_handler_is_advertised() -> None:
     }
     assert bench.apis.inline_apis < served
     without = ApisBench().apis.apis
-    assert served - without == {ApiKey.DESCRIBE_QUORUM, ApiKey.DESCRIBE_CONFIGS}
+    assert served - without == {
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.DESCRIBE_CONFIGS,
+    }
 
 
 @pytest.mark.mechanism("R10")
@@ -223,6 +228,8 @@ NEEDS: list[tuple[RequestBody, AclOperation]] = [
     (UpdateFeaturesRequest(), ALTER),
     (DescribeClusterRequest(endpoint_type=2), ALTER),
     (describe_quorum.DescribeQuorumRequest(topics=[METADATA_LOG]), DESCRIBE),
+    (AddRaftVoterRequest(cluster_id=None), ALTER),
+    (RemoveRaftVoterRequest(cluster_id=None), ALTER),
     (
         alter_client_quotas.AlterClientQuotasRequest(
             entries=[alter_client_quotas.RequestEntryData(entity=[alter_client_quotas.EntityData(entity_type="user")])]

@@ -2,7 +2,8 @@
 
 CreateTopics (v2-7), DeleteTopics (v1-6), CreatePartitions (v0-3), ElectLeaders (v0-2), AlterPartitionReassignments
 (v0-1), ListPartitionReassignments (v0), CreateAcls and DeleteAcls (v1-3), AlterClientQuotas (v0-1),
-AlterUserScramCredentials (v0), UpdateFeatures (v0-2), UnregisterBroker (v0), DescribeQuorum (v0-2).
+AlterUserScramCredentials (v0), UpdateFeatures (v0-2), UnregisterBroker (v0), DescribeQuorum (v0-2),
+AddRaftVoter (v0-1), RemoveRaftVoter (v0).
 
 All of them change the cluster's metadata or ask what only the controller knows. The broker decodes them, to turn away
 what cannot be decoded, and authorizes nothing: the Envelope says who the client is, and the controller decides. Which
@@ -12,8 +13,8 @@ Throttling happens once, here: the controller says how long the client should wa
 mutes the client for that long, or longer if the client's request quota asks for it.
 
 AlterConfigs and IncrementalAlterConfigs are forwarded, too, but not as they are: what concerns this broker itself is
-checked, or done, here. The APIs of delegation tokens and of Raft voters would belong to this list; the controller does
-not serve them, so neither does a broker.
+checked, or done, here. The APIs of delegation tokens would belong to this list; the controller does not serve them, so
+neither does a broker.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ BARE_FORWARDED: Final = (
     ApiKey.UPDATE_FEATURES,
     ApiKey.UNREGISTER_BROKER,
     ApiKey.DESCRIBE_QUORUM,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
 )
 
 

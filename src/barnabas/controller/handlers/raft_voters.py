@@ -1,0 +1,117 @@
+"""AddRaftVoter (v0-1) and RemoveRaftVoter (v0): who votes about the metadata log (KIP-853).
+
+Both need Alter on the cluster, and are for the leader of the log: another node answers NOT_LEADER_OR_FOLLOWER.
+
+The quorum is one voter, this node, so each request can be answered at once, and nothing is ever written::
+
+    another cluster's id                                 INCONSISTENT_CLUSTER_ID
+    no voter id, no directory id                         INVALID_REQUEST
+    to add one that is not on the controllers' listener  INVALID_REQUEST
+    kraft.version is 0, voters are static                UNSUPPORTED_VERSION
+    to add one that is in                                DUPLICATE_VOTER
+    to add another one                                   UNSUPPORTED_VERSION
+    to remove one that is not in, or the last one        VOTER_NOT_FOUND
+
+The last but one is where Kafka would ask the newcomer what it can do, and wait until it has caught up. Nobody can catch
+up here, as the log is not replicated.
+
+UpdateRaftVoter is what voters tell a leader that is another node. There are none, so it is not served.
+"""
+
+from __future__ import annotations
+
+from barnabas.common.errors import (
+    ApiError,
+    DuplicateVoterError,
+    InconsistentClusterIdError,
+    InvalidRequestError,
+    KafkaTimeoutError,
+    UnsupportedVersionError,
+    VoterNotFoundError,
+)
+from barnabas.common.identifiers import ZERO_UUID, Uuid, uuid_to_string
+from barnabas.controller.handlers.backend import Backend
+from barnabas.controller.handlers.quorum import DescribeQuorum
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from barnabas.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from barnabas.raft.leader_state import UNKNOWN
+from barnabas.raft.quorum_info import QuorumInfo
+from barnabas.raft.voter_set import KRAFT_VERSION_1
+from barnabas.security.acl import AclOperation
+from barnabas.server.dispatch import handles
+from barnabas.server.request import Request
+from barnabas.server.request_local import RequestLocal
+
+
+class RaftVotersHandler:
+    """Says why the voters stay as they are."""
+
+    def __init__(self, backend: Backend, cluster_id: str, describe: DescribeQuorum) -> None:
+        self._backend = backend
+        self._cluster_id = cluster_id
+        self._describe = describe
+
+    @handles(ApiKey.ADD_RAFT_VOTER)
+    def add_raft_voter(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, AddRaftVoterRequest)
+        self._backend.authorize_cluster(request, AclOperation.ALTER)
+        error = self._why_not_added(body)
+        self._backend.send(request, AddRaftVoterResponse(error_code=error.code, error_message=str(error)))
+
+    @handles(ApiKey.REMOVE_RAFT_VOTER)
+    def remove_raft_voter(self, request: Request, _local: RequestLocal) -> None:
+        body = request.body
+        assert isinstance(body, RemoveRaftVoterRequest)
+        self._backend.authorize_cluster(request, AclOperation.ALTER)
+        error = self._why_not_removed(body)
+        self._backend.send(request, RemoveRaftVoterResponse(error_code=error.code, error_message=str(error)))
+
+    def _why_not_added(self, body: AddRaftVoterRequest) -> ApiError:
+        try:
+            quorum = self._quorum(body)
+            listener = quorum.nodes[0].listeners[0].name
+            if all(endpoint.name.upper() != listener for endpoint in body.listeners):
+                raise InvalidRequestError(f"The voter has no address on the listener {listener} of the controllers.")
+            _throw_if_static(quorum)
+            if any(voter.replica_id == body.voter_id for voter in quorum.current_voters):
+                raise DuplicateVoterError(f"Node {body.voter_id} is among the voters already: {_voters(quorum)}.")
+        except ApiError as error:
+            return error
+        return UnsupportedVersionError(
+            f"Node {body.voter_id} cannot become a voter: this controller does not replicate the metadata log yet."
+        )
+
+    def _why_not_removed(self, body: RemoveRaftVoterRequest) -> ApiError:
+        try:
+            quorum = self._quorum(body)
+            _throw_if_static(quorum)
+        except ApiError as error:
+            return error
+        voter = _voter(body.voter_id, body.voter_directory_id)
+        return VoterNotFoundError(f"Voter {voter} cannot be removed from the voters {_voters(quorum)}.")
+
+    def _quorum(self, body: AddRaftVoterRequest | RemoveRaftVoterRequest) -> QuorumInfo:
+        """The quorum that a request is about, if it can be about one. In the order in which Kafka looks."""
+        if body.cluster_id is not None and body.cluster_id != self._cluster_id:
+            raise InconsistentClusterIdError(f"This is the cluster {self._cluster_id}, not {body.cluster_id}.")
+        quorum = self._describe()
+        if body.voter_id < 0 or body.voter_directory_id == ZERO_UUID:
+            raise InvalidRequestError("A voter is the id of a node and the id of its directory.")
+        return quorum
+
+
+def _throw_if_static(quorum: QuorumInfo) -> None:
+    if quorum.high_watermark == UNKNOWN:
+        raise KafkaTimeoutError("The leader does not know yet how far the quorum is.")
+    if quorum.kraft_version < KRAFT_VERSION_1:
+        raise UnsupportedVersionError(f"The voters cannot change while kraft.version is {quorum.kraft_version}.")
+
+
+def _voters(quorum: QuorumInfo) -> str:
+    return ", ".join(_voter(voter.replica_id, voter.replica_directory_id) for voter in quorum.current_voters)
+
+
+def _voter(node_id: int, directory_id: Uuid) -> str:
+    return f"{node_id} (directory {uuid_to_string(directory_id)})"
