@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,6 +61,8 @@ class AclPublisher(MetadataPublisher):
         self._node_type = node_type
         self._authorizer = authorizer
         self._complete = False
+        self.loaded: Future[None] = Future()
+        """Done when the authorizer has its first ACLs."""
 
     @property
     def name(self) -> str:
@@ -79,6 +82,10 @@ class AclPublisher(MetadataPublisher):
             # Until now only super users got in: nobody knew what the others may do.
             self._complete = True
             self._authorizer.complete_initial_load()
+            self.loaded.set_result(None)
+
+    def close(self) -> None:
+        self.loaded.cancel()
 
 
 def binding_of(entry: EntryOfMetadata) -> AclBinding:

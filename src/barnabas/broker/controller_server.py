@@ -123,13 +123,15 @@ class ControllerServer:
         socket_server = serving.open(apis, apis.versions, config.controller_listeners)
         endpoints = resolved(config.advertised_controller_listeners, socket_server.bound_port)
         publishers: list[MetadataPublisher] = [MetadataCachePublisher(self.cache)]
+        acls: AclPublisher | None = None
         if authorizer is not None:
             from barnabas.controller.acl_mutator import ControllerAclMutator  # noqa: PLC0415 - most nodes have none
             from barnabas.security.standard_authorizer import StandardAuthorizer  # noqa: PLC0415
 
             if isinstance(authorizer, StandardAuthorizer):
                 authorizer.set_acl_mutator(ControllerAclMutator(controller))
-                publishers.append(AclPublisher(config.node_id, "controller", authorizer))
+                acls = AclPublisher(config.node_id, "controller", authorizer)
+                publishers.append(acls)
         publishers.append(
             DynamicConfigPublisher(config.node_id, dynamic, on_fault=shared.fault, node_type="controller")
         )
@@ -157,6 +159,10 @@ class ControllerServer:
             )
             futures = dict(authorizer.start(info))
         serving.enable(futures).result(startup_seconds(config))
+        if acls is not None:
+            # The listener is open before there are ACLs, because nodes that are super users have to get in to elect a
+            # leader, without whom there are none. The broker of this node need not be one, and would be refused.
+            acls.loaded.result(startup_seconds(config))
 
     def _channel(self) -> NodeToControllerChannelManager:
         config = self._config

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
+import pytest
 from benchmarks.wire_client import WireClient
 
+from barnabas.broker.authorizers import AclPublisher
+from barnabas.broker.broker_lifecycle_manager import BrokerLifecycleManager
 from barnabas.common.errors import Errors
 from barnabas.embedded import EmbeddedBroker
 from barnabas.protocol.messages.describe_quorum import (
@@ -15,6 +20,7 @@ from barnabas.protocol.messages.describe_quorum import (
     RequestTopicData,
 )
 from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE
+from barnabas.security.standard_authorizer import StandardAuthorizer
 
 
 def test_a_start_without_the_bootstrap_file_begins_with_the_defaults(tmp_path: Path) -> None:
@@ -47,6 +53,35 @@ def test_the_quorum_is_one_voter_that_leads() -> None:
         assert [voter.replica_id for voter in partition.current_voters] == [1]
         assert partition.high_watermark > 0
         assert answer.nodes[0].listeners[0].port != int(broker.bootstrap_servers.rpartition(":")[2])
+
+
+def test_the_broker_registers_when_the_controller_has_the_acls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, only super users get in, and the broker need not be one."""
+    order: list[str] = []
+    registering = threading.Event()
+    update, start = AclPublisher.on_metadata_update, BrokerLifecycleManager.start
+
+    def late_update(self: AclPublisher, *arguments: Any) -> None:
+        if "controller" in self.name and not order:
+            registering.wait(0.3)  # the time that it took a broker that did not wait to be refused
+        update(self, *arguments)
+        order.append(self.name)
+
+    def seen_start(self: BrokerLifecycleManager, *arguments: Any, **options: Any) -> None:
+        order.append("registration")
+        registering.set()
+        start(self, *arguments, **options)
+
+    monkeypatch.setattr(AclPublisher, "on_metadata_update", late_update)
+    monkeypatch.setattr(BrokerLifecycleManager, "start", seen_start)
+    overrides = {
+        "authorizer.class.name": f"{StandardAuthorizer.__module__}.{StandardAuthorizer.__name__}",
+        "allow.everyone.if.no.acl.found": True,
+    }
+    with EmbeddedBroker(overrides=overrides):
+        pass
+    assert order[0] == "AclPublisher controller id=1"
+    assert "registration" in order
 
 
 def test_metadata_outlive_many_starts_on_other_ports(tmp_path: Path) -> None:
