@@ -47,8 +47,8 @@ class KafkaRaftServer:
         """
         if config.is_broker and not config.is_controller:
             raise StartupError(
-                "process.roles=broker needs a controller on another node, which is not supported yet; "
-                "use process.roles=broker,controller"
+                "process.roles=broker takes the metadata log from a controller on another node, and fetching it is not "
+                "supported yet; use process.roles=broker,controller"
             )
         self.config = config
         self.failed = False
