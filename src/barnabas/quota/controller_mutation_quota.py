@@ -53,12 +53,13 @@ class AbstractControllerMutationQuota(abc.ABC):
     @property
     def throttle_time_ms(self) -> int:
         """What is left of the time to wait."""
-        elapsed_ms = self._clock.milliseconds() - self._last_recorded_ms
+        elapsed_ms = self._clock.hi_res_milliseconds() - self._last_recorded_ms
         return max(0, self._last_throttle_ms - elapsed_ms)
 
-    def _remember(self, violation: QuotaViolationError, now_ms: int) -> None:
+    def _remember(self, violation: QuotaViolationError) -> None:
         self._last_throttle_ms = min(token_bucket_throttle_time(violation), MAX_THROTTLE_MS)
-        self._last_recorded_ms = now_ms
+        # On the steady clock: a date that is set back an hour must not add an hour to the wait.
+        self._last_recorded_ms = self._clock.hi_res_milliseconds()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._sensor.name}, {self._last_throttle_ms} ms)"
@@ -78,7 +79,7 @@ class StrictControllerMutationQuota(AbstractControllerMutationQuota):
         try:
             self._sensor.check_then_record(permits, now_ms)
         except QuotaViolationError as violation:
-            self._remember(violation, now_ms)
+            self._remember(violation)
             raise ThrottlingQuotaExceededError(Errors.THROTTLING_QUOTA_EXCEEDED.message) from None
 
 
@@ -96,4 +97,4 @@ class PermissiveControllerMutationQuota(AbstractControllerMutationQuota):
         try:
             self._sensor.record(permits, now_ms)
         except QuotaViolationError as violation:
-            self._remember(violation, now_ms)
+            self._remember(violation)

@@ -77,8 +77,38 @@ class TestWindows:
         stat = WindowedSum()
         stat.record(TWO_SECONDS, 1, 5_000)
         stat.record(TWO_SECONDS, 2, 6_000)
-        stat.record(TWO_SECONDS, 4, 1_000)  # the clock went back
+        stat.record(TWO_SECONDS, 4, 4_400)  # the clock went back a little
         assert stat.measure(TWO_SECONDS, 6_500) == 1
+
+    @pytest.mark.parametrize("first", ["record", "record_all", "measure"])
+    def test_a_date_that_is_set_back_moves_the_windows_with_it(self, first: str) -> None:
+        stat = WindowedSum()
+        now = 10_000_000
+        for turn in range(2):
+            stat.record(TWO_SECONDS, 1, now + turn * 1_000)
+        now += 1_500 - 3_600_000
+        if first == "record":
+            stat.record(TWO_SECONDS, 4, now)
+        elif first == "record_all":
+            stat.record_all(TWO_SECONDS, [2, 2], now)
+        else:
+            assert stat.measure(TWO_SECONDS, now) == 2, "no time has passed"
+            stat.record(TWO_SECONDS, 4, now)
+        assert stat.measure(TWO_SECONDS, now) == 2 + 4
+        assert now - stat.oldest(now) == 1_000
+        stat.record(TWO_SECONDS, 8, now + 1_000)
+        assert [sample.value for sample in stat.samples] == [1, 5, 8], "the next window"
+        assert stat.measure(TWO_SECONDS, now + 1_999) == 5 + 8
+        assert stat.measure(TWO_SECONDS, now + 2_999) == 8
+        assert stat.measure(TWO_SECONDS, now + 3_000) == 0
+
+    def test_what_was_recorded_before_anybody_saw_that_the_date_was_set_back(self) -> None:
+        stat = WindowedSum()
+        stat.record(TWO_SECONDS, 1, 9_000_000)
+        sample = stat.current(0)
+        sample.value, sample.last_event_ms = 2, 1_000_000
+        assert stat.measure(TWO_SECONDS, 1_000_100) == 2
+        assert stat.oldest(0) == 1_000_100
 
     def test_a_window_is_also_over_after_so_many_events(self) -> None:
         config = MetricConfig(samples=2, window_ms=1_000, event_window=2)

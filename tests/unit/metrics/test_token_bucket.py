@@ -37,6 +37,12 @@ class TestTokenBucket:
         with pytest.raises(QuotaViolationError):
             sensor.record(0.001)
 
+    def test_a_date_that_is_set_back_takes_no_tokens(self) -> None:
+        bucket, hour = TokenBucket(), 3_600_000
+        bucket.record(CONFIG, 100, START)
+        assert bucket.measure(CONFIG, START - hour) == 400
+        assert bucket.measure(CONFIG, START - hour + 2_000) == 410
+
     def test_as_a_rate_the_same_burst_takes_until_its_sample_is_gone(self) -> None:
         """What the bucket is for: the rate's own throttle time is about as long, but waiting for it does not help."""
         clock = MockClock(milliseconds=START)

@@ -80,6 +80,26 @@ def test_a_client_that_obeys_gets_its_rate_and_no_more() -> None:
         assert 0.9 < sent / MB / 110 < 1.1
 
 
+@pytest.mark.mechanism("Q04")
+@pytest.mark.parametrize("step_ms", [-3_600_000, -12_000, -5_000, 3_600_000])
+def test_a_client_gets_its_rate_when_the_date_is_set(bench: QuotaBench, step_ms: int) -> None:
+    bench.managers.produce.update_quota(QuotaEntity(None, DEFAULT), MB)
+
+    def sent_in(seconds: int) -> int:
+        end, sent = bench.clock.hi_res_milliseconds() + seconds * 1_000, 0
+        while bench.clock.hi_res_milliseconds() < end:
+            delay = bench.produce(16_384)
+            sent += 16_384
+            bench.clock.advance(delay + 1)
+        return sent
+
+    sent_in(60)
+    bench.clock.set_milliseconds(bench.now_ms + step_ms)
+    # Once, there may be a burst of as much as fits into the windows, or a pause until they are over.
+    assert 0.75 < sent_in(60) / MB / 60 < 1.25
+    assert 0.9 < sent_in(60) / MB / 60 < 1.1
+
+
 def test_a_delay_fits_into_the_field(bench: QuotaBench) -> None:
     bench.managers.produce.update_quota(QuotaEntity(None, DEFAULT), 1.0)
     assert bench.produce(1e12) == MAX_THROTTLE_MS

@@ -45,6 +45,19 @@ def test_the_worked_example_a_burst_of_560_is_clear_after_12_seconds() -> None:
 
 
 @pytest.mark.mechanism("Q08")
+def test_a_date_that_is_set_back_prolongs_no_wait(bench: QuotaBench) -> None:
+    bench.managers.controller_mutation.update_quota(QuotaEntity(None, DEFAULT), 2.0)
+    quota = quota_of(bench, STRICT_SINCE - 1)
+    quota.record(32)
+    assert quota.throttle_time_ms == 5_000
+    bench.clock.set_milliseconds(bench.now_ms - 3_600_000)
+    assert quota.throttle_time_ms == 5_000
+    assert tokens(bench) == -10
+    bench.clock.advance(5_000)
+    assert (quota.throttle_time_ms, tokens(bench)) == (0, 0)
+
+
+@pytest.mark.mechanism("Q08")
 def test_a_strict_quota_refuses_when_the_bucket_is_overdrawn_and_charges_nothing_then(bench: QuotaBench) -> None:
     bench.managers.controller_mutation.update_quota(QuotaEntity(None, DEFAULT), 2.0)
     first = quota_of(bench, STRICT_SINCE)

@@ -6,8 +6,12 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Final
 
 from barnabas.metrics.config import MetricConfig
+
+SET_BACK_MS: Final = 1_000
+"""Less is no date that was set back, but threads that have read the clock in one order and come here in another."""
 
 
 class Sample:
@@ -50,6 +54,10 @@ class SampledStat(ABC):
     A sample that is too old is not removed but started again, empty, at the time somebody looked. That has a
     consequence for rates: an idle stat has its oldest sample right now.
 
+    Times are dates, and a date can be set back. If it is before the current window by more than the monitored time, all
+    samples are moved back with it, as if no time had passed. Else the current window would not be over before the date
+    is what it was, and a quota would take all that is sent until then for the work of a few seconds.
+
     Two things follow from the samples and change only with a window: the start of the oldest one, and the oldest last
     event of all but the current one. They are kept beside them, so that looking whether anything is too old, which a
     quota does for every request, does not walk over twelve samples.
@@ -79,10 +87,10 @@ class SampledStat(ABC):
     def record(self, config: MetricConfig, value: float, time_ms: int) -> None:
         sample = self._current or self.current(time_ms)
         if (
-            time_ms - sample.start_ms >= (self._window_ms or config.window_ms)
+            not 0 <= time_ms - sample.start_ms < (self._window_ms or config.window_ms)
             or sample.event_count >= config.event_window
         ):
-            sample = self._advance(config, time_ms)
+            sample = self._next(sample, config, time_ms)
         self.update(sample, value)
         sample.event_count += 1
         sample.last_event_ms = time_ms
@@ -91,7 +99,7 @@ class SampledStat(ABC):
         """`record` for several values of the same time."""
         sample = self._current or self.current(time_ms)
         if (
-            time_ms - sample.start_ms >= (self._window_ms or config.window_ms)
+            not 0 <= time_ms - sample.start_ms < (self._window_ms or config.window_ms)
             or sample.event_count + len(values) > config.event_window
         ):
             # Here a window may end, if it can do so in the midst of them.
@@ -139,11 +147,33 @@ class SampledStat(ABC):
         if current is None:
             return
         expire_age_ms = config.samples * (self._window_ms or config.window_ms)
+        if current.start_ms - now_ms > expire_age_ms:
+            self._set_back(current, now_ms)
         if now_ms - self._earlier_event_ms < expire_age_ms and now_ms - current.last_event_ms < expire_age_ms:
             return
         for sample in self.samples:
             if now_ms - sample.last_event_ms >= expire_age_ms:
                 sample.reset(self._initial_value, now_ms)
+        self._note_times()
+
+    def _next(self, sample: Sample, config: MetricConfig, time_ms: int) -> Sample:
+        """The sample for a value that may not belong to the current one."""
+        window_ms = self._window_ms or config.window_ms
+        if sample.start_ms - time_ms > config.samples * window_ms:
+            self._set_back(sample, time_ms)
+        if time_ms - sample.start_ms >= window_ms or sample.event_count >= config.event_window:
+            return self._advance(config, time_ms)
+        return sample
+
+    def _set_back(self, current: Sample, now_ms: int) -> None:
+        """Moves all samples to a date that was set back: the current one begins now."""
+        step_ms = current.start_ms - now_ms
+        if step_ms < SET_BACK_MS:
+            return
+        for sample in self.samples:
+            sample.start_ms -= step_ms
+            sample.last_event_ms -= step_ms
+        current.last_event_ms = now_ms  # it may have been recorded into at the new date already
         self._note_times()
 
     def _advance(self, config: MetricConfig, time_ms: int) -> Sample:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from barnabas.metrics.config import MetricConfig
+from barnabas.metrics.stats.sampled import SET_BACK_MS
 from barnabas.metrics.units import TimeUnit
 
 _UNLIMITED = float(2**63 - 1)
@@ -52,8 +53,10 @@ class TokenBucket:
         """Lets in what flowed since the last time, and returns how much fits in."""
         unit = self.unit
         burst = config.samples * unit.from_milliseconds(config.window_ms) * per_unit
-        inflow = per_unit * unit.from_milliseconds(now_ms - self._last_update_ms)
-        self._tokens = min(burst, self._tokens + inflow)
+        elapsed_ms = now_ms - self._last_update_ms
+        if elapsed_ms < -max(config.samples * config.window_ms, SET_BACK_MS):
+            elapsed_ms = 0  # the date was set back; the bucket must not be drained for that
+        self._tokens = min(burst, self._tokens + per_unit * unit.from_milliseconds(elapsed_ms))
         self._last_update_ms = now_ms
         return burst
 
