@@ -9,6 +9,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from barnabas.clients.consumer.internals.background_future import new_future
+from barnabas.clients.consumer.internals.durations import Durations
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
 
 
 class ApplicationEvent:
@@ -18,13 +20,14 @@ class ApplicationEvent:
     is.
     """
 
-    __slots__ = ("future", "what", "work")
+    __slots__ = ("future", "queued_ms", "what", "work")
 
     def __init__(self, what: str, work: Callable[[int], Any]) -> None:
         self.what = what
         self.work = work
         """Called with the time."""
         self.future: Future[Any] = new_future()
+        self.queued_ms = 0
 
     def process(self, now: int) -> None:
         try:
@@ -51,16 +54,22 @@ class ApplicationEvent:
 class ApplicationEventQueue:
     """Filled by any thread, emptied by the background one."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], clock: Clock = SYSTEM_CLOCK) -> None:
         self._lock = threading.Lock()
         """Guards both fields below. Nothing else is locked inside it."""
         self._events: deque[ApplicationEvent] = deque()
         self._closed_by: Exception | None = None
         self._wake = wake
+        self._now_ms = clock.hi_res_milliseconds
+        self.waited = Durations()
+        self.processed = Durations()
+        self.expired = 0
+        """Calls that the application has not waited for any longer; counted by its thread."""
 
     def submit(self, what: str, work: Callable[[int], Any]) -> Future[Any]:
         """Has something done on the background thread."""
         event = ApplicationEvent(what, work)
+        event.queued_ms = self._now_ms()
         with self._lock:
             refused = self._closed_by
             if refused is None:
@@ -72,11 +81,15 @@ class ApplicationEventQueue:
         return event.future
 
     def process(self, now: int) -> None:
+        if not self._events:
+            return
         while self._events:
             with self._lock:
                 event = self._events.popleft() if self._events else None
             if event is not None:
+                self.waited.add(now - event.queued_ms)
                 event.process(now)
+        self.processed.add(self._now_ms() - now)
 
     def close(self, error: Exception) -> None:
         """Nobody is there to do anything any more."""

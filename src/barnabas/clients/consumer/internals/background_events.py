@@ -7,11 +7,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.clients.consumer.internals.durations import Durations
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+
 
 class BackgroundEvent:
     """Something that the application thread has to hear of, in poll() or while it waits in another call."""
 
-    __slots__ = ()
+    __slots__ = ("queued_ms",)
+
+    queued_ms: int
+    """Since when it waits for that."""
 
 
 class ErrorEvent(BackgroundEvent):
@@ -45,7 +51,11 @@ class BackgroundEventQueue:
     poll: so each `put` also ends such a wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._now_ms = clock.hi_res_milliseconds
+        self.waited = Durations()
+        self.processed = Durations()
+        """Both are added to by the application's thread."""
         self._lock = threading.Lock()
         """Guards `_events`. Nothing else is locked inside it."""
         self._events: deque[Any] = deque()
@@ -53,6 +63,7 @@ class BackgroundEventQueue:
         """Wakes the application; set by the consumer."""
 
     def put(self, event: BackgroundEvent) -> None:
+        event.queued_ms = self._now_ms()
         with self._lock:
             self._events.append(event)
         self.on_put()
@@ -69,7 +80,10 @@ class BackgroundEventQueue:
         with self._lock:
             events = list(self._events)
             self._events.clear()
-            return events
+        now = self._now_ms()
+        for event in events:
+            self.waited.add(now - event.queued_ms)
+        return events
 
     def take(self) -> Any | None:
         """The oldest event; None if there is none."""

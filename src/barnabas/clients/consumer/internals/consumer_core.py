@@ -125,6 +125,7 @@ class ConsumerCore:
                 break
             remaining_ms = deadline_ms - self.now()
             if remaining_ms <= 0:
+                self.events.expired += 1
                 silence = self.metadata.explain_silence()
                 raise KafkaTimeoutError(f"Timeout expired before {what}. {silence}".rstrip())
             yield remaining_ms
@@ -144,7 +145,11 @@ class ConsumerCore:
         """Calls listeners and callbacks. The first error is raised when all has been done; or left for the next poll,
         if this is not one."""
         first: BaseException | None = None
-        for event in self._background_events.drain():
+        events = self._background_events.drain()
+        if not events:
+            return
+        started_ms = self.now()
+        for event in events:
             if isinstance(event, RebalanceListenerEvent):
                 error = yield from self._call_listener(event)
                 first = first or error
@@ -157,6 +162,7 @@ class ConsumerCore:
                     self._background_events.put_quietly(event)
                 else:
                     first = first or event.error
+        self._background_events.processed.add(self.now() - started_ms)
         if first is not None:
             raise first
 

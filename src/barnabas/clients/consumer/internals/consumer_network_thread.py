@@ -40,7 +40,9 @@ class ConsumerNetworkThread:
         self._delegate = delegate
         self._background_events = background_events
         self._clock = clock
-        self.events = ApplicationEventQueue(delegate.wakeup)
+        self.events = ApplicationEventQueue(delegate.wakeup, clock)
+        self.on_turn: Callable[[int], None] = lambda _now: None
+        """Told of each turn, on this thread: for metrics."""
         self._running = True
         self._ended = False
         self._close_deadline_ms: int | None = None
@@ -81,6 +83,7 @@ class ConsumerNetworkThread:
     def run_once(self) -> None:
         """One turn."""
         now = self._clock.hi_res_milliseconds()
+        self.on_turn(now)
         self.events.process(now)
         delegate = self._delegate
         wait_ms = FOREVER

@@ -14,6 +14,7 @@ from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTe
 from barnabas.clients.consumer.consumer_config import CONFIG, ConsumerConfig
 from barnabas.clients.consumer.deserialization import Deserializer, as_deserializer
 from barnabas.clients.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
+from barnabas.clients.consumer.internals.async_consumer_metrics import AsyncConsumerMetrics
 from barnabas.clients.consumer.internals.background_events import BackgroundEventQueue
 from barnabas.clients.consumer.internals.completed_fetch import FetchReading
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
@@ -74,7 +75,7 @@ class ConsumerParts:
         self.consumer_metrics = KafkaConsumerMetrics(self.metrics, clock)
         self.fetch_metrics = FetchMetrics(self.metrics)
 
-        self.background_events = BackgroundEventQueue()
+        self.background_events = BackgroundEventQueue(clock)
         self.subscriptions = SubscriptionState(cfg.auto_offset_reset)
         self.metadata = ConsumerMetadata(
             cfg.retry_backoff_ms,
@@ -152,6 +153,10 @@ class ConsumerParts:
             clock=clock,
             name=cfg.client_id,
         )
+        self.async_metrics = AsyncConsumerMetrics(
+            self.metrics, self.network_thread.events, self.background_events, self.delegate
+        )
+        self.network_thread.on_turn = self.async_metrics.turned
         self.background_events.on_put = self.buffer.notify
         self.subscriptions.on_change = self.buffer.notify
         self.network_thread.on_end = self.buffer.notify

@@ -8,6 +8,7 @@ from typing import Final
 
 from barnabas.clients.consumer.internals.background_events import BackgroundEventQueue, ErrorEvent
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
+from barnabas.clients.consumer.internals.durations import Durations
 from barnabas.clients.consumer.internals.request_managers import FOREVER, UnsentRequest
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BarnabasError, InvalidTopicError, TopicAuthorizationError
@@ -23,10 +24,11 @@ _LONGEST_POLL_MS: Final = 30_000
 class _Waiting:
     """A request that its node is not ready for yet."""
 
-    __slots__ = ("deadline_ms", "request")
+    __slots__ = ("deadline_ms", "request", "since_ms")
 
-    def __init__(self, request: UnsentRequest, deadline_ms: int) -> None:
+    def __init__(self, request: UnsentRequest, since_ms: int, deadline_ms: int) -> None:
         self.request = request
+        self.since_ms = since_ms
         self.deadline_ms = deadline_ms
 
 
@@ -57,6 +59,8 @@ class NetworkClientDelegate:
         self._retry_backoff_ms = retry_backoff_ms
         self._clock = clock
         self._unsent: list[_Waiting] = []
+        self.waited = Durations()
+        """How long requests were kept."""
         self._seen_metadata_version = 0
         self._woken = False
         """Written by any thread before it wakes the network client, so it is seen after that."""
@@ -64,7 +68,7 @@ class NetworkClientDelegate:
     def add(self, requests: Iterable[UnsentRequest], now: int) -> None:
         for request in requests:
             timeout_ms = self._request_timeout_ms if request.timeout_ms is None else request.timeout_ms
-            self._unsent.append(_Waiting(request, now + max(timeout_ms, 0)))
+            self._unsent.append(_Waiting(request, now, now + max(timeout_ms, 0)))
 
     def poll(self, timeout_ms: int, now: int) -> None:
         """Sends what can be sent, waits for the network, and lets the managers have the answers.
@@ -107,6 +111,7 @@ class NetworkClientDelegate:
                     wait_ms = min(wait_ms, self._retry_backoff_ms)
                     continue
             if client.ready(node, now):
+                self.waited.add(now - entry.since_ms)
                 self._send(request, node, entry.deadline_ms - now, now)
             elif request.node is not None and client.connection_failed(node):
                 self._give_up(request, now, timed_out=False)
@@ -175,6 +180,10 @@ class NetworkClientDelegate:
     def is_unavailable(self, node: Node, now: int) -> bool:
         """Whether the connection to a node was lost a moment ago, and it is too soon to try again."""
         return self.client.connection_failed(node) and self.client.connection_delay(node, now) > 0
+
+    @property
+    def unsent_count(self) -> int:
+        return len(self._unsent)
 
     def has_unsent_requests(self) -> bool:
         return bool(self._unsent)
