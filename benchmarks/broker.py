@@ -26,6 +26,7 @@ from pathlib import Path
 from barnabas.common.errors import Errors
 from benchmarks.broker_process import BrokerProcess, ServerProcess, free_port
 from benchmarks.measure import Row
+from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient, batch_of
 
 ROUNDS = 3
@@ -137,8 +138,7 @@ def prepare(server: ServerProcess, partitions: int) -> None:
 
 
 def await_leader(client: WireClient, topic: str, partition: int) -> None:
-    while client.fetch(topic, partition)[0] is not Errors.NONE:
-        time.sleep(0.01)
+    until(lambda: client.fetch(topic, partition)[0] is Errors.NONE, f"{topic}-{partition} is led")
 
 
 def bounded(case: str, unit: str, measured: dict[str, float], bound: float | None = None) -> list[Row]:

@@ -18,6 +18,7 @@ from typing import Self
 
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from benchmarks.waiting import WaitedInVainError, until
 
 TIMEOUT_S = 60.0
 RETRY_S = 0.001
@@ -83,13 +84,10 @@ class ServerProcess:
 
     def await_answer(self) -> None:
         """Returns when an ApiVersions request has been answered."""
-        deadline = time.perf_counter() + TIMEOUT_S
-        while not self._answers():
-            if self.process.poll() is not None:
-                raise BrokerDiedError(f"ended with {self.process.returncode}:\n{self.text()}")
-            if time.perf_counter() > deadline:
-                raise BrokerDiedError(f"no answer for {TIMEOUT_S:.0f} s:\n{self.text()}")
-            time.sleep(RETRY_S)
+        try:
+            until(self._answers, self.text, TIMEOUT_S, pause_s=RETRY_S, process=self.process)
+        except WaitedInVainError as error:
+            raise BrokerDiedError(f"no answer: {error}") from None
 
     def _answers(self) -> bool:
         try:

@@ -53,6 +53,7 @@ from barnabas.server.request_channel import RequestChannel
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
 from benchmarks.measure import Row
+from benchmarks.waiting import WaitedInVainError, until
 
 IDLE = 10_000
 STORM = 5_000
@@ -194,10 +195,14 @@ class Server:
 
     def await_empty(self) -> dict[str, int]:
         """Waits until all connections are gone, those of the clients and those that are parked."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while (state := self.state())["connections"] + state["parked"] and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return state
+
+        def is_empty() -> bool:
+            state = self.state()
+            return not state["connections"] + state["parked"]
+
+        with suppress(WaitedInVainError):
+            until(is_empty, seconds=TIMEOUT_S)
+        return self.state()
 
     def close(self) -> None:
         self.sockets.stop_processing_requests()

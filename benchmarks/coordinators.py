@@ -45,7 +45,8 @@ from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReq
 from benchmarks.broker_process import BrokerProcess
 from benchmarks.group_members import GroupView, Member, MemberLoop, classic_member, consumer_member
 from benchmarks.measure import Row
-from benchmarks.wire_client import RETRY_S, TIMEOUT_S, WireClient
+from benchmarks.waiting import until
+from benchmarks.wire_client import TIMEOUT_S, WireClient
 
 MEMBERS = 200
 PARTITIONS = 400
@@ -89,11 +90,12 @@ def run() -> list[Row]:
 def await_coordinator(broker: BrokerProcess) -> None:
     """Until the internal topic is there and loaded."""
     request = FindCoordinatorRequest(coordinator_keys=["any"])
-    deadline = time.monotonic() + TIMEOUT_S
     with WireClient(broker.bootstrap_servers) as client:
-        while client.ask(request, 4, FindCoordinatorResponse).coordinators[0].error_code:
-            assert time.monotonic() < deadline, "there is no coordinator"
-            time.sleep(RETRY_S)
+        until(
+            lambda: not client.ask(request, 4, FindCoordinatorResponse).coordinators[0].error_code,
+            "there is a coordinator",
+            TIMEOUT_S,
+        )
 
 
 # -- rebalances

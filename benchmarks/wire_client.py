@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,6 +34,7 @@ from barnabas.protocol.messages.produce import (
 from barnabas.records.batch import iter_batches
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.reader import read_records
+from benchmarks.waiting import until
 
 TIMEOUT_S = 30.0
 PRODUCE_VERSION = 12
@@ -89,11 +90,11 @@ class WireClient:
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
         """Returns when its partitions are led: the broker hears of it only after the controller has answered."""
         assert self.create_topics([(name, partitions)], configs) == [Errors.NONE]
-        deadline = time.monotonic() + TIMEOUT_S
         for partition in range(partitions):
-            while self.fetch(name, partition)[0] in NOT_YET:
-                assert time.monotonic() < deadline, f"{name}-{partition} has no leader"
-                time.sleep(RETRY_S)
+            until(partial(self._is_led, name, partition), f"{name}-{partition} is led", TIMEOUT_S, pause_s=RETRY_S)
+
+    def _is_led(self, topic: str, partition: int) -> bool:
+        return self.fetch(topic, partition)[0] not in NOT_YET
 
     def create_assigned(self, name: str, brokers: Sequence[Sequence[int]]) -> list[Errors]:
         """With the brokers of each partition given."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from barnabas.common.errors import Errors
 from benchmarks.broker_process import ServerProcess
+from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient
 
 JAVA = "Java"
@@ -70,12 +71,13 @@ def new_names(count: int) -> list[str]:
 
 
 def await_readable(client: WireClient, topic: str, partitions: Iterable[int]) -> None:
-    deadline = time.perf_counter() + READY_S
     for partition in partitions:
-        while client.fetch(topic, partition)[0] is not Errors.NONE:
-            if time.perf_counter() > deadline:
-                raise TimeoutError(f"{topic}-{partition} cannot be read after {READY_S:.0f} s")
-            time.sleep(0.001)
+        what = f"{topic}-{partition} can be read"
+        until(partial(_is_readable, client, topic, partition), what, READY_S, pause_s=0.001)
+
+
+def _is_readable(client: WireClient, topic: str, partition: int) -> bool:
+    return client.fetch(topic, partition)[0] is Errors.NONE
 
 
 def remove_topic(server: ServerProcess, topic: str) -> None:

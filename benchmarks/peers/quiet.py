@@ -7,10 +7,12 @@ import os
 import resource
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from benchmarks.peers.systems import AnyBroker
+from benchmarks.waiting import WaitedInVainError, until
 
 MAX_WAIT_S: Final = 5.0
 DIRTY_BYTES: Final = 64 * 1024 * 1024
@@ -46,9 +48,8 @@ def await_deleted(servers: Collection[AnyBroker], max_wait_s: float = MAX_WAIT_S
 
 
 def _await(condition: Callable[[], bool], max_wait_s: float = MAX_WAIT_S) -> None:
-    deadline = time.perf_counter() + max_wait_s
-    while not condition() and time.perf_counter() < deadline:
-        time.sleep(STEP_S)
+    with suppress(WaitedInVainError):
+        until(condition, seconds=max_wait_s, pause_s=STEP_S)
 
 
 def _doomed(server: AnyBroker) -> bool:

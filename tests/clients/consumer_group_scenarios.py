@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from benchmarks.waiting import until
 
 from barnabas.clients.consumer import (
     CloseOptions,
@@ -29,7 +30,6 @@ from clients.our_consumers import (
     process_member,
     settle,
     unique,
-    until,
     wait_for_all,
 )
 
@@ -96,11 +96,11 @@ def a_member_that_does_not_poll_loses_its_partitions(kind: str, bootstrap: str, 
         slow = ThreadMember(kind, bootstrap, group, [topic], **{"max.poll.interval.ms": 1000})
         members.append(slow)
         settle([slow])
-        slow.paused.set()
+        slow.pause()
         other = ThreadMember(kind, bootstrap, group, [topic])
         members.append(other)
         until(lambda: other.partitions == EVERYTHING, what=lambda: other.calls)
-        slow.paused.clear()
+        slow.resume()
         settle([slow, other])
         assert ("lost", tuple(TopicPartition(topic, number) for number in sorted(EVERYTHING))) in slow.calls
         for member in members:

@@ -67,7 +67,7 @@ def transform_under_fire(kind: str, bootstrap: str, source: str, target: str, co
     processors = [Processor(kind, bootstrap, source, target, group, f"{group}-a")]
     try:
         processors.append(Processor(kind, bootstrap, source, target, group, f"{group}-b"))
-        time.sleep(0.5)
+        assert read_committed(bootstrap, target, 1)  # somebody is at work
         processors[0].close()
         processors.append(Processor(kind, bootstrap, source, target, group, f"{group}-c"))
         seen = read_committed(bootstrap, target, count)

@@ -6,9 +6,11 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+from benchmarks.waiting import until
 
 from barnabas.clients.consumer import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from barnabas.clients.consumer.group_metadata import CloseOptions
@@ -50,8 +52,9 @@ class ThreadMember(ConsumerRebalanceListener):
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self._since: dict[TopicPartition, float] = {}
         self._stop = threading.Event()
-        self.paused = threading.Event()
-        """While it is set, the application does not poll."""
+        self._going = threading.Event()
+        self._going.set()
+        """While it is not set, the application does not poll."""
         self.error: BaseException | None = None
         self._close_options: CloseOptions | None = None
         self.consumer = KafkaConsumer(
@@ -71,15 +74,20 @@ class ThreadMember(ConsumerRebalanceListener):
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                if self.paused.is_set():
-                    time.sleep(0.01)
-                    continue
+                self._going.wait()
                 for record in self.consumer.poll(100):
                     self.records.append((record.partition, record.offset))
         except BaseException as error:  # noqa: BLE001 - the test is told
             self.error = error
         finally:
             self.consumer.close(self._close_options)
+
+    def pause(self) -> None:
+        """Polls no more, until `resume`."""
+        self._going.clear()
+
+    def resume(self) -> None:
+        self._going.set()
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self.calls.append(("assigned", tuple(partitions)))
@@ -109,7 +117,7 @@ class ThreadMember(ConsumerRebalanceListener):
 
     def stop(self) -> None:
         self._stop.set()
-        self.paused.clear()
+        self._going.set()
         self._thread.join(40)
 
     def close(self, options: CloseOptions | None = None) -> None:
@@ -172,13 +180,6 @@ class OurWriter:
         self._producer.close()
 
 
-def until(condition: Callable[[], Any], seconds: float = 40, what: Callable[[], object] = lambda: "") -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not reached in {seconds} s: {what()}"
-        time.sleep(0.02)  # there is nothing to wait for but other threads and processes
-
-
 def settle(members: Sequence[Any], seconds: float = 40) -> None:
     """Waits until the members have all partitions between them, each one, and none has nothing."""
 
@@ -186,14 +187,14 @@ def settle(members: Sequence[Any], seconds: float = 40) -> None:
         owned = [number for member in members for number in list(member.partitions)]
         return sorted(owned) == sorted(EVERYTHING) and all(member.partitions for member in members)
 
-    until(settled, seconds, lambda: [(member.kind, member.partitions) for member in members])
+    until(settled, lambda: [(member.kind, member.partitions) for member in members], seconds)
 
 
 def wait_for_all(members: Sequence[Any], written: set[tuple[int, int]], seconds: float = 40) -> None:
     def missing() -> set[tuple[int, int]]:
         return written - set().union(*(set(member.records) for member in members))
 
-    until(lambda: not missing(), seconds, lambda: f"{len(missing())} of {len(written)} records were not delivered")
+    until(lambda: not missing(), lambda: f"{len(missing())} of {len(written)} records were not delivered", seconds)
 
 
 def end(members: Iterable[Any]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from benchmarks.waiting import until
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -79,30 +80,31 @@ class Writer:
         assert error is None
         self.written.add((message.partition(), message.offset()))
 
+    def goes_on(self) -> None:
+        """Returns when it has written something more."""
+        before = len(self.written)
+        until(lambda: len(self.written) > before, "nothing more is written")
+
     def close(self) -> None:
         self._stop.set()
         self._thread.join()
 
 
 def wait_for_all(members: list[Member], written: set[tuple[int, int]], seconds: float = 40) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        read = set().union(*(set(member.records) for member in members))
-        if read >= written:
-            return
-        assert time.monotonic() < deadline, f"{len(written - read)} of {len(written)} records were not delivered"
-        time.sleep(0.05)  # there is nothing to wait for but the members' next lines
+    def missing() -> set[tuple[int, int]]:
+        return written.difference(*(list(member.records) for member in members))
+
+    until(lambda: not missing(), lambda: f"{len(missing())} of {len(written)} records were not delivered", seconds)
 
 
 def settle(members: list[Member], seconds: float = 40) -> None:
     """Waits until the living members have all partitions between them, each one."""
-    deadline = time.monotonic() + seconds
-    while True:
+
+    def settled() -> bool:
         owned = [number for member in members for number in member.partitions]
-        if sorted(owned) == sorted(EVERYTHING) and all(member.partitions for member in members):
-            return
-        assert time.monotonic() < deadline, f"the group did not settle: {[member.partitions for member in members]}"
-        time.sleep(0.05)
+        return sorted(owned) == sorted(EVERYTHING) and all(member.partitions for member in members)
+
+    until(settled, lambda: f"the group has {[member.partitions for member in members]}", seconds)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -124,7 +126,7 @@ def test_members_come_go_and_crash(kind: str, bootstrap: str, admin: AdminClient
         settle([first, third])
         first.kill()
         settle([third])
-        time.sleep(0.2)
+        writer.goes_on()
         writer.close()
         wait_for_all(members, writer.written)
         third.close()
@@ -263,7 +265,7 @@ def test_a_broker_that_is_killed_comes_back_with_its_groups(
             for _ in range(2):
                 broker.kill()
                 broker.start()
-                time.sleep(1)
+                writer.goes_on()
             writer.close()
             wait_for_all(members, writer.written, 60)
             settle(members)

@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 
 import confluent_kafka
 import pytest
+from benchmarks.waiting import WaitedInVainError, until
 
 from barnabas.cli.quota_requests import alter_quotas, describe_quotas
 from barnabas.clients.common.blocking_client import BlockingClient
@@ -429,12 +430,10 @@ def test_topics_that_come_into_being_by_themselves_count_too(quotas: QuotaBroker
             return response.topics[0].error_code
 
         def comes(name: str, seconds: float) -> bool:
-            deadline = time.monotonic() + seconds
-            while time.monotonic() < deadline:
-                if ask(name) == Errors.NONE:
-                    return True
-                time.sleep(0.05)
-            return False
+            try:
+                return until(lambda: ask(name) == Errors.NONE, name, seconds, pause_s=0.05)
+            except WaitedInVainError:
+                return False
 
         burst = [f"automatic.{number}" for number in range(3)]
         for name in burst:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -25,7 +26,6 @@ from barnabas.common.errors import (
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from clients.broker_process import BrokerProcess
-from clients.our_consumers import until
 
 pytestmark = pytest.mark.mechanism("P14")
 

@@ -11,11 +11,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from benchmarks.waiting import WaitedInVainError, until
 
 from oracles.java import OracleUnavailableError
 
@@ -116,16 +117,16 @@ class KafkaServer:
             self._process = subprocess.Popen(
                 [java, "-Dlog4j2.level=WARN", *arguments], stdout=output, stderr=subprocess.STDOUT
             )
-        deadline = time.monotonic() + _SECONDS
-        while True:
-            with closing(socket.socket()) as probe:
-                probe.settimeout(1)
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise KafkaToolError(f"the server did not start:\n{self.log_file.read_text()}")
-            time.sleep(0.05)
+        try:
+            until(self._listens, self.log_file.read_text, _SECONDS, process=self._process)
+        except WaitedInVainError as error:
+            self.stop()
+            raise KafkaToolError(f"the server did not start: {error}") from None
+
+    def _listens(self) -> bool:
+        with closing(socket.socket()) as probe:
+            probe.settimeout(1)
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def stop(self) -> None:
         process, self._process = self._process, None

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from clients.our_consumers import until
+from benchmarks.waiting import until
 
 SECONDS: Final = 400
 """How long anything here may take. All of it is quick, unless many others use the machine too."""
@@ -64,7 +64,7 @@ class StandaloneCluster:
                     subprocess.Popen([spark_class, *one], env=self.environment, stdout=output, stderr=output)
                     for one in self._daemons()
                 )
-            until(self._is_complete, SECONDS, self._said)
+            until(self._is_complete, self._said, SECONDS)
         except BaseException:
             self._stop()
             raise

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from benchmarks.waiting import until
 from pyspark.errors import StreamingQueryException
 
-from clients.our_consumers import until
 from spark.streams import Stream
 from spark.topics import Topics
 
@@ -75,17 +75,17 @@ def test_a_running_stream(stream: Stream, topics: Topics, topic: str) -> None:
     topics.send(topic, ["a"])
     query = stream.start(processingTime="50 milliseconds")
     try:
-        until(lambda: stream.values() == ["a"], _SECONDS, stream.batches)  # the first batch does not wait
+        until(lambda: stream.values() == ["a"], stream.batches, _SECONDS)  # the first batch does not wait
         topics.send(topic, ["b", "c"])
-        until(lambda: "latestOffset" in str(query.lastProgress), _SECONDS, lambda: query.status)
+        until(lambda: "latestOffset" in str(query.lastProgress), lambda: query.status, _SECONDS)
         triggers = query.lastProgress["timestamp"] if query.lastProgress else ""
-        until(lambda: query.status["isDataAvailable"] is False, _SECONDS, lambda: query.status)
+        until(lambda: query.status["isDataAvailable"] is False, lambda: query.status, _SECONDS)
         assert stream.values() == ["a"], triggers
         topics.add_partitions(topic, 3)
         topics.send(topic, ["d"], partition=2)
-        until(lambda: stream.values() == ["a", "b", "c", "d"], _SECONDS, stream.batches)
+        until(lambda: stream.values() == ["a", "b", "c", "d"], stream.batches, _SECONDS)
         until(
-            lambda: topics.committed(group, topic, 3) == [3, 0, 1], _SECONDS, lambda: topics.committed(group, topic, 3)
+            lambda: topics.committed(group, topic, 3) == [3, 0, 1], lambda: topics.committed(group, topic, 3), _SECONDS
         )
     finally:
         query.stop()

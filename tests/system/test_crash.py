@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 from benchmarks.broker_process import BrokerProcess
+from benchmarks.waiting import until
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -287,11 +288,12 @@ class Murderer:
     def _await_progress(self) -> None:
         """Until something is acknowledged, so that there is something to lose."""
         before = sum(load.total for load in self.loads)
-        deadline = time.monotonic() + WAIT_S
-        while sum(load.total for load in self.loads) == before:
-            assert time.monotonic() < deadline, f"nothing acknowledged for {WAIT_S} s:\n{self._broker.text()[-5000:]}"
-            assert self._broker.process.poll() is None, self._broker.text()[-5000:]
-            time.sleep(0.005)
+        until(
+            lambda: sum(load.total for load in self.loads) > before,
+            lambda: f"nothing acknowledged:\n{self._broker.text()[-5000:]}",
+            WAIT_S,
+            process=self._broker.process,
+        )
 
 
 @pytest.mark.parametrize("rounds", [pytest.param(10, id="10"), pytest.param(50, id="50", marks=pytest.mark.nightly)])

@@ -11,11 +11,11 @@ import logging
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient
 
 from barnabas.common.errors import Errors
@@ -290,13 +290,12 @@ def await_assigned(broker: EmbeddedBroker) -> None:
     server = broker.server.broker
     assert server is not None
     known = set(server.log_manager.log_dirs.directory_ids.values())
-    deadline = time.monotonic() + WAIT_S
-    while True:
+
+    def assigned() -> bool:
         partitions = server.cache.image.topics.by_name[TOPIC].partitions.values()
-        if all(set(partition.directories) <= known for partition in partitions):
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+        return all(set(partition.directories) <= known for partition in partitions)
+
+    until(assigned, "the controller knows the directories", WAIT_S)
 
 
 def fail_writes(monkeypatch: pytest.MonkeyPatch, directory: Path, number: int) -> None:
@@ -337,14 +336,13 @@ OFFLINE = (Errors.KAFKA_STORAGE_ERROR, Errors.NOT_LEADER_OR_FOLLOWER)
 
 def await_offline(client: WireClient, bad: Path) -> None:
     """Until the directory, and with the controller's help its partitions, are out of use."""
-    deadline = time.monotonic() + WAIT_S
     lost = on_disk(bad)
-    while True:
-        partitions = {one.partition_index: one for one in client.metadata([TOPIC]).topics[0].partitions}
-        if all(partitions[number].leader_id == -1 for number in lost):
-            return
-        assert time.monotonic() < deadline, partitions
-        time.sleep(0.005)
+
+    def led() -> set[int]:
+        partitions = client.metadata([TOPIC]).topics[0].partitions
+        return {one.partition_index for one in partitions if one.leader_id != -1}
+
+    until(lambda: led().isdisjoint(lost), lambda: f"led: {led()}, lost: {lost}", WAIT_S)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=["full", "broken", "read-only"])

@@ -9,13 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import pytest
+from benchmarks.waiting import until
 
 from spark.conftest import unavailable
 
@@ -49,10 +49,7 @@ class Demo:
         return self._log.read_text()
 
     def wait_for(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while not condition():
-            assert time.monotonic() < deadline, f"{what} did not come about:\n{self.text}"
-            time.sleep(0.05)  # between two looks
+        until(condition, lambda: f"{what}:\n{self.text}", LIMIT_S)
 
     def wait_for_text(self, pattern: str) -> re.Match[str]:
         self.wait_for(lambda: re.search(pattern, self.text) or self._process.poll() is not None, pattern)

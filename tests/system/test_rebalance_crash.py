@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from benchmarks.broker_process import BrokerProcess
+from benchmarks.waiting import until
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -55,20 +56,18 @@ def write(bootstrap: str, written: set[tuple[int, int]]) -> None:
 
 
 def wait_until_settled(members: list[Member]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while True:
+    def settled() -> bool:
         owned = sorted(number for member in members for number in member.partitions)
-        if owned == list(range(PARTITIONS)) and all(member.partitions for member in members):
-            return
-        assert time.monotonic() < deadline, f"the group did not settle: {[member.partitions for member in members]}"
-        time.sleep(0.05)
+        return owned == list(range(PARTITIONS)) and all(member.partitions for member in members)
+
+    until(settled, lambda: f"the group has {[member.partitions for member in members]}", WAIT_S)
 
 
 def wait_until_read(members: list[Member], written: set[tuple[int, int]]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while missing := written.difference(*(member.records for member in members)):
-        assert time.monotonic() < deadline, f"{len(missing)} of {len(written)} records were not delivered"
-        time.sleep(0.05)
+    def missing() -> set[tuple[int, int]]:
+        return written.difference(*(list(member.records) for member in members))
+
+    until(lambda: not missing(), lambda: f"{len(missing())} of {len(written)} records were not delivered", WAIT_S)
 
 
 @pytest.mark.mechanism("R09")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.broker_process import BrokerProcess
+from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient, batch_of
 
 from barnabas.common.errors import Errors
@@ -44,8 +45,7 @@ def test_topics_by_the_hundred(topics: int, tmp_path: Path) -> None:
         for start in range(0, topics, PER_REQUEST):
             asked = [(name, PARTITIONS) for name in names[start : start + PER_REQUEST]]
             assert set(client.create_topics(asked)) == {Errors.NONE}
-        while client.fetch(names[-1], PARTITIONS - 1)[0] is not Errors.NONE:
-            time.sleep(0.01)
+        until(lambda: client.fetch(names[-1], PARTITIONS - 1)[0] is Errors.NONE, "the last partition is led")
         listed = client.metadata().topics
         assert {topic.name for topic in listed} == {"first", *names}
         assert sum(len(topic.partitions) for topic in listed) == (topics + 1) * PARTITIONS

@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.waiting import until
 
 from oracles.dump_log import complaints
 from oracles.java_client import JavaClient
@@ -115,16 +116,7 @@ class Site:
         """Until the offsets that logs start at are on disk, as they are from time to time; records are at once."""
         wanted = f"cut 0 {self._first['cut-0']}"
         checkpoints = "*/log-start-offset-checkpoint"
-        self._until(
-            lambda: any(wanted in file.read_text().splitlines() for file in self.kafka.directory.glob(checkpoints))
-        )
-
-    @staticmethod
-    def _until(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: any(wanted in file.read_text().splitlines() for file in self.kafka.directory.glob(checkpoints)))
 
     # -- what clients do
 
@@ -134,7 +126,7 @@ class Site:
     def create(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         wanted = {"name": topic, "partitions": partitions, "factor": 1, "configs": configs or {}}
         self._ids[topic] = self.ask("create_topics", topics=[wanted])[topic]["id"]
-        self._until(lambda: topic in self.ask("list_topics"))
+        until(lambda: topic in self.ask("list_topics"))
         self._configs[topic] = dict(configs or {})
         for index in range(partitions):
             self._expected[f"{topic}-{index}"] = []

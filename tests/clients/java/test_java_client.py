@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.waiting import until
 
 from barnabas.records.batch import iter_batches
 from clients.broker_process import BrokerProcess
@@ -43,14 +44,6 @@ def create(ask: Ask, topic: str, partitions: int = 1, configs: Mapping[str, str]
     until(lambda: topic in ask("list_topics"))  # the controller knows it, the broker is about to
     topic_id: str = made[topic]["id"]
     return topic_id
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Waits for what the broker does in its own time."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.02)
 
 
 # -- records

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient
 
 from barnabas.protocol.messages.produce import (
@@ -64,13 +65,6 @@ def read(client: JavaClient, bootstrap: str, topic: str, count: int, isolation: 
     """So many records of partition 0, and no more than there are."""
     found = client.consume(bootstrap, {f"{topic}-0": 0}, count + 1, {"isolation.level": isolation}, timeout_ms=1_000)
     return [record["value"] for record in found]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.05)
 
 
 @pytest.mark.mechanism("P14")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from benchmarks.waiting import until
 
 from oracles.kafka_server import run_tool
 from oracles.kafka_tools import KafkaTools, ToolFailedError
@@ -38,13 +38,6 @@ def run_on_controller(tools: KafkaTools, bootstrap_controller: str) -> Run:
         )
 
     return run_it
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.02)
 
 
 def create(run: Run, topic: str, *options: str) -> None:
