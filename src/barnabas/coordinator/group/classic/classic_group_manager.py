@@ -1,11 +1,11 @@
-"""The life of classic groups: join, sync, heartbeat, leave, and the timeouts in between."""
+"""The life of classic groups: join, sync, heartbeat, leave."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Final
 
 from barnabas.common.errors import (
     ApiError,
@@ -18,6 +18,13 @@ from barnabas.coordinator.group import group_records, group_timers
 from barnabas.coordinator.group.classic.classic_group import ClassicGroup
 from barnabas.coordinator.group.classic.classic_group_member import ClassicGroupMember
 from barnabas.coordinator.group.classic.classic_group_state import ClassicGroupState
+from barnabas.coordinator.group.classic.classic_rebalance import (
+    NO_MORE_TO_SAY,
+    ClassicRebalance,
+    join_error,
+    joined,
+    response_error_of_append,
+)
 from barnabas.coordinator.group.group import UNKNOWN_MEMBER_ID
 from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
 from barnabas.coordinator.group.group_metrics import GroupMetrics
@@ -43,16 +50,10 @@ KNOWN_MEMBER_ID_REQUIRED_SINCE: Final = 4
 SKIP_ASSIGNMENT_SINCE: Final = 9
 
 _State = ClassicGroupState
-_NO_MORE_TO_SAY: Final = "not provided"
 
 
 class ClassicGroupManager:
-    """Runs the classic protocol.
-
-    A rebalance is two barriers. At the first, JoinGroup, all members meet; when everybody is there (or patience is at
-    an end) all get the new generation, and one of them is told to be the leader. At the second, SyncGroup, all wait
-    for the leader's assignment. It is written to the log first; only when it is there for good is anybody given it,
-    for after a failover the new coordinator has to know the same.
+    """Runs the classic protocol: decides what a request means for its group. `ClassicRebalance` takes it from there.
 
     Answers that have to wait are futures, which stay with the member. An operation returns the records to write, mostly
     none.
@@ -64,7 +65,7 @@ class ClassicGroupManager:
         self._store = store
         self._timer = timer
         self._config = config
-        self._metrics = metrics
+        self._rebalance = ClassicRebalance(store, timer, config, metrics)
 
     # -- JoinGroup
 
@@ -86,16 +87,16 @@ class ClassicGroupManager:
                 else self._store.classic_group(request.group_id)
             )
         except GroupIdNotFoundError:
-            answer.set_result(_join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
+            answer.set_result(join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
             return EMPTY_RESULT
         result: CoordinatorResult[None] = EMPTY_RESULT
         if not self._accepts(group, member_id):
             group.remove(member_id)
-            answer.set_result(_join_error(UNKNOWN_MEMBER_ID, Errors.GROUP_MAX_SIZE_REACHED))
+            answer.set_result(join_error(UNKNOWN_MEMBER_ID, Errors.GROUP_MAX_SIZE_REACHED))
         elif group.is_in_state(_State.DEAD):
-            answer.set_result(_join_error(member_id, Errors.COORDINATOR_NOT_AVAILABLE))
+            answer.set_result(join_error(member_id, Errors.COORDINATOR_NOT_AVAILABLE))
         elif not group.supports_protocols(request.protocol_type, [one.name for one in request.protocols]):
-            answer.set_result(_join_error(member_id, Errors.INCONSISTENT_GROUP_PROTOCOL))
+            answer.set_result(join_error(member_id, Errors.INCONSISTENT_GROUP_PROTOCOL))
         elif is_new_member:
             result = self._join_new_member(context, request, group, answer)
         else:
@@ -150,8 +151,8 @@ class ClassicGroupManager:
         if context.api_version < KNOWN_MEMBER_ID_REQUIRED_SINCE:
             return self._add_member(context, request, group, member_id, answer)
         group.add_pending_member(member_id)
-        self._schedule_heartbeat(group.group_id, member_id, request.session_timeout_ms)
-        answer.set_result(_join_error(member_id, Errors.MEMBER_ID_REQUIRED))
+        self._rebalance.schedule_heartbeat(group.group_id, member_id, request.session_timeout_ms)
+        answer.set_result(join_error(member_id, Errors.MEMBER_ID_REQUIRED))
         return EMPTY_RESULT
 
     def _join_existing_member(
@@ -161,7 +162,7 @@ class ClassicGroupManager:
         if group.is_pending_member(member_id):
             if request.group_instance_id is not None:
                 # Ids are handed out to dynamic members only.
-                answer.set_result(_join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
+                answer.set_result(join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
                 return EMPTY_RESULT
             return self._add_member(context, request, group, member_id, answer)
         try:
@@ -179,29 +180,17 @@ class ClassicGroupManager:
         if state is _State.COMPLETING_REBALANCE:
             if unchanged:
                 # Its answer got lost, so here it is again.
-                answer.set_result(self._joined(group, member))
+                answer.set_result(joined(group, member))
                 return EMPTY_RESULT
             return self._rejoin(request, group, member, answer)
         if state is _State.STABLE:
             if group.is_leader(member_id) or not unchanged:
                 # A leader joins again when it wants another assignment: it has seen that a topic has changed.
                 return self._rejoin(request, group, member, answer)
-            answer.set_result(self._joined(group, member, with_members=False))
+            answer.set_result(joined(group, member, with_members=False))
             return EMPTY_RESULT
-        answer.set_result(_join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
+        answer.set_result(join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
         return EMPTY_RESULT
-
-    def _joined(
-        self, group: ClassicGroup, member: ClassicGroupMember, *, with_members: bool = True
-    ) -> JoinGroupResponse:
-        return JoinGroupResponse(
-            members=group.current_members if with_members and group.is_leader(member.member_id) else [],
-            member_id=member.member_id,
-            generation_id=group.generation_id,
-            protocol_name=group.protocol_name,
-            protocol_type=group.protocol_type,
-            leader=group.leader_id or "",
-        )
 
     def _rejoin(
         self,
@@ -212,7 +201,9 @@ class ClassicGroupManager:
     ) -> CoordinatorResult[None]:
         self._settle_superseded(group, member)
         group.update_member(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer)
-        return self._rebalance_or_complete_join(group, f"member {member.member_id} joins again", request.reason)
+        return self._rebalance.rebalance_or_complete_join(
+            group, f"member {member.member_id} joins again", request.reason
+        )
 
     @staticmethod
     def _settle_superseded(group: ClassicGroup, member: ClassicGroupMember) -> None:
@@ -244,8 +235,8 @@ class ClassicGroupManager:
             group.new_member_added = True
         group.add(member, answer)
         # It sends no heartbeats before it has joined, and if its client dies meanwhile nobody would ever notice.
-        self._schedule_heartbeat(group.group_id, member_id, self._config.classic_new_member_join_timeout_ms)
-        return self._rebalance_or_complete_join(group, f"member {member_id} is new", request.reason)
+        self._rebalance.schedule_heartbeat(group.group_id, member_id, self._config.classic_new_member_join_timeout_ms)
+        return self._rebalance.rebalance_or_complete_join(group, f"member {member_id} is new", request.reason)
 
     def _replace_static_member(
         self,
@@ -262,18 +253,18 @@ class ClassicGroupManager:
         leader_before = group.leader_id
         member = group.replace_static_member(instance_id, old_member_id, new_member_id)
         self._timer.cancel(group_timers.classic_heartbeat(group.group_id, old_member_id))
-        self._reschedule_heartbeat(group, member)
+        self._rebalance.reschedule_heartbeat(group, member)
         before = (list(member.supported_protocols), member.rebalance_timeout_ms, member.session_timeout_ms)
         group.update_member(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer)
         if group.is_in_state(_State.STABLE):
             if group.select_protocol() != group.protocol_name:
-                return self._rebalance_or_complete_join(
+                return self._rebalance.rebalance_or_complete_join(
                     group, f"the protocol changes with static member {new_member_id}", request.reason
                 )
             return self._write_replaced_member(context, group, member, old_member_id, leader_before, before, answer)
         if group.is_in_state(_State.COMPLETING_REBALANCE):
             return self.prepare_rebalance(group, f"static member {new_member_id} is back")
-        return self._maybe_complete_join_phase(group)
+        return self._rebalance.maybe_complete_join_phase(group)
 
     def _write_replaced_member(
         self,
@@ -293,18 +284,18 @@ class ClassicGroupManager:
             if error is not None:
                 self._revert_replaced_member(group, member, old_member_id, before)
                 if not answer.done():
-                    failed = self._joined(group, member, with_members=False)
+                    failed = joined(group, member, with_members=False)
                     failed.member_id = UNKNOWN_MEMBER_ID
                     failed.leader = leader_before or ""
                     failed.error_code = response_error_of_append(Errors.for_exception(error))
                     answer.set_result(failed)
                 return
             if context.api_version >= SKIP_ASSIGNMENT_SINCE:
-                response = self._joined(group, member)
+                response = joined(group, member)
                 response.skip_assignment = group.is_leader(member.member_id)
             else:
                 # It is not told if it is the leader, or it would compute an assignment that nobody waits for.
-                response = self._joined(group, member, with_members=False)
+                response = joined(group, member, with_members=False)
                 response.leader = leader_before or ""
             group.complete_join_future(member, response)
 
@@ -324,117 +315,11 @@ class ClassicGroupManager:
             return  # the group has moved on
         group.update_member(member, *before, None)
         old = group.replace_static_member(member.group_instance_id, member.member_id, old_member_id)
-        self._reschedule_heartbeat(group, old)
-
-    # -- the first barrier
-
-    def _rebalance_or_complete_join(
-        self, group: ClassicGroup, why: str, reason: str | None = None
-    ) -> CoordinatorResult[None]:
-        if group.can_rebalance:
-            return self.prepare_rebalance(group, f"{why}; client reason: {reason or _NO_MORE_TO_SAY}")
-        return self._maybe_complete_join_phase(group)
+        self._rebalance.reschedule_heartbeat(group, old)
 
     def prepare_rebalance(self, group: ClassicGroup, why: str) -> CoordinatorResult[None]:
         """Everybody has to join anew."""
-        if group.is_in_state(_State.COMPLETING_REBALANCE):
-            self._reset_and_propagate_assignment(group, Errors.REBALANCE_IN_PROGRESS)
-        group.pending_sync_members.clear()
-        self._timer.cancel(group_timers.classic_sync(group.group_id))
-        is_initial = group.is_in_state(_State.EMPTY)
-        group.transition_to(_State.PREPARING_REBALANCE)
-        self._metrics.classic_group_rebalances.record()
-        logger.info("Group %s prepares to rebalance in generation %d: %s", group.group_id, group.generation_id, why)
-        if not is_initial:
-            return self._complete_join_or_schedule(group)
-        # Consumers that are started together should not rebalance one by one.
-        delay_ms = self._config.classic_initial_rebalance_delay_ms
-        remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        self._schedule_initial(group.group_id, delay_ms, remaining_ms)
-        return EMPTY_RESULT
-
-    def _schedule_initial(self, group_id: str, delay_ms: int, remaining_ms: int) -> None:
-        self._timer.schedule(
-            group_timers.classic_join(group_id),
-            delay_ms,
-            lambda: self._complete_initial_rebalance(group_id, delay_ms, remaining_ms),
-            retry=False,
-        )
-
-    def _complete_initial_rebalance(self, group_id: str, delay_ms: int, remaining_ms: int) -> CoordinatorResult[None]:
-        group = self._find(group_id)
-        if group is None:
-            return EMPTY_RESULT
-        if group.new_member_added and remaining_ms != 0:
-            group.new_member_added = False
-            next_delay_ms = min(self._config.classic_initial_rebalance_delay_ms, remaining_ms)
-            self._schedule_initial(group_id, next_delay_ms, max(remaining_ms - delay_ms, 0))
-            return EMPTY_RESULT
-        return self._complete_join(group)
-
-    def _complete_join_or_schedule(self, group: ClassicGroup) -> CoordinatorResult[None]:
-        if group.has_all_members_joined:
-            return self._complete_join(group)
-        self._schedule_join(group)
-        return EMPTY_RESULT
-
-    def _schedule_join(self, group: ClassicGroup) -> None:
-        group_id = group.group_id
-        self._timer.schedule(
-            group_timers.classic_join(group_id),
-            group.rebalance_timeout_ms,
-            lambda: self._expire_join(group_id),
-            retry=False,
-        )
-
-    def _expire_join(self, group_id: str) -> CoordinatorResult[None]:
-        group = self._find(group_id)
-        return EMPTY_RESULT if group is None else self._complete_join(group)
-
-    def _maybe_complete_join_phase(self, group: ClassicGroup) -> CoordinatorResult[None]:
-        if (
-            group.is_in_state(_State.PREPARING_REBALANCE)
-            # The initial delay is sat out even if everybody there is has joined.
-            and group.previous_state is not _State.EMPTY
-            and group.has_all_members_joined
-        ):
-            return self._complete_join(group)
-        return EMPTY_RESULT
-
-    def _complete_join(self, group: ClassicGroup) -> CoordinatorResult[None]:
-        """The barrier opens. Who is not there is out, unless it is a static member, whose session decides."""
-        group_id = group.group_id
-        self._timer.cancel(group_timers.classic_join(group_id))
-        if not group.is_in_state(_State.PREPARING_REBALANCE):
-            return EMPTY_RESULT
-        for member in group.not_yet_rejoined_members:
-            if not member.is_static_member:
-                logger.info("Group %s: member %s did not join in time and is removed", group_id, member.member_id)
-                group.remove(member.member_id)
-                self._timer.cancel(group_timers.classic_heartbeat(group_id, member.member_id))
-        if not group.maybe_elect_new_joined_leader() and group.members:
-            # Static members, none of which has come back: they have until their sessions end.
-            self._schedule_join(group)
-            return EMPTY_RESULT
-        group.init_next_generation()
-        if group.is_empty:
-            logger.info("Group %s is empty in generation %d", group_id, group.generation_id)
-            record = group_records.group_metadata(group, {})
-            return CoordinatorResult([record], replay_records=False)
-        logger.info("Group %s is in generation %d with %d members", group_id, group.generation_id, group.num_members)
-        for member in group.members.values():
-            group.complete_join_future(member, self._joined(group, member))
-            self._reschedule_heartbeat(group, member)
-            member.is_new = False
-            group.pending_sync_members.add(member.member_id)
-        generation_id = group.generation_id
-        self._timer.schedule(
-            group_timers.classic_sync(group_id),
-            group.rebalance_timeout_ms,
-            lambda: self._expire_pending_sync(group_id, generation_id),
-            retry=False,
-        )
-        return EMPTY_RESULT
+        return self._rebalance.prepare_rebalance(group, why)
 
     # -- SyncGroup
 
@@ -449,7 +334,7 @@ class ClassicGroupManager:
             return EMPTY_RESULT
         member = group.members[request.member_id]
         if group.is_in_state(_State.STABLE):
-            self._received_sync(group, member.member_id)
+            self._rebalance.received_sync(group, member.member_id)
             answer.set_result(
                 SyncGroupResponse(
                     protocol_type=group.protocol_type,
@@ -460,7 +345,7 @@ class ClassicGroupManager:
             return EMPTY_RESULT
         group.complete_sync_future(member, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
         member.awaiting_sync_future = answer
-        self._received_sync(group, member.member_id)
+        self._rebalance.received_sync(group, member.member_id)
         if not group.is_leader(member.member_id):
             return EMPTY_RESULT
         given = {one.member_id: one.assignment for one in request.assignments}
@@ -472,28 +357,10 @@ class ClassicGroupManager:
             )
         written: Future[None] = Future()
         written.add_done_callback(
-            lambda future: self._assignment_written(group, request.generation_id, assignment, future)
+            lambda future: self._rebalance.assignment_written(group, request.generation_id, assignment, future)
         )
         record = group_records.group_metadata(group, assignment)
         return CoordinatorResult([record], append_future=written, replay_records=False)
-
-    def _assignment_written(
-        self, group: ClassicGroup, generation_id: int, assignment: Mapping[str, bytes], written: Future[None]
-    ) -> None:
-        if not group.is_in_state(_State.COMPLETING_REBALANCE) or group.generation_id != generation_id:
-            return  # another rebalance has begun meanwhile
-        failure = written.exception()
-        if failure is not None:
-            error = response_error_of_append(Errors.for_exception(failure))
-            self._reset_and_propagate_assignment(group, error)
-            self._rebalance_or_complete_join(group, f"the assignment could not be written: {error.name}")
-            return
-        for member in group.members.values():
-            member.assignment = assignment.get(member.member_id, b"")
-        self._propagate_assignment(group, Errors.NONE)
-        group.transition_to(_State.STABLE)
-        self._metrics.classic_group_completed_rebalances.record()
-        logger.info("Group %s is stable in generation %d", group.group_id, group.generation_id)
 
     def _problem_with_sync(self, group: ClassicGroup, request: SyncGroupRequest) -> Errors | None:
         if group.is_in_state(_State.DEAD):
@@ -508,46 +375,6 @@ class ClassicGroupManager:
             return Errors.INCONSISTENT_GROUP_PROTOCOL
         return None
 
-    def _received_sync(self, group: ClassicGroup, member_id: str) -> None:
-        group.pending_sync_members.discard(member_id)
-        if not group.pending_sync_members:
-            self._timer.cancel(group_timers.classic_sync(group.group_id))
-
-    def _expire_pending_sync(self, group_id: str, generation_id: int) -> CoordinatorResult[None]:
-        """Who has joined and never asked for its assignment is out: it would keep partitions that it does not know
-        of."""
-        group = self._find(group_id)
-        if (
-            group is None
-            or group.generation_id != generation_id
-            or group.state not in {_State.COMPLETING_REBALANCE, _State.STABLE}
-            or not group.pending_sync_members
-        ):
-            return EMPTY_RESULT
-        late = sorted(group.pending_sync_members)
-        for member_id in late:
-            group.remove(member_id)
-            self._timer.cancel(group_timers.classic_heartbeat(group_id, member_id))
-        return self.prepare_rebalance(group, f"{late} did not sync in time")
-
-    def _reset_and_propagate_assignment(self, group: ClassicGroup, error: Errors) -> None:
-        for member in group.members.values():
-            member.assignment = b""
-        self._propagate_assignment(group, error)
-
-    def _propagate_assignment(self, group: ClassicGroup, error: Errors) -> None:
-        good = error is Errors.NONE
-        for member in group.members.values():
-            response = SyncGroupResponse(
-                protocol_name=group.protocol_name if good else None,
-                protocol_type=group.protocol_type if good else None,
-                assignment=member.assignment,
-                error_code=error,
-            )
-            if group.complete_sync_future(member, response):
-                # It was excused while it waited.
-                self._reschedule_heartbeat(group, member)
-
     # -- Heartbeat
 
     def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResponse]:
@@ -556,7 +383,7 @@ class ClassicGroupManager:
         group.validate_member(request.member_id, request.group_instance_id)
         if request.generation_id != group.generation_id:
             raise IllegalGenerationError
-        self._reschedule_heartbeat(group, group.members[request.member_id])
+        self._rebalance.reschedule_heartbeat(group, group.members[request.member_id])
         rebalances = group.is_in_state(_State.PREPARING_REBALANCE)
         return CoordinatorResult(
             (), HeartbeatResponse(error_code=Errors.REBALANCE_IN_PROGRESS if rebalances else Errors.NONE)
@@ -566,44 +393,7 @@ class ClassicGroupManager:
         """A member has been heard of by other means: its commits count, too."""
         member = group.members.get(member_id)
         if member is not None:
-            self._reschedule_heartbeat(group, member)
-
-    def _reschedule_heartbeat(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        self._schedule_heartbeat(group.group_id, member.member_id, member.session_timeout_ms)
-
-    def _schedule_heartbeat(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        self._timer.schedule(
-            group_timers.classic_heartbeat(group_id, member_id),
-            timeout_ms,
-            lambda: self._expire_heartbeat(group_id, member_id),
-            retry=False,
-        )
-
-    def _expire_heartbeat(self, group_id: str, member_id: str) -> CoordinatorResult[None]:
-        group = self._find(group_id)
-        if group is None or group.is_in_state(_State.DEAD):
-            return EMPTY_RESULT
-        if group.is_pending_member(member_id):
-            group.remove(member_id)
-            if group.is_in_state(_State.PREPARING_REBALANCE) and group.has_all_members_joined:
-                return self._complete_join(group)
-            return EMPTY_RESULT
-        member = group.members.get(member_id)
-        if member is None or member.has_satisfied_heartbeat:
-            return EMPTY_RESULT
-        logger.info("Group %s: nothing was heard of member %s, it is removed", group_id, member_id)
-        self._metrics.session_expirations.record()
-        return self._remove_member(group, member, f"the session of {member_id} has ended")
-
-    def _remove_member(self, group: ClassicGroup, member: ClassicGroupMember, why: str) -> CoordinatorResult[None]:
-        group.complete_join_future(member, _join_error(UNKNOWN_MEMBER_ID, Errors.UNKNOWN_MEMBER_ID))
-        group.complete_sync_future(member, SyncGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
-        group.remove(member.member_id)
-        if group.state in {_State.STABLE, _State.COMPLETING_REBALANCE}:
-            return self._rebalance_or_complete_join(group, why)
-        if group.is_in_state(_State.PREPARING_REBALANCE) and group.has_all_members_joined:
-            return self._complete_join(group)
-        return EMPTY_RESULT
+            self._rebalance.reschedule_heartbeat(group, member)
 
     # -- LeaveGroup
 
@@ -624,13 +414,13 @@ class ClassicGroupManager:
             # An id that was handed out and never joined with had nothing that others could get.
             if not was_pending or group.is_in_state(_State.PREPARING_REBALANCE):
                 left.append(member_id)
-            logger.info("Group %s: member %s leaves: %s", group.group_id, member_id, one.reason or _NO_MORE_TO_SAY)
+            logger.info("Group %s: member %s leaves: %s", group.group_id, member_id, one.reason or NO_MORE_TO_SAY)
         result: CoordinatorResult[None] = EMPTY_RESULT
         if left:
             if group.state in {_State.STABLE, _State.COMPLETING_REBALANCE}:
-                result = self._rebalance_or_complete_join(group, f"{left} leave")
+                result = self._rebalance.rebalance_or_complete_join(group, f"{left} leave")
             elif group.is_in_state(_State.PREPARING_REBALANCE):
-                result = self._maybe_complete_join_phase(group)
+                result = self._rebalance.maybe_complete_join_phase(group)
         return CoordinatorResult(
             result.records,
             LeaveGroupResponse(members=answers),
@@ -653,7 +443,7 @@ class ClassicGroupManager:
             group.validate_member(member_id, instance_id)
         member = group.members[member_id]
         self._timer.cancel(group_timers.classic_heartbeat(group.group_id, member_id))
-        group.complete_join_future(member, _join_error(UNKNOWN_MEMBER_ID, Errors.UNKNOWN_MEMBER_ID))
+        group.complete_join_future(member, join_error(UNKNOWN_MEMBER_ID, Errors.UNKNOWN_MEMBER_ID))
         group.complete_sync_future(member, SyncGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
         group.remove(member_id)
         return member_id
@@ -694,7 +484,7 @@ class ClassicGroupManager:
     def on_loaded(self, group: ClassicGroup) -> None:
         """Members get a session's time to be heard of."""
         for member in group.members.values():
-            self._reschedule_heartbeat(group, member)
+            self._rebalance.reschedule_heartbeat(group, member)
         if group.num_members > self._config.classic_max_size:
             self.prepare_rebalance(group, f"it has {group.num_members} members, more than it may have")
 
@@ -709,25 +499,6 @@ class ClassicGroupManager:
         self._timer.cancel(group_timers.classic_join(group_id))
         self._timer.cancel(group_timers.classic_sync(group_id))
 
-    def _find(self, group_id: str) -> ClassicGroup | None:
-        group: Any = self._store.groups.get(group_id)
-        return group if isinstance(group, ClassicGroup) else None
-
-
-def _join_error(member_id: str, error: Errors) -> JoinGroupResponse:
-    return JoinGroupResponse(member_id=member_id, error_code=error)
-
 
 def _differ(given: str | None, expected: str | None) -> bool:
     return given is not None and expected is not None and given != expected
-
-
-def response_error_of_append(error: Errors) -> Errors:
-    """What a member is told when the record of its group could not be written."""
-    if error in {Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.NOT_ENOUGH_REPLICAS, Errors.REQUEST_TIMED_OUT}:
-        return Errors.COORDINATOR_NOT_AVAILABLE
-    if error in {Errors.NOT_LEADER_OR_FOLLOWER, Errors.KAFKA_STORAGE_ERROR}:
-        return Errors.NOT_COORDINATOR
-    if error in {Errors.MESSAGE_TOO_LARGE, Errors.RECORD_LIST_TOO_LARGE, Errors.INVALID_FETCH_SIZE}:
-        return Errors.UNKNOWN_SERVER_ERROR
-    return error
