@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -15,6 +16,8 @@ from typing import Final
 import pytest
 
 from barnabas import EmbeddedBroker
+from barnabas.cli.console import CommandError
+from barnabas.cli.main import make_parser
 from barnabas.clients.admin import AsyncKafkaAdminClient, KafkaAdminClient
 from barnabas.clients.consumer import AsyncKafkaConsumer, KafkaConsumer
 from documents import ROOT, Block, blocks_of, is_test, run_program
@@ -23,6 +26,7 @@ from unit.cli.command_line import environment
 
 QUICK_START: Final = "quickstart.md"
 CLIENTS: Final = "clients.md"
+PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WAIT_S: Final = 60
 SETTINGS: Final = {
     # What the page says that two-phase commit needs.
@@ -155,13 +159,54 @@ def test_every_method_of_the_consumer_that_is_named_exists(client: type) -> None
     assert len(named) > 20
 
 
-@pytest.mark.parametrize("page", [QUICK_START, CLIENTS])
-def test_links_lead_somewhere(page: str) -> None:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)]+)\)", text):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
         path, _, anchor = target.partition("#")
-        file = (ROOT / "docs" / (path or page)).resolve()
+        file = (page.parent / (path or page.name)).resolve()
         assert file.exists(), target
         if anchor:
             headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w -]", "", one).strip().lower().replace(" ", "-") for one in headings}, target
+
+
+def test_the_layers_are_those_that_are_enforced() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    enforced = [name for name in (layer.strip("()") for layer in layers) if importlib.util.find_spec(name) is not None]
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    chapter = text.split("## Layers\n")[1].split("\nTwo rules")[0]
+    assert [name for line in chapter.splitlines() for name in re.findall(r"`(barnabas\.\w+)`", line)] == enforced
+
+
+# ---------------------------------------------------------------------------------------------------- command lines
+
+
+def command_lines() -> Iterator[tuple[str, list[str]]]:
+    """Each call of ``barnabas`` in a block of a document, or by itself between backticks; its arguments."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        blocks = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        calls = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+        calls = [piece.strip() for line in calls for piece in re.split(r" \| |&& ", line)]
+        calls += re.findall(r"(?<!`)`(barnabas [a-z][^`]*)`(?!`)", text)
+        for call in calls:
+            if call.startswith("barnabas ") and not call.startswith("barnabas --"):
+                yield f"{page.name}: {call}", shlex.split(call, comments=True)[1:]
+
+
+def test_every_command_line_in_the_documents_is_one() -> None:
+    refused = {}
+    count = 0
+    for place, arguments in command_lines():
+        count += 1
+        parser = make_parser(arguments[0])
+        try:
+            parser.parse_args(arguments)
+        except CommandError as error:
+            refused[place] = str(error)
+    assert count > 50
+    # What is named without what it needs, in a sentence.
+    bare = {place: why for place, why in refused.items() if "required" in why}
+    assert refused.keys() - bare.keys() == set(), refused
+    assert all(place.count(" ") <= 3 for place in bare), bare

@@ -28,7 +28,6 @@ _BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 _VOLATILE: Final = (
     (re.compile(r"connected in \d+\.\d ms"), "connected in 0.2 ms"),
-    (re.compile(r"\d+ APIs, metadata\.version \d+"), "60 APIs, metadata.version 30"),
     (re.compile(r"\d+ partitions, all with a leader"), "50 partitions, all with a leader"),
 )
 
