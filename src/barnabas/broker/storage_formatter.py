@@ -3,7 +3,11 @@
 =========================== ==================================================================================
 ``meta.properties``         in every log directory: the ids of the cluster, the node and this directory
 ``bootstrap.checkpoint``    in the one of the metadata log: the feature levels that a new cluster begins with
+``00..0-00..0.checkpoint``  in the metadata log itself: its voter, this node, if the configuration names none
 =========================== ==================================================================================
+
+The last is ``kafka-storage format --standalone``. Kafka has to be told so, as there could be other voters; here a
+quorum has one.
 
 A node does not do that by itself when it starts: an empty directory may be a disk that is not mounted, and a broker
 that comes up without its data, and with a new identity, is worse than one that does not come up. A laptop is another
@@ -18,13 +22,14 @@ from pathlib import Path
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import BarnabasError
-from barnabas.common.identifiers import random_uuid, uuid_to_string
+from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
 from barnabas.controller.bootstrap import BootstrapMetadata
 from barnabas.log.meta_properties import MetaProperties, random_directory_id
 from barnabas.log.meta_properties_ensemble import MetaPropertiesEnsemble
 from barnabas.log.storage_errors import disk_access
 from barnabas.metadata.metadata_version import LATEST_VERSION, MetadataVersion
-from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, write_bootstrap_file
+from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, write_bootstrap_file, write_initial_voters
+from barnabas.raft.voter_set import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 
 
 class FormatError(BarnabasError):
@@ -77,13 +82,16 @@ def format_storage(
     chosen = cluster_id or ensemble.cluster_id or uuid_to_string(random_uuid())
     formatted = tuple(path for path in directories if path not in ensemble.properties)
     for path in formatted:
+        directory_id = random_directory_id()
         with disk_access("create", path):
             path.mkdir(parents=True, exist_ok=True)
         if path == config.metadata_log_dir:
             # Before the file that says "formatted", so that a crash in between leaves nothing half done.
             bootstrap = BootstrapMetadata.for_version(version, "format command")
             write_bootstrap_file(path / BOOTSTRAP_FILE, bootstrap.records)
-        MetaProperties(cluster_id=chosen, node_id=config.node_id, directory_id=random_directory_id()).write(path)
+            if config.is_controller and not config.quorum_voters:
+                write_initial_voters(path, _sole_voter(config, directory_id))
+        MetaProperties(cluster_id=chosen, node_id=config.node_id, directory_id=directory_id).write(path)
     return FormatReport(chosen, config.node_id, version, formatted, tuple(ensemble.properties))
 
 
@@ -93,6 +101,12 @@ def format_if_empty(config: KafkaConfig) -> FormatReport | None:
     if ensemble.properties or ensemble.failed_dirs:
         return None
     return format_storage(config)
+
+
+def _sole_voter(config: KafkaConfig, directory_id: Uuid) -> VoterSet:
+    """This node: without ``controller.quorum.voters`` it is to be found in the log who votes, from the start."""
+    endpoints = [VoterEndpoint(one.listener_name, one.host, one.port) for one in config.advertised_controller_listeners]
+    return VoterSet.of([VoterNode(ReplicaKey(config.node_id, directory_id), tuple(endpoints))])
 
 
 def _version(release: str | None) -> MetadataVersion:

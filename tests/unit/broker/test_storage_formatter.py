@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.config.kafka_config import KafkaConfig
-from barnabas.broker.kafka_raft_server import StartupError, initialize_log_dirs
+from barnabas.broker.kafka_raft_server import KafkaRaftServer, StartupError, initialize_log_dirs
 from barnabas.broker.storage_formatter import FormatError, format_if_empty, format_storage
 from barnabas.common.errors import BarnabasError
 from barnabas.log.meta_properties import MetaProperties
@@ -47,6 +47,39 @@ def test_the_metadata_log_gets_the_features_to_begin_with(tmp_path: Path) -> Non
     messages = [record.message for record in read_bootstrap_file(two / BOOTSTRAP_FILE)]
     levels = {message.name: message.feature_level for message in messages if isinstance(message, FeatureLevelRecord)}
     assert levels["metadata.version"] == 25
+
+
+def test_without_voters_in_the_configuration_the_node_is_the_voter(tmp_path: Path) -> None:
+    """As Kafka's own ``server.properties`` has it."""
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": "3",
+        "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+        "log.dirs": str(tmp_path / "data"),
+    }
+    config = KafkaConfig.from_properties(properties)
+    format_storage(config)
+    for epoch in (1, 2):
+        server = KafkaRaftServer(config)
+        server.startup()
+        try:
+            raft = server.shared.raft
+            assert raft is not None
+            info = raft.client.describe_quorum()
+            assert (info.leader_id, info.leader_epoch, info.kraft_version) == (3, epoch, 1)
+            assert [voter.replica_directory_id for voter in info.current_voters] == [
+                read(tmp_path / "data").directory_id
+            ]
+            assert info.nodes[0].listeners[0].port > 0, "where it is now, not what the configuration says"
+        finally:
+            server.shutdown()
+
+
+def test_voters_in_the_configuration_are_not_in_the_log(tmp_path: Path) -> None:
+    format_storage(config_for(tmp_path / "data"))
+    assert not list((tmp_path / "data").glob("__cluster_metadata-0/*"))
 
 
 def test_what_is_formatted_is_an_error_or_left_alone(tmp_path: Path) -> None:
