@@ -3,7 +3,8 @@
 Two steps, because the first is most of the work and the second needs the log's lock:
 
 1. `LogValidator.validate` looks at everything that can be judged without knowing the log: size, header, checksum, every
-   record (in compiled code), keys, timestamps; and compresses anew where the topic wants another codec.
+   record (in compiled code), keys, timestamps; and compresses anew where the topic wants another codec. A batch that
+   is in order and stays as it is, as nearly all do, is found to be that in one step: `plain_batch`, `compressed_batch`.
 2. `ValidatedBatch.assign` writes offset, leader epoch and, where the broker's clock counts, the timestamp into the
    header. A header is fixed in size, and offset and epoch are outside the checksum: the batch goes to disk in the
    buffer that it was received in.
@@ -39,10 +40,13 @@ from barnabas.records.batch import (
     iter_batches,
 )
 from barnabas.records.checksum import crc32c
+from barnabas.records.compressed_batch import size_if_plain
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, compress
 from barnabas.records.plain_batch import is_plain_batch
 from barnabas.records.reader import Record, read_records, uncompressed_records
 from barnabas.records.validation import RecordsSummary, validate_header, validate_records
+
+_CODECS: Final = {codec.value: codec for codec in CompressionType if codec is not CompressionType.NONE}
 
 _MAX_EXAMINED: Final = 10_000
 """Of how many records of a refused batch it is found out what is wrong with each: that is work, and for nothing."""
@@ -95,10 +99,26 @@ class ValidatedBatch:
         return batch
 
 
+class CompressedBatch(NamedTuple):
+    """A client's compressed batch that may go into the log as it is, in a buffer that may be written to."""
+
+    batch: memoryview
+    compression: CompressionType
+    stats: RecordValidationStats
+
+
 class LogValidator:
     """Judges batches for one partition under one configuration."""
 
-    __slots__ = ("_clock", "_config", "_max_decompressed_bytes", "_partition", "_plain_limits")
+    __slots__ = (
+        "_clock",
+        "_compressed_limits",
+        "_config",
+        "_kept_codecs",
+        "_max_decompressed_bytes",
+        "_partition",
+        "_plain_limits",
+    )
 
     def __init__(self, partition: TopicPartition, config: LogConfig, clock: Clock) -> None:
         self._partition = partition
@@ -108,13 +128,16 @@ class LogValidator:
         self._max_decompressed_bytes = max(DEFAULT_MAX_DECOMPRESSED_BYTES, config.max_message_bytes)
         # What `is_plain_batch` has to know; None where no batch is plain, because something is changed in all of them.
         self._plain_limits: tuple[int, int, int, bool] | None = None
-        if config.compression is None and config.timestamp_type is TimestampType.CREATE_TIME:
-            self._plain_limits = (
-                config.max_message_bytes,
-                config.message_timestamp_before_max_ms,
-                config.message_timestamp_after_max_ms,
-                config.compact,
-            )
+        self._compressed_limits: tuple[int, int, int, int, bool] | None = None
+        # Batches with these codecs stay as they are.
+        self._kept_codecs = frozenset(CompressionType if config.compression is None else (config.compression,))
+        if config.timestamp_type is TimestampType.CREATE_TIME:
+            before, after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+            if CompressionType.NONE in self._kept_codecs:
+                self._plain_limits = (config.max_message_bytes, before, after, config.compact)
+            if self._kept_codecs != {CompressionType.NONE}:
+                most = config.max_decompressed_message_bytes
+                self._compressed_limits = (config.max_message_bytes, most, before, after, config.compact)
 
     def plain_batch(self, records: Buffer, now_ms: int) -> memoryview | None:
         """A client's batch that may go into the log as it is, once it has its offset; None if that is not sure.
@@ -129,6 +152,23 @@ class LogValidator:
         if is_plain_batch(view, max_size, now_ms, before_max_ms, after_max_ms, keys_needed):
             return memoryview(bytearray(view)) if view.readonly else view
         return None
+
+    def compressed_batch(self, records: Buffer, now_ms: int) -> CompressedBatch | None:
+        """The same for a batch that is compressed, and stays so: see `barnabas.records.compressed_batch`."""
+        limits = self._compressed_limits
+        if limits is None or len(records) <= HEADER_SIZE:
+            return None
+        compression = _CODECS.get(records[ATTRIBUTES_OFFSET + 1] & COMPRESSION_MASK)
+        if compression is None or compression not in self._kept_codecs:
+            return None
+        max_size, max_decompressed, before_max_ms, after_max_ms, keys_needed = limits
+        view = memoryview(records)
+        size = size_if_plain(view, max_size, max_decompressed, now_ms, before_max_ms, after_max_ms, keys_needed)
+        if size < 0:
+            return None
+        return CompressedBatch(
+            memoryview(bytearray(view)) if view.readonly else view, compression, RecordValidationStats(size)
+        )
 
     def validate(self, records: Buffer, origin: AppendOrigin) -> ValidatedBatch:
         """The one batch that `records` must be. Raises what is wrong with it."""

@@ -14,7 +14,7 @@ from barnabas.log.durable_file import sync_file
 from barnabas.log.file_handle import Buffer
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
 from barnabas.log.local_log import LocalLog
-from barnabas.log.log_append_info import LogAppendInfo
+from barnabas.log.log_append_info import NO_VALIDATION_STATS, LogAppendInfo, RecordValidationStats
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
@@ -30,7 +30,14 @@ from barnabas.log.producer_state_rebuild import aborted_txn
 from barnabas.log.producer_states import ProducerAnalysis
 from barnabas.log.storage_errors import FileClosedError, disk_access
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
-from barnabas.records.batch import MAX_SEQUENCE, NO_TIMESTAMP, RecordBatch, TimestampType
+from barnabas.records.batch import (
+    MAX_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_MASK,
+    CompressionType,
+    RecordBatch,
+    TimestampType,
+)
 from barnabas.records.plain_batch import place_batch
 
 logger = logging.getLogger(__name__)
@@ -142,6 +149,12 @@ class LogWriter:
                 plain = self._validator.plain_batch(records, now)
                 if plain is not None:
                     return self._append_plain(plain, leader_epoch, now, verification_guard, transaction_version)
+                compressed = self._validator.compressed_batch(records, now)
+                if compressed is not None:
+                    plain, compression, stats = compressed
+                    return self._append_plain(
+                        plain, leader_epoch, now, verification_guard, transaction_version, compression, stats
+                    )
             validated = self._validator.validate(records, origin)
             with self._lock:
                 local_log.check_open()
@@ -172,6 +185,8 @@ class LogWriter:
         now_ms: int,
         verification_guard: VerificationGuard,
         transaction_version: int,
+        compression: CompressionType = CompressionType.NONE,
+        stats: RecordValidationStats = NO_VALIDATION_STATS,
     ) -> LogAppendInfo:
         """Appends a batch that is in order, and as plain as can be: nearly every batch of nearly every producer.
 
@@ -197,9 +212,11 @@ class LogWriter:
                 NO_TIMESTAMP,
                 self._watermarks.log_start_offset,
                 size,
+                compression,
+                stats,
             )
             entry = None
-            if producer_id >= 0 and not attributes:
+            if producer_id >= 0 and not attributes & TRANSACTIONAL_MASK:
                 entry = state.entry_followed_by(producer_id, producer_epoch, base_sequence)
             if (
                 (entry is None and producer_id >= 0)

@@ -16,6 +16,7 @@ from barnabas.log.verification_state import SENTINEL
 from barnabas.records.batch import CompressionType
 from barnabas.records.control import ControlRecordType
 from log_fixtures import NOW, LogBox, append, client_batch, end_transaction
+from unit.records.strategies import with_crc
 
 STEPS = 60
 
@@ -23,13 +24,21 @@ STEPS = 60
 class Twins:
     """Two logs that get the same appends; one of them is never told that a batch is plain."""
 
-    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        default_compression: CompressionType = CompressionType.NONE,
+        **settings: Any,
+    ) -> None:
         self.monkeypatch = monkeypatch
+        self.default_compression = default_compression
         self.boxes = [LogBox(directory / "short"), LogBox(directory / "long")]
         self.logs = [box.open(box.config(**settings)) for box in self.boxes]
 
     def append(self, leader_epoch: int, **options: Any) -> Any:
         """What both say to a batch, and what they are like afterwards."""
+        options = {"compression": self.default_compression, **options}
         return self.do(lambda log: append(log, b"x" * 300, b"y" * 300, leader_epoch=leader_epoch, **options))
 
     def do(self, step: Any) -> Any:
@@ -37,6 +46,7 @@ class Twins:
         said = [self._try(step, short)]
         with self.monkeypatch.context() as patch:
             patch.setattr(LogValidator, "plain_batch", lambda *_: None)
+            patch.setattr(LogValidator, "compressed_batch", lambda *_: None)
             said.append(self._try(step, long))
         assert said[0] == said[1]
         short.move_high_watermark_to_end()
@@ -105,10 +115,10 @@ def test_the_short_way_and_the_long_one_lead_to_the_same_log(
             options["epoch"] -= 1
         elif chance < 0.3:
             options = last or options
-        elif chance < 0.35:
-            options["compression"] = CompressionType.GZIP
-        elif chance < 0.5:
+        elif chance < 0.45:
             options = {"timestamp": now}
+        if chance > 0.4:
+            options["compression"] = source.choice(list(CompressionType))
         said = twins.append(leader_epoch, **options)
         if isinstance(said, LogAppendInfo) and not said.is_duplicate and "producer_id" in options:
             sequences[options["producer_id"]] = options["sequence"] + 2
@@ -117,8 +127,47 @@ def test_the_short_way_and_the_long_one_lead_to_the_same_log(
     twins.close()
 
 
-def test_with_transactions_of_others_and_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    twins = Twins(tmp_path, monkeypatch)
+@pytest.mark.parametrize("compression", CompressionType)
+@pytest.mark.parametrize("policy", ["producer", "lz4", "uncompressed"])
+def test_batches_with_every_codec_whatever_is_wrong_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: CompressionType, policy: str
+) -> None:
+    source = random.Random(f"{compression.name} {policy}")
+    twins = Twins(tmp_path, monkeypatch, compression_type=policy)
+    refused = 0
+    for number in range(60):
+        values = [
+            source.randbytes(source.randrange(5)) * source.randrange(1, 400) for _ in range(source.randrange(1, 9))
+        ]
+        timestamps = [NOW + source.choice([0, 1, -7, 2**40 if number % 20 == 3 else 5]) for _ in values]
+        data = client_batch(values, compression=compression, timestamps=timestamps)
+        if number % 2:
+            for _ in range(source.randrange(1, 3)):
+                data[source.randrange(len(data))] ^= 1 << source.randrange(8)
+            if source.random() < 0.8:
+                data = bytearray(with_crc(data))
+        said = twins.do(lambda log, data=data: log.append_as_leader(bytearray(data), 0))
+        refused += isinstance(said, str)
+    assert 5 < refused < 60
+    twins.close()
+
+
+def test_the_short_way_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or nothing in here would compare anything."""
+    log = LogBox(tmp_path).open()
+    monkeypatch.setattr(LogValidator, "validate", lambda *_: pytest.fail("this is the long way"))
+    for compression in CompressionType:
+        info = append(log, b"x" * 300, b"y" * 70_000, compression=compression)
+        assert info.source_compression is compression
+        assert (info.stats.temporary_memory_bytes > 70_300) is (compression is not CompressionType.NONE)
+    log.close_handlers()
+
+
+@pytest.mark.parametrize("compression", CompressionType)
+def test_with_transactions_of_others_and_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: CompressionType
+) -> None:
+    twins = Twins(tmp_path, monkeypatch, compression)
     for log in twins.logs:
         log.producers.state.config.transaction_verification_enabled = False
     twins.append(0, producer_id=1, epoch=0, sequence=0)
