@@ -30,6 +30,7 @@ from barnabas.replica.delayed_fetch import should_leader_throttle
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.log_ends import ends_of
+from barnabas.replica.plain_reads import read_plain, skip_known
 from barnabas.replica.replica_quota import ReplicaQuota
 from barnabas.replica.replica_selector import ReplicaSelector, ReplicaView
 from barnabas.replica.results import NO_REPLICA, ClientMetadata, FetchParams, LogReadResult
@@ -41,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 LOG_END: Final = FetchIsolation.LOG_END
 TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
+HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
 
 _NOTHING_READ: Final = FetchDataInfo(UNKNOWN_OFFSET_METADATA, b"")
 
@@ -103,9 +105,14 @@ class LogReads:
             results = ends_of(fetch_infos, online, isolation is TXN_COMMITTED, fetch_only_leader)
         else:
             results = [None] * len(fetch_infos)
-        for index, seen in enumerate(results):
-            if seen is not None:
-                continue  # there is nothing new
+        read_some = read_plain if is_plain and isolation is HIGH_WATERMARK else skip_known
+        index = 0
+        while True:
+            index, limit_bytes, min_one_message = read_some(
+                fetch_infos, results, index, online, limit_bytes, min_one_message, fetch_only_leader
+            )
+            if index == len(results):
+                return results
             topic_id_partition, request = fetch_infos[index]
             topic_id, topic, number = topic_id_partition
             try:
@@ -144,7 +151,6 @@ class LogReads:
                 min_one_message = False
                 limit_bytes = limit_bytes - size if limit_bytes > size else 0
             results[index] = (topic_id_partition, result)
-        return results
 
     def is_reassignment_fetch(self, partition: TopicIdPartition, params: FetchParams) -> bool:
         """Whether the follower is there because of a reassignment."""
