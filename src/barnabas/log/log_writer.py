@@ -23,6 +23,7 @@ from barnabas.log.log_segment import LogSegment
 from barnabas.log.log_validator import LogValidator, analyze_replicated
 from barnabas.log.log_watermarks import LogWatermarks
 from barnabas.log.partition_metadata_file import PartitionMetadataFile
+from barnabas.log.plain_append import append_plain
 from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.producer_state_entry import BatchMetadata
 from barnabas.log.producer_state_manager import ProducerStateManager
@@ -198,6 +199,23 @@ class LogWriter:
         with self._lock:
             if local_log.is_closed:
                 local_log.check_open()
+            appended = append_plain(local_log, state, self.leader_epochs, batch, leader_epoch)
+            if appended is not None:
+                first_offset, last_offset, timestamp = appended
+                if last_offset + 1 - local_log.recovery_point >= local_log.config.flush_messages:
+                    self.flush()
+                return LogAppendInfo(
+                    first_offset,
+                    last_offset,
+                    leader_epoch,
+                    timestamp,
+                    last_offset,
+                    NO_TIMESTAMP,
+                    self._watermarks.log_start_offset,
+                    len(batch),
+                    compression,
+                    stats,
+                )
             first_offset = local_log.log_end_offset_metadata[0]
             header = place_batch(batch, first_offset, leader_epoch)
             _, _, _, _, _, attributes, delta, _, timestamp, producer_id, producer_epoch, base_sequence, _ = header
