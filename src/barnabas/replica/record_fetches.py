@@ -10,11 +10,12 @@ from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
 from barnabas.replica.delayed_fetch import DelayedFetch, DelayedFetchMetrics, FetchPartitionStatus
 from barnabas.replica.delayed_operations import DelayedOperations
+from barnabas.replica.fetch_results import answers_of, look_over
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.log_reads import LogReads
 from barnabas.replica.replica_quota import ReplicaQuota
-from barnabas.replica.results import NO_REPLICA, FetchCallback, FetchParams, FetchPartitionData
+from barnabas.replica.results import FetchCallback, FetchParams
 
 _new_tuple = tuple.__new__
 """Makes a named tuple without a call of its class, which takes several times as long."""
@@ -55,30 +56,19 @@ class RecordFetches:
         reads = self._reads
         results = reads.read_from_log(params, fetch_infos, quota, False)
         now_ns = self._now_ns()
-        at_once = params.max_wait_ms <= 0 or not results
-        readable = 0
-        # Most requests have one topic: it is counted for all of its partitions at once.
-        counted: str | None = None
-        requests = 0
-        for (_, topic, _), result in results:
-            if topic != counted:
-                if requests:
-                    self._stats.topic_stats(counted or "").record_fetch_request(now_ns, requests)
-                counted, requests = topic, 0
-            requests += 1
-            error, info, _, _, _, _, diverging_epoch, preferred_read_replica = result
-            if error or diverging_epoch is not None or preferred_read_replica != NO_REPLICA:
-                at_once = True
-            readable += len(info[1])
-        if requests:
-            self._stats.topic_stats(counted or "").record_fetch_request(now_ns, requests)
-        if at_once or readable >= params.min_bytes:
-            answer: list[tuple[TopicIdPartition, FetchPartitionData]] = []
-            is_from_follower = params.is_from_follower
-            for topic_id_partition, result in results:
-                is_reassignment = is_from_follower and reads.is_reassignment_fetch(topic_id_partition, params)
-                answer.append((topic_id_partition, result.to_fetch_partition_data(is_reassignment)))
-            callback(answer)
+        readable, urgent, topics = look_over(results)
+        for topic, requests in topics:
+            self._stats.topic_stats(topic or "").record_fetch_request(now_ns, requests)
+        if urgent or params.max_wait_ms <= 0 or not results or readable >= params.min_bytes:
+            if params.is_from_follower:
+                callback(
+                    [
+                        (partition, result.to_fetch_partition_data(reads.is_reassignment_fetch(partition, params)))
+                        for partition, result in results
+                    ]
+                )
+            else:
+                callback(answers_of(results))
             return
         statuses = [
             _new_tuple(

@@ -49,11 +49,11 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
 from barnabas.replica.fetch_context import FetchContext, response_size
+from barnabas.replica.fetch_results import bytes_by_topic, news_of
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.fetch_session_manager import FetchManager, replica_id
 from barnabas.replica.replica_quota import UNBOUNDED_QUOTA, ReplicaQuota
 from barnabas.replica.results import (
-    NO_REPLICA,
     ClientMetadata,
     FetchCallback,
     FetchParams,
@@ -235,19 +235,7 @@ class FetchAnswer:
 
     def _send(self, results: FetchResults) -> None:
         request = self._request
-        may_omit = self._context.may_omit
-        news: list[tuple[TopicIdPartition, FetchPartitionData]] = []
-        for result in results:
-            partition, data = result
-            error, high_watermark, log_start_offset, records, diverging_epoch, _, _, preferred_replica, _ = data
-            if (
-                records
-                or error
-                or diverging_epoch is not None
-                or preferred_replica != NO_REPLICA
-                or not may_omit(partition, high_watermark, log_start_offset)
-            ):
-                news.append(result)
+        news = news_of(results, self._context.may_omit)
         request_throttle_ms = 0
         if not self._is_follower:
             quota = self._handler.helper.quotas.request
@@ -286,12 +274,7 @@ class FetchAnswer:
         pieces = fetch_answer(request.api_version, request.correlation_id, session_id, news)
         if pieces is None or not context.note_plain_answer(news):
             return False
-        sizes: dict[str, int] = {}
-        for (_, topic, _), data in news:
-            if data[3]:
-                name = topic or ""
-                sizes[name] = sizes.get(name, 0) + len(data[3])
-        for name, size in sizes.items():
+        for name, size in bytes_by_topic(news).items():
             handler.stats.update_bytes_out(name, size, is_follower=False, is_reassignment=False)
         handler.helper.channel.send_parts(request, pieces)
         return True
