@@ -32,12 +32,14 @@ from barnabas.log.log_append_info import LeaderHwChange, LogAppendInfo
 from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.metrics.yammer.registry import MetricsRegistry
+from barnabas.records.batch import NO_TIMESTAMP
 from barnabas.replica.broker_topic_stats import BYTES_REJECTED, FAILED_PRODUCE_REQUESTS, BrokerTopicStats
 from barnabas.replica.delayed_operations import DelayedOperations
 from barnabas.replica.delayed_produce import DelayedProduce, DelayedProduceMetrics, PendingAppend
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.partition_log import ACKS_ALL
+from barnabas.replica.plain_appends import append_next
 from barnabas.replica.results import ProduceCallback, ProduceResult
 from barnabas.server.action_queue import ActionQueue
 
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INCREASED: Final = LeaderHwChange.INCREASED
+SAME: Final = LeaderHwChange.SAME
 _NO_ERROR: Final = Errors.NONE
 _new_tuple = tuple.__new__
 """A named tuple in one call; its class would make another one in Python."""
@@ -118,6 +121,7 @@ class RecordAppends:
         online = self._partitions.online
         now_ns = self._now_ns()
         pending: list[PendingAppend] | None = None
+        may_be_plain = origin is AppendOrigin.CLIENT and verification_guards is None
         # Most requests have one topic: it is counted for all of its partitions at once.
         counted: str | None = None
         size = messages = appends = 0
@@ -130,14 +134,26 @@ class RecordAppends:
                     partition = self._look_closer(key, internal_topics_allowed)
                 if topic_id not in (partition.topic_id, ZERO_UUID):
                     raise UnknownTopicIdError(f"The topic {topic} has another id on this broker")
-                guard = SENTINEL
-                if verification_guards is not None:
-                    guard = verification_guards.get(partition.topic_partition, SENTINEL)
-                info = partition.append_records_to_leader(records, origin, required_acks, guard, transaction_version)
+                appended = append_next(partition, records) if may_be_plain else None
+                if appended is not None:
+                    first_offset, last_offset, log_start_offset, moved = appended
+                    log_append_time, change = NO_TIMESTAMP, INCREASED if moved else SAME
+                else:
+                    guard = SENTINEL
+                    if verification_guards is not None:
+                        guard = verification_guards.get(partition.topic_partition, SENTINEL)
+                    info = partition.append_records_to_leader(
+                        records, origin, required_acks, guard, transaction_version
+                    )
+                    first_offset, last_offset, log_start_offset = (
+                        info.first_offset,
+                        info.last_offset,
+                        info.log_start_offset,
+                    )
+                    log_append_time, change = info.log_append_time, info.leader_hw_change
             except Exception as error:  # noqa: BLE001 - it is for this partition alone, and goes into its answer
                 results[topic_id_partition] = self._failed(key, partition, len(records), error, now_ns)
                 continue
-            first_offset, last_offset = info.first_offset, info.last_offset
             if key[0] != counted:
                 if counted is not None:
                     self._stats.topic_stats(counted).record_append(size, messages, now_ns, appends)
@@ -147,9 +163,8 @@ class RecordAppends:
             appends += 1
             result = _new_tuple(
                 ProduceResult,
-                (_NO_ERROR, first_offset, info.log_append_time, info.log_start_offset, (), None, last_offset),
+                (_NO_ERROR, first_offset, log_append_time, log_start_offset, (), None, last_offset),
             )
-            change = info.leader_hw_change
             if change is INCREASED and not partition.has_followers:
                 # Nobody to wait for: it has moved past these records. And nobody replicates, so nobody waits for
                 # replication: it is consumers who want to know, if there are any.

@@ -1,0 +1,191 @@
+"""Appends to partitions without followers, done in one go: nobody can tell them from the others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.common.errors import Errors
+from barnabas.log.append_origin import AppendOrigin
+from barnabas.records.batch import CompressionType
+from barnabas.records.control import ControlRecordType
+from barnabas.replica import record_appends
+from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.partition import Partition
+from log_fixtures import NOW, client_batch, marker
+from replica_fixtures import T0, T0_ID, TOPIC_ID, ReplicaBox, consumer
+from unit.records.strategies import with_crc
+
+plain_appends = pytest.importorskip("barnabas.replica._plain_appends", reason="not built")
+
+
+@pytest.fixture
+def boxes(tmp_path: Path) -> Iterator[list[ReplicaBox]]:
+    boxes = [ReplicaBox([tmp_path / name]) for name in ("short", "long")]
+    yield boxes
+    for box in boxes:
+        box.kill()
+
+
+@pytest.fixture
+def box(boxes: list[ReplicaBox]) -> ReplicaBox:
+    return boxes[0]
+
+
+def state(box: ReplicaBox) -> Any:
+    """What is in the partitions, and what is told of them."""
+    partitions = []
+    for key, partition in sorted(box.manager.partitions.online.items()):
+        log = partition.local_log_or_raise()
+        partitions.append(
+            (
+                key,
+                log.fetch_offset_snapshot(),
+                log.recovery_point,
+                [segment.records.read_bytes(0, segment.size) for segment in log.segments],
+                log.producers.active(),
+            )
+        )
+    meters = {name: meter.count for name, meter in box.manager.stats.all_topics.items()}
+    return partitions, meters, box.answers.produced
+
+
+def batch(chance: random.Random, number: int) -> bytearray:
+    data = client_batch(
+        [(chance.choice([b"k", b"k", b"k", None]), chance.randbytes(chance.randrange(300))) for _ in range(2)],
+        **chance.choice(  # type: ignore[arg-type]
+            [
+                {},
+                {"producer_id": 7, "epoch": 0, "sequence": chance.choice([2 * number, 0, 2, 9])},
+                {"compression": CompressionType.LZ4},
+                {"timestamps": [NOW, NOW + chance.choice([5, 2**40])]},
+            ]
+        ),
+    )
+    if chance.random() < 0.3:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        if chance.random() < 0.8:
+            data = bytearray(with_crc(data))
+    return data
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_makes_no_difference(boxes: list[ReplicaBox], monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    chance = random.Random(seed)
+    all_settings: list[dict[str, Any]] = [{}, {"flush.messages": 20}, {"cleanup.policy": "compact"}]
+    settings = all_settings[seed % 3]
+    for box in boxes:
+        box.overrides["topic"] = dict(settings)
+        box.create_topic(partitions=3)
+    taken: list[Any] = []
+
+    def append_next(*arguments: Any) -> Any:
+        found = plain_appends.append_next(*arguments)
+        taken.append(found)
+        return found
+
+    for number in range(40):
+        entries = {
+            TopicIdPartition(TOPIC_ID, "topic", index): batch(chance, number) for index in range(chance.randrange(1, 5))
+        }
+        acks = chance.choice([-1, 0, 1])
+        waits = chance.random() < 0.3
+        for box, way in zip(boxes, (append_next, lambda *_: None), strict=True):
+            monkeypatch.setattr(record_appends, "append_next", way)
+            if waits:
+                end = box.manager.partitions.online[T0].local_log_or_raise().log_end_offset
+                box.fetch({T0_ID: end}, params=consumer(max_wait_ms=10_000))
+            box.produce({partition: memoryview(bytearray(data)) for partition, data in entries.items()}, acks=acks)
+        assert state(boxes[0]) == state(boxes[1])
+        assert len(boxes[0].answers.fetched) == len(boxes[1].answers.fetched)
+    assert sum(found is not None for found in taken) > 15
+    assert any(found is None for found in taken)
+
+
+def test_what_is_not_plain_is_left_alone(box: ReplicaBox, monkeypatch: pytest.MonkeyPatch) -> None:
+    box.create_topic()
+    partition = box.manager.partitions.online[T0]
+    for _ in range(2):  # the first ones of a log are more work
+        box.produce()
+    log = partition.local_log_or_raise()
+
+    def append(data: bytes | bytearray | None = None) -> Any:
+        return plain_appends.append_next(partition, client_batch() if data is None else data)
+
+    assert append() == (2, 2, 0, True)
+    end = log.log_end_offset
+    assert append(bytes(client_batch())) is None, "it may not be written to"
+    assert append(client_batch()[:20]) is None
+    assert append(client_batch(compression=CompressionType.GZIP)) is None
+    assert append(client_batch(producer_id=3, epoch=0, sequence=0)) is None, "nobody knows it yet"
+    assert append(client_batch(producer_id=3, epoch=0, sequence=0, transactional=True)) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(log._partition_metadata, "_dirty_topic_id", TOPIC_ID)
+        assert append() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(log._local_log, "is_closed", True)
+        assert append() is None
+    log._local_log.guard.channel.maybe_add_offline_log_dir(Path("/elsewhere"), "test")
+    assert append() is None
+    assert log.log_end_offset == end
+
+
+def test_a_partition_that_is_replicated_or_led_elsewhere_is_left_alone(box: ReplicaBox) -> None:
+    box.create_topic(replicas=[1, 2])
+    partition = box.manager.partitions.online[T0]
+    assert plain_appends.append_next(partition, client_batch()) is None
+    box.change(leader=2)
+    assert plain_appends.append_next(partition, client_batch()) is None
+    box.produce()
+    assert box.only_produced().error is Errors.NOT_LEADER_OR_FOLLOWER
+
+
+def test_the_high_watermark_is_told_to_those_who_listen(box: ReplicaBox) -> None:
+    box.create_topic()
+    for _ in range(2):
+        box.produce()
+    log = box.manager.partitions.online[T0].local_log_or_raise()
+    heard: list[int] = []
+    log.set_high_watermark_listener(heard.append)
+    box.produce()
+    assert heard == [3]
+
+
+def test_an_open_transaction_of_another_producer_holds_the_last_stable_offset(box: ReplicaBox) -> None:
+    box.create_topic()
+    partition = box.manager.partitions.online[T0]
+    for _ in range(2):
+        box.produce()
+    log = partition.local_log_or_raise()
+    guard = log.producers.maybe_start_transaction_verification(7, 0, 0, supports_epoch_bump=False)
+    transactional = client_batch(producer_id=7, epoch=0, sequence=0, transactional=True)
+    partition.append_records_to_leader(transactional, AppendOrigin.CLIENT, 1, guard, transaction_version=1)
+    assert plain_appends.append_next(partition, client_batch()) == (3, 3, 0, True)
+    assert (log.high_watermark, log.last_stable_offset) == (4, 2)
+    partition.append_records_to_leader(
+        marker(ControlRecordType.ABORT, 7, 0), AppendOrigin.COORDINATOR, 1, transaction_version=1
+    )
+    assert plain_appends.append_next(partition, client_batch()) == (5, 5, 0, True)
+    assert log.last_stable_offset == 6
+
+
+def test_a_disk_that_fails_takes_its_directory_offline(box: ReplicaBox, monkeypatch: pytest.MonkeyPatch) -> None:
+    box.create_topic()
+    partition: Partition = box.manager.partitions.online[T0]
+    for _ in range(2):
+        box.produce()
+
+    def fail(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.pwrite", fail)
+        box.produce()
+    assert box.answers.produced[-1][T0_ID].error is Errors.KAFKA_STORAGE_ERROR
+    log = partition.local_log_or_raise()
+    assert log.log_end_offset == 2
+    assert log.watermarks._local_log.guard.channel.any_offline
