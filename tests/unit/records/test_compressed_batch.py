@@ -32,6 +32,7 @@ CODECS = [codec for codec in CompressionType if codec is not CompressionType.NON
 every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.codec_name)
 
 NOW = 1_000_000
+TWO = (NOW, NOW + 5)
 BEFORE, AFTER = 2**63 - 1, 3_600_000
 """As topics have it if nobody says otherwise."""
 
@@ -48,12 +49,12 @@ def batch(
 
 def records_of(count: int = 2) -> bytes:
     """The records of such a batch, not compressed."""
-    return batch(CompressionType.NONE, (NOW,) * count)[HEADER_SIZE:]
+    return batch(CompressionType.NONE, TWO if count == 2 else (NOW,) * count)[HEADER_SIZE:]
 
 
 def with_records(codec: CompressionType, compressed: bytes, count: int = 2) -> bytes:
     """A batch in which the records have been compressed by somebody else."""
-    header = bytearray(batch(codec, (NOW,) * count)[:HEADER_SIZE])
+    header = bytearray(batch(codec, TWO if count == 2 else (NOW,) * count)[:HEADER_SIZE])
     struct.pack_into(">i", header, 8, HEADER_SIZE - 12 + len(compressed))
     return bytes(with_crc(header + compressed))
 
@@ -172,6 +173,27 @@ def test_unusual_frames_are_in_order_or_for_somebody_to_look_at(name: str) -> No
     assert size(_compressed_batch_pure, data) == expected
     for twin in TWINS[1:]:
         assert size(twin, data) in (expected, -1)
+
+
+@every_codec
+def test_frames_that_are_damaged_at_their_ends(codec: CompressionType) -> None:
+    """Where their heads, their lengths and their marks are. The checksum of the batch fits: somebody sent them so."""
+    good = batch(codec)[HEADER_SIZE:]
+    frames = [good + tail for tail in (b"\0", bytes(4), good)] + [good[:-length] for length in range(1, 12)]
+    places = {*range(min(24, len(good))), *range(max(len(good) - 12, 0), len(good))}
+    frames += [
+        good[:place] + bytes([good[place] ^ change]) + good[place + 1 :]
+        for place in places
+        for change in (1, 2, 4, 8, 16, 32, 64, 128, 255)
+    ]
+    refused = 0
+    for frame in frames:
+        data = with_records(codec, frame)
+        found = size(_compressed_batch_pure, data)
+        refused += found < 0
+        for twin in TWINS[1:]:
+            assert size(twin, data) in (found, -1)
+    assert refused > len(frames) // 3
 
 
 def test_somebody_was_chosen() -> None:

@@ -137,11 +137,15 @@ def test_what_is_not_plain_is_left_alone(box: ReplicaBox, monkeypatch: pytest.Mo
 def test_a_partition_that_is_replicated_or_led_elsewhere_is_left_alone(box: ReplicaBox) -> None:
     box.create_topic(replicas=[1, 2])
     partition = box.manager.partitions.online[T0]
+    for _ in range(2):
+        box.produce(acks=1)
+    log = partition.local_log_or_raise()
     assert plain_appends.append_next(partition, client_batch()) is None
+    assert (log.log_end_offset, log.high_watermark) == (2, 0)
     box.change(leader=2)
     assert plain_appends.append_next(partition, client_batch()) is None
     box.produce()
-    assert box.only_produced().error is Errors.NOT_LEADER_OR_FOLLOWER
+    assert box.answers.produced[-1][T0_ID].error is Errors.NOT_LEADER_OR_FOLLOWER
 
 
 def test_the_high_watermark_is_told_to_those_who_listen(box: ReplicaBox) -> None:
@@ -166,9 +170,9 @@ def test_an_open_transaction_of_another_producer_holds_the_last_stable_offset(bo
     partition.append_records_to_leader(transactional, AppendOrigin.CLIENT, 1, guard, transaction_version=1)
     assert plain_appends.append_next(partition, client_batch()) == (3, 3, 0, True)
     assert (log.high_watermark, log.last_stable_offset) == (4, 2)
-    partition.append_records_to_leader(
-        marker(ControlRecordType.ABORT, 7, 0), AppendOrigin.COORDINATOR, 1, transaction_version=1
-    )
+    abort = marker(ControlRecordType.ABORT, 7, 0)
+    log.append_as_leader(abort, 0, AppendOrigin.COORDINATOR, transaction_version=1)
+    assert log.last_stable_offset == 2, "the high watermark has not come to the marker"
     assert plain_appends.append_next(partition, client_batch()) == (5, 5, 0, True)
     assert log.last_stable_offset == 6
 
