@@ -2,9 +2,9 @@
 # cython: freethreading_compatible=True
 """The look at a whole compressed batch in one call: the twin of `_compressed_batch_pure`, where the idea is told.
 
-A batch is decompressed behind a copy of its header from which the codec has been taken out. What lies there then is a
-batch that is not compressed, and the question is the one that `_plain_batch` answers. Nobody keeps it: the next batch
-is decompressed into the same memory, which is in the processor's cache already and need not be cleared.
+Its records are decompressed, and then the question is the one that `_plain_batch` answers for a batch that never was
+compressed. Nobody keeps them: those of the next batch are decompressed into the same memory, which is in the
+processor's cache already and need not be cleared.
 
 Only frames as clients write them are read here, and only as far as they are in order. Others are for `compression`,
 which reads whatever the formats allow, and says what is wrong.
@@ -19,7 +19,8 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcmp, memcpy
 
-from barnabas.records._plain_batch cimport header_is_plain, records_are_plain
+from barnabas.records._accelerator cimport Fields, parse_record
+from barnabas.records._plain_batch cimport header_is_plain
 
 from barnabas.records import checksum
 
@@ -75,6 +76,10 @@ cdef int load() except -1:
 
 cdef inline uint32_t big32(const uint8_t *data) noexcept nogil:
     return (<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16) | (<uint32_t>data[2] << 8) | data[3]
+
+
+cdef inline int64_t big64(const uint8_t *data) noexcept nogil:
+    return <int64_t>((<uint64_t>big32(data) << 32) | big32(data + 4))
 
 
 cdef inline uint32_t little32(const uint8_t *data) noexcept nogil:
@@ -299,20 +304,46 @@ cdef bytearray memory_for(Py_ssize_t size):
 
 cdef bint is_plain_inside(
     const uint8_t *header,
-    uint8_t *copy,
-    Py_ssize_t length,
+    const uint8_t *records,
+    Py_ssize_t size,
     int64_t now_ms,
     int64_t before_max_ms,
     int64_t after_max_ms,
     bint keys_needed,
 ) noexcept nogil:
     """Whether the header with these records behind it would be a plain batch, if it said that it is not compressed."""
+    cdef uint8_t copy[HEADER_SIZE]
+    cdef Fields fields
+    cdef Py_ssize_t position = 0
+    cdef int32_t index, count = <int32_t>big32(header + 57)
+    cdef int64_t timestamp, base = big64(header + 27), max_timestamp = big64(header + 35)
+    cdef int64_t lowest = 0, highest = 0
     memcpy(copy, header, HEADER_SIZE)
-    put_big32(copy + 8, <uint32_t>(HEADER_SIZE - LOG_OVERHEAD + length))
+    put_big32(copy + 8, <uint32_t>(HEADER_SIZE - LOG_OVERHEAD + size))
     copy[22] &= ~COMPRESSION_MASK
-    return header_is_plain(copy, HEADER_SIZE + length) and records_are_plain(
-        copy, HEADER_SIZE + length, now_ms, before_max_ms, after_max_ms, keys_needed
-    )
+    if not header_is_plain(copy, HEADER_SIZE + size):
+        return False
+    fields.detail = 0
+    for index in range(count):
+        if parse_record(records, size, &position, &fields):
+            return False
+        if fields.offset_delta != index or (keys_needed and fields.key_length < 0):
+            return False
+        # Before the sum is made, which would overflow otherwise: it has to be between -1 and the largest timestamp.
+        if fields.timestamp_delta < -1 - base or (
+            fields.timestamp_delta > 0 and base > max_timestamp - fields.timestamp_delta
+        ):
+            return False
+        timestamp = base + fields.timestamp_delta
+        if index == 0 or timestamp < lowest:
+            lowest = timestamp
+        if index == 0 or timestamp > highest:
+            highest = timestamp
+    if position != size or highest != max_timestamp:
+        return False
+    if highest < 0:
+        return True
+    return highest - now_ms <= after_max_ms and (lowest >= now_ms - before_max_ms or now_ms - before_max_ms <= 0)
 
 
 def size_if_plain(
@@ -354,9 +385,9 @@ def size_if_plain(
             bound = min(bound_of(codec, compressed, size), <int64_t>MOST_ROOM)
             if bound <= 0:
                 return -1
-            memory = memory_for(HEADER_SIZE + bound)
+            memory = memory_for(bound)
             room = <uint8_t *>PyByteArray_AS_STRING(memory)
-            length = decompressed(codec, compressed, size, room + HEADER_SIZE, bound)
+            length = decompressed(codec, compressed, size, room, bound)
         except (DecompressionError, zlib.error):
             return -1
         if length <= 0 or length > max_decompressed:
