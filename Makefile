@@ -17,7 +17,7 @@ MVN    := $(shell command -v mvn 2>/dev/null)
 
 setup: $(STAMP) jars
 
-$(STAMP): pyproject.toml setup.py constraints.txt $(shell find src -name '*.pyx' 2>/dev/null)
+$(STAMP): pyproject.toml setup.py constraints.txt $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'

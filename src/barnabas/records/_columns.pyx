@@ -21,6 +21,8 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from barnabas.records._checksum cimport combined, crc32c_of
+
 from barnabas.records import _columns_pure
 from barnabas.records._columns_pure import section_error
 from barnabas.records.damage import Fault
@@ -109,31 +111,9 @@ cdef inline Lease lease(source):
 
 # --- checksum -------------------------------------------------------------------------------------------------------
 
-cdef enum:
-    POLYNOMIAL = 0x82F63B78
-
-
-cdef inline uint32_t product(uint32_t first, uint32_t second) noexcept nogil:
-    cdef uint32_t result = 0
-    cdef uint32_t power = <uint32_t> 1 << 31
-    while power:
-        if first & power:
-            result ^= second
-        second = (second >> 1) ^ (<uint32_t> POLYNOMIAL if second & 1 else 0)
-        power >>= 1
-    return result
-
-
 def combined_crc32c(uint32_t first, uint32_t second, uint64_t length):
     """See `_columns_pure`."""
-    cdef uint32_t factor = <uint32_t> 1 << 31
-    cdef uint32_t square = factor >> 8
-    while length:
-        if length & 1:
-            factor = product(square, factor)
-        square = product(square, square)
-        length >>= 1
-    return product(factor, first) ^ second
+    return combined(first, second, length)
 
 
 # --- encode ---------------------------------------------------------------------------------------------------------
@@ -1048,6 +1028,8 @@ cdef class Section:
 # --- batches --------------------------------------------------------------------------------------------------------
 
 cdef enum:
+    # From this size on, other threads get a turn meanwhile.
+    LONG_CHECKSUM = 1 << 20
     HEADER_SIZE = 61
     OVERHEAD = 12
     CRC_START = 17
@@ -1065,13 +1047,13 @@ cdef inline uint64_t big_endian(const uint8_t *data, int size) noexcept nogil:
 
 
 def plain_sections(
-    data not None, int64_t at, int64_t start_offset, int64_t scale, checksum, bint may_be_transactional, source,
+    data not None, int64_t at, int64_t start_offset, int64_t scale, bint check_crc, bint may_be_transactional, source,
     bint has_views,
 ):
     """See `_columns_pure`, which leaves all batches to who calls this."""
     cdef Lease held = Lease(data)
     cdef const uint8_t *batch
-    cdef int64_t end = held.view.len, length, base_offset, last_delta, attributes, count
+    cdef int64_t end = held.view.len, length, base_offset, last_delta, attributes, count, crc
     cdef list found = []
     cdef Section section
     next_offset = None
@@ -1090,10 +1072,14 @@ def plain_sections(
             or count <= 0 or base_offset + last_delta < start_offset
         ):
             break
-        if checksum is not None and checksum(data[at + CRC_COVERS : at + length]) != <uint32_t> big_endian(
-            batch + CRC_START, 4
-        ):
-            break
+        if check_crc:
+            if length < LONG_CHECKSUM:
+                crc = crc32c_of(batch + CRC_COVERS, length - CRC_COVERS, 0)
+            else:
+                with nogil:
+                    crc = crc32c_of(batch + CRC_COVERS, length - CRC_COVERS, 0)
+            if crc != <uint32_t> big_endian(batch + CRC_START, 4):
+                break
         records = data[at + HEADER_SIZE : at + length]
         section = Section(
             records, count, base_offset, last_delta, <int64_t> big_endian(batch + 27, 8),

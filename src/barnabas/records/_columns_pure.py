@@ -16,7 +16,6 @@ and says what is wrong and where.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -878,7 +877,7 @@ def plain_sections(
     at: int,
     start_offset: int,  # noqa: ARG001
     scale: int,  # noqa: ARG001
-    checksum: Callable[[memoryview], int] | None,  # noqa: ARG001
+    check_crc: bool,  # noqa: ARG001
     may_be_transactional: bool,  # noqa: ARG001
     source: Buffer | None,  # noqa: ARG001
     has_views: bool,  # noqa: ARG001

@@ -3,15 +3,12 @@
 """The look at a whole batch in one call, compiled: the twin of `_plain_batch_pure`, where the idea is told."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint32_t, uint64_t, uint8_t
 
 from barnabas.records._accelerator cimport Fields, parse_record
+from barnabas.records._checksum cimport crc32c_of
 
-from barnabas.records import checksum
-
-cdef object crc32c = None
 cdef enum:
     HEADER_SIZE = 61
     LOG_OVERHEAD = 12
@@ -58,6 +55,10 @@ cdef bint header_is_plain(const uint8_t *data, Py_ssize_t size) noexcept nogil:
     return attributes == 0
 
 
+cdef bint is_intact(const uint8_t *data, Py_ssize_t size) except -1 nogil:
+    return crc32c_of(data + CRC_STARTS, size - CRC_STARTS, 0) == <uint32_t>int32_at(data + 17)
+
+
 cdef bint records_are_plain(
     const uint8_t *data, Py_ssize_t size, int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms, bint keys_needed
 ) noexcept nogil:
@@ -95,24 +96,21 @@ def is_plain_batch(
     """Whether there is nothing to say about a batch, and nothing in it to change."""
     cdef Py_buffer buffer
     cdef const uint8_t *start
-    cdef uint32_t crc
     cdef bint found
-    global crc32c
-    if crc32c is None:
-        crc32c = checksum.implementation()
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     try:
         start = <const uint8_t *>buffer.buf
         if not HEADER_SIZE < buffer.len <= max_size or not header_is_plain(start, buffer.len):
             return False
-        crc = crc32c(PyMemoryView_FromMemory(<char *>start + CRC_STARTS, buffer.len - CRC_STARTS, PyBUF_READ))
-        if crc != <uint32_t>int32_at(start + 17):
-            return False
         if buffer.len < LONG_WALK:
-            found = records_are_plain(start, buffer.len, now_ms, before_max_ms, after_max_ms, keys_needed)
+            found = is_intact(start, buffer.len) and records_are_plain(
+                start, buffer.len, now_ms, before_max_ms, after_max_ms, keys_needed
+            )
         else:
             with nogil:
-                found = records_are_plain(start, buffer.len, now_ms, before_max_ms, after_max_ms, keys_needed)
+                found = is_intact(start, buffer.len) and records_are_plain(
+                    start, buffer.len, now_ms, before_max_ms, after_max_ms, keys_needed
+                )
     finally:
         PyBuffer_Release(&buffer)
     return found

@@ -59,7 +59,7 @@ from barnabas.records.batch import (
     increment_sequence,
     iter_batches,
 )
-from barnabas.records.checksum import crc32c, implementation
+from barnabas.records.checksum import crc32c
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, check_level, compress
 from barnabas.records.reader import uncompressed_records
 
@@ -466,10 +466,9 @@ def fetch_sections(
     octets = _octets(buffer)
     # One for all batches, if views reach that far; one for each batch otherwise.
     source = octets if plan.has_views and len(octets) <= _MAX_COLUMN_BYTES else None
-    checksum = implementation() if check_crc else None
     while True:
         plain, size, offset_after = kernel.plain_sections(
-            octets, size, start_offset, plan.scale, checksum, transactions is None, source, plan.has_views
+            octets, size, start_offset, plan.scale, check_crc, transactions is None, source, plan.has_views
         )
         if plain:
             sections += plain

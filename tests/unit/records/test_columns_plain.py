@@ -94,7 +94,7 @@ def test_a_run_ends_where_something_else_begins() -> None:
     other = RecordBatchBuilder(base_offset=5, compression=CompressionType.GZIP)
     other.append(1, None, b"w")
     data = plain + plain + bytes(other.close()) + plain
-    sections, at, next_offset = _columns_kernel.plain_sections(memoryview(data), 0, 0, 1, crc32c, True, None, False)
+    sections, at, next_offset = _columns_kernel.plain_sections(memoryview(data), 0, 0, 1, True, True, None, False)
     assert (len(sections), at, next_offset) == (2, 2 * len(plain), 4)
     assert _columns_kernel.totals(sections) == _columns_pure.totals(sections)
     assert _columns_kernel.totals(sections)[0] == 2
