@@ -23,7 +23,7 @@ cdef extern from "crc32c_kernels.h" nogil:
 cdef enum:
     # From this size on, other threads get a turn. To give the GIL away and ask for it again costs nothing as long as
     # nobody wants it; but a thread that computes keeps it for 5 ms, and this much takes a hundredth of that.
-    LONG = 1 << 20
+    LONG = 1 << 21
 
 cdef crc32c_choice choices[4]
 cdef int choice_count = crc32c_choices(choices)

@@ -1028,8 +1028,8 @@ cdef class Section:
 # --- batches --------------------------------------------------------------------------------------------------------
 
 cdef enum:
-    # From this size on, other threads get a turn meanwhile.
-    LONG_CHECKSUM = 1 << 20
+    # From this size on, other threads get a turn meanwhile, as in `_checksum`.
+    LONG_CHECKSUM = 1 << 21
     HEADER_SIZE = 61
     OVERHEAD = 12
     CRC_START = 17

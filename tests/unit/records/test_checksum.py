@@ -19,10 +19,11 @@ from barnabas.records.checksum import Checksum, crc32c, from_package, implementa
 from barnabas.records.plain_batch import is_plain_batch
 
 BUILT = importlib.util.find_spec("barnabas.records._checksum") is not None
+KERNELS: tuple[str, ...] = ()
 if BUILT:
     from barnabas.records import _checksum
 
-KERNELS: tuple[str, ...] = _checksum.KERNELS if BUILT else ()
+    KERNELS = _checksum.KERNELS
 needs_extension = pytest.mark.skipif(not BUILT, reason="the extension was not built")
 
 
@@ -71,7 +72,7 @@ def test_every_length_at_every_alignment(kernel: Checksum) -> None:
 def test_long_ones(kernel: Checksum) -> None:
     chance, package = random.Random(3), from_package()
     memory = memoryview(chance.randbytes((2 << 20) + 100))
-    sizes = [8063, 8064, 8065, 16128, 16128 + 1008, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 2 << 20]
+    sizes = [8063, 8064, 8065, 16128, 16128 + 1008, 1 << 20, (2 << 20) - 1, 2 << 20]
     sizes += [chance.randrange(5000, 100_000) for _ in range(200)]
     for size in sizes:
         start = chance.randrange(64)
