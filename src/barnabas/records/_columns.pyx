@@ -17,7 +17,6 @@ went wrong in a damaged section is told by its `section_error`, so that both say
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
-from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -38,6 +37,10 @@ cdef extern from *:
     # Asks for memory that will be read soon, so that its way into the cache need not be waited for then.
     void fetch_early(const void *address) noexcept nogil
 
+cdef extern from "recycled_memory.h" nogil:
+    void *recycled_take(size_t size) noexcept
+    void recycled_give(void *memory) noexcept
+
 cdef enum:
     # How many records ahead. Records of some hundred bytes lie on lines that the processor does not guess by itself.
     EARLY = 8
@@ -50,6 +53,25 @@ cdef enum:
     MIN_HEADER = 2
     # What a view has room for besides the length.
     INLINE = 12
+
+cdef enum:
+    HEADER_SIZE = 61
+    OVERHEAD = 12
+    CRC_START = 17
+    CRC_COVERS = 21
+    APPEND_TIME = 0x08
+    TRANSACTIONAL = 0x10
+
+cdef enum:
+    # How many bytes get their checksum before their records are looked at.
+    BLOCK = 1 << 16
+    # From this size on, other threads get a turn while a section is gone through. Below, that is quicker than a thread
+    # that asks for the GIL gets it back from one that computes.
+    LONG_WALK = 1 << 17
+    # What `usual_record` looks at before it looks how much is left: five numbers of three bytes, and one byte.
+    ENOUGH = 16
+    # No number of three bytes is larger.
+    SHORT_DELTA = 1 << 20
 
 # The numbers of `damage.Fault` and those that `_columns_pure` adds to them.
 cdef enum:
@@ -495,11 +517,22 @@ cdef struct Header:
     Field value
 
 
-cdef inline Cursor cursor_over(Lease lease) noexcept nogil:
-    cdef Cursor cursor
-    cursor.data, cursor.position, cursor.end = <const uint8_t *> lease.view.buf, 0, lease.view.len
-    cursor.fault, cursor.detail = FINE, 0
-    return cursor
+cdef struct Counts:
+    # How far a scan of a section has come, and what it has found.
+    Cursor cursor
+    # The record that is looked at: its number, where it begins, and the offset delta of the one in front of it.
+    int64_t index
+    int64_t start
+    int64_t before
+    int64_t records
+    int64_t null_keys
+    int64_t key_bytes
+    int64_t null_values
+    int64_t value_bytes
+    int64_t headers
+    int64_t header_key_bytes
+    int64_t null_header_values
+    int64_t header_value_bytes
 
 
 cdef inline bint fail(Cursor *cursor, int fault, int64_t detail) noexcept nogil:
@@ -544,6 +577,24 @@ cdef inline bint get_number(Cursor *cursor, int64_t end, int width, int64_t *out
             return get_any(cursor, end, width, out)
         raw = (raw & 0x7F) | byte << 7
         cursor.position = position + 2
+    out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
+    return True
+
+
+cdef inline bint short_number(const uint8_t **position, int64_t *out) noexcept nogil:
+    """A number of up to three bytes, where so many may be looked at; False if it is longer."""
+    cdef const uint8_t *at = position[0]
+    cdef uint64_t raw = at[0]
+    if raw < 0x80:
+        position[0] = at + 1
+    elif at[1] < 0x80:
+        raw = (raw & 0x7F) | <uint64_t> at[1] << 7
+        position[0] = at + 2
+    elif at[2] < 0x80:
+        raw = (raw & 0x7F) | <uint64_t> (at[1] & 0x7F) << 7 | <uint64_t> at[2] << 14
+        position[0] = at + 3
+    else:
+        return False
     out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
     return True
 
@@ -798,6 +849,7 @@ cdef class ColumnSink:
 
 
 @cython.final
+@cython.no_gc  # no cycle goes through one, and there may be hundreds at a time for the collector to look at
 cdef class Section:
     """One decompressed records section, checked from end to end, with the sizes its columns will take.
 
@@ -811,6 +863,8 @@ cdef class Section:
     """
 
     cdef Lease held
+    cdef const uint8_t *data
+    cdef int64_t size
     cdef Record *places
     cdef int64_t count
     cdef int64_t base_offset
@@ -821,6 +875,10 @@ cdef class Section:
     cdef int64_t start_delta
     cdef int64_t scale
     cdef int64_t max_timestamp
+    # A usual record's timestamp is the first of these, plus the second times its delta.
+    cdef bint has_usual_timestamps
+    cdef int64_t usual_timestamp
+    cdef int64_t usual_factor
     cdef readonly int64_t records
     cdef readonly int64_t null_keys
     cdef readonly int64_t key_bytes
@@ -833,20 +891,39 @@ cdef class Section:
     cdef public object source
     cdef public int64_t source_start
 
-    def __cinit__(
+    def __init__(
         self, data, int64_t count, int64_t base_offset, int64_t last_offset_delta, int64_t base_timestamp,
         append_timestamp, int64_t start_offset, int64_t scale,
     ):
+        cdef Lease held = Lease(data)
+        cdef bint has_append_timestamp = append_timestamp is not None
+        cdef int64_t append = append_timestamp if has_append_timestamp else 0
         if scale < 1:
             raise ValueError(f"a timestamp unit of 1/{scale} ms is none")
-        self.held = Lease(data)
+        self._begin(
+            held, 0, held.view.len, count, base_offset, last_offset_delta, base_timestamp,
+            has_append_timestamp, append, start_offset, scale,
+        )
+        self._scan(-1)
+
+    def __dealloc__(self):
+        recycled_give(self.places)
+
+    cdef int _begin(
+        self, Lease held, int64_t start, int64_t size, int64_t count, int64_t base_offset, int64_t last_offset_delta,
+        int64_t base_timestamp, bint has_append_timestamp, int64_t append_timestamp, int64_t start_offset,
+        int64_t scale,
+    ) except -1:
+        """Takes up what the header says; `_scan` is what has to follow."""
+        if self.held is not None:
+            raise ValueError("a section is of one batch only")
+        self.held, self.data, self.size = held, <const uint8_t *> held.view.buf + start, size
         self.count, self.base_offset, self.base_timestamp = count, base_offset, base_timestamp
         # No offset goes beyond 64 bits, whatever the batch header says its last one is.
         self.last_offset_delta = last_offset_delta
         if base_offset > 0:
             self.last_offset_delta = min(last_offset_delta, INT64_MAX - base_offset)
-        self.has_append_timestamp = append_timestamp is not None
-        self.append_timestamp = 0 if append_timestamp is None else append_timestamp
+        self.has_append_timestamp, self.append_timestamp = has_append_timestamp, append_timestamp
         if start_offset <= base_offset:
             self.start_delta = 0
         elif base_offset < 0 and start_offset > INT64_MAX + base_offset:
@@ -854,20 +931,64 @@ cdef class Section:
         else:
             self.start_delta = start_offset - base_offset
         self.scale, self.max_timestamp = scale, INT64_MAX // scale
-        if self.held.view.len > INT32_MAX:
-            raise ValueError(f"a records section of {self.held.view.len} bytes is longer than a batch can be")
-        if count < 0 or count > self.held.view.len // MIN_RECORD:
-            raise section_error(RECORD_COUNT, base_offset, count, 0, self.held.view.len)
+        cdef int64_t first = append_timestamp if has_append_timestamp else base_timestamp
+        self.has_usual_timestamps = (
+            self.max_timestamp > SHORT_DELTA and -(self.max_timestamp - SHORT_DELTA) < first
+            and first < self.max_timestamp - SHORT_DELTA
+        )
+        if self.has_usual_timestamps:
+            self.usual_timestamp, self.usual_factor = first * scale, 0 if has_append_timestamp else scale
+        if size > INT32_MAX:
+            raise ValueError(f"a records section of {size} bytes is longer than a batch can be")
+        if count < 0 or count > size // MIN_RECORD:
+            raise section_error(RECORD_COUNT, base_offset, count, 0, size)
         # One more than there are records: the scan writes a record before it knows whether it is kept.
-        self.places = <Record *> PyMem_RawMalloc((count + 1) * sizeof(Record))
+        self.places = <Record *> recycled_take((count + 1) * sizeof(Record))
         if self.places == NULL:
             raise MemoryError
-        self._scan()
+        return 0
 
-    def __dealloc__(self):
-        PyMem_RawFree(self.places)
+    cdef inline bint usual_record(self, Cursor *cursor, int64_t before, Record *record) noexcept nogil:
+        """`record` for one without headers, with short numbers, and more bytes behind it; all but the last are.
 
-    cdef inline bint record(self, Cursor *cursor, int64_t before, Record *record) noexcept nogil:
+        False for any other, and for what is wrong, with nothing changed but `record`: then `record` will say more. No
+        number here is longer than three bytes, so that one look at what is left is enough for several of them.
+        """
+        cdef const uint8_t *position = cursor.data + cursor.position
+        cdef const uint8_t *limit = cursor.data + cursor.end
+        cdef const uint8_t *end
+        cdef int64_t length, timestamp, delta
+        if limit - position < ENOUGH or not short_number(&position, &length):
+            return False
+        if length < MIN_RECORD - 1 or length > limit - position:
+            return False
+        end = position + length
+        position += 1
+        if not short_number(&position, &timestamp) or not short_number(&position, &delta):
+            return False
+        if delta <= before or delta > self.last_offset_delta or not short_number(&position, &length):
+            return False
+        if length < -1 or position > end or length > end - position:
+            return False
+        record.key.start, record.key.length = <int32_t> (position - cursor.data), <int32_t> length
+        if length > 0:
+            position += length
+        if limit - position < ENOUGH or not short_number(&position, &length):
+            return False
+        if length < -1 or position > end or length > end - position:
+            return False
+        record.value.start, record.value.length = <int32_t> (position - cursor.data), <int32_t> length
+        if length > 0:
+            position += length
+        if end - position != 1 or position[0]:
+            return False
+        record.timestamp = self.usual_timestamp + self.usual_factor * timestamp
+        record.delta, record.headers = <int32_t> delta, 0
+        record.first_header = record.end = <int32_t> (end - cursor.data)
+        cursor.position = record.end
+        return True
+
+    cdef bint record(self, Cursor *cursor, int64_t before, Record *record) noexcept nogil:
         """Everything of a record up to its headers; the position is left at the first of them.
 
         `before` is the offset delta of the record in front, which this one has to exceed.
@@ -908,135 +1029,169 @@ cdef class Section:
         record.first_header, record.end = <int32_t> cursor.position, <int32_t> end
         return True
 
-    cdef int _scan(self) except -1:
-        cdef Cursor cursor = cursor_over(self.held)
-        cdef Record *record = self.places
-        cdef Header header
-        cdef int64_t index = 0, start = 0, before = -1, ordinal, ahead
-        cdef int64_t null_keys = 0, key_bytes = 0, null_values = 0, value_bytes = 0
-        cdef int64_t headers = 0, header_key_bytes = 0, null_header_values = 0, header_value_bytes = 0
-        cdef bint kept
-        with nogil:
-            while index < self.count:
-                start = cursor.position
-                if not self.record(&cursor, before, record):
-                    break
-                # Where a later record begins, if those in between are as long as this one.
-                ahead = record.end + EARLY * (record.end - start)
-                if ahead < cursor.end:
-                    fetch_early(cursor.data + ahead)
-                before = record.delta
-                kept = record.delta >= self.start_delta
-                for ordinal in range(record.headers):
-                    if not get_header(&cursor, record.end, &header):
-                        break
-                    if kept:
-                        header_key_bytes += header.key.length
-                        if header.value.length < 0:
-                            null_header_values += 1
-                        else:
-                            header_value_bytes += header.value.length
-                if cursor.fault:
-                    break
-                if cursor.position != record.end:
-                    fail(&cursor, RECORD_SIZE, record.end - cursor.position)
-                    break
-                index += 1
-                if not kept:
-                    continue
-                if record.key.length < 0:
-                    null_keys += 1
-                else:
-                    key_bytes += record.key.length
-                if record.value.length < 0:
-                    null_values += 1
-                else:
-                    value_bytes += record.value.length
-                headers += record.headers
-                record += 1
-            if not cursor.fault and cursor.position != cursor.end:
-                index = max(index - 1, 0)
-                fail(&cursor, TRAILING_BYTES, cursor.end - cursor.position)
+    cdef bint _scan(self, int64_t crc) except -1:
+        """Checks and counts all records, and, unless it is -1, that this is the checksum of the batch.
+
+        If it is not, that is all there is to say: False, whatever else may be wrong. A block of bytes gets its checksum
+        first and has its records read then, as long as it is in the processor's cache.
+        """
+        cdef Counts counts
+        cdef bint intact
+        if self.size < LONG_WALK:
+            intact = self._walk(crc, &counts)
+        else:
+            with nogil:
+                intact = self._walk(crc, &counts)
+        if not intact:
+            return False
+        if counts.cursor.fault:
+            raise section_error(
+                counts.cursor.fault, self.base_offset, counts.index, counts.start, counts.cursor.detail
+            )
+        self.records = counts.records
+        self.null_keys, self.key_bytes = counts.null_keys, counts.key_bytes
+        self.null_values, self.value_bytes = counts.null_values, counts.value_bytes
+        self.headers, self.header_key_bytes = counts.headers, counts.header_key_bytes
+        self.null_header_values, self.header_value_bytes = counts.null_header_values, counts.header_value_bytes
+        return True
+
+    cdef bint _walk(self, int64_t crc, Counts *counts) except -1 nogil:
+        cdef Cursor *cursor = &counts.cursor
+        # The checksum covers the last part of the header, too.
+        cdef const uint8_t *unchecked = self.data - (HEADER_SIZE - CRC_COVERS)
+        cdef const uint8_t *end = self.data + self.size
+        cdef int64_t block, found = 0
+        memset(counts, 0, sizeof(Counts))
+        cursor.data, cursor.end = self.data, self.size
+        counts.before = -1
+        if crc < 0:
+            self._count_to(self.size, counts)
+        else:
+            while unchecked < end:
+                block = min(end - unchecked, <int64_t> BLOCK)
+                found = crc32c_of(unchecked, block, <uint32_t> found)
+                unchecked += block
+                self._count_to(unchecked - self.data, counts)
+            if found != crc:
+                return False
         if cursor.fault:
-            raise section_error(cursor.fault, self.base_offset, index, start, cursor.detail)
-        self.records = record - self.places
-        self.null_keys, self.key_bytes = null_keys, key_bytes
-        self.null_values, self.value_bytes = null_values, value_bytes
-        self.headers, self.header_key_bytes = headers, header_key_bytes
-        self.null_header_values, self.header_value_bytes = null_header_values, header_value_bytes
-        return 0
+            pass
+        elif counts.index < self.count:
+            counts.start = cursor.position
+            fail(cursor, TRUNCATED, 0)
+        elif cursor.position != cursor.end:
+            counts.index = max(counts.index - 1, 0)
+            fail(cursor, TRAILING_BYTES, cursor.end - cursor.position)
+        return True
+
+    cdef void _count_to(self, int64_t limit, Counts *counts) noexcept nogil:
+        """Goes on with the records that begin before a position."""
+        cdef Cursor *cursor = &counts.cursor
+        cdef Record *record = self.places + counts.records
+        cdef Header header
+        cdef int64_t start, ordinal, ahead
+        cdef bint kept
+        while counts.index < self.count and cursor.position < limit and not cursor.fault:
+            start = counts.start = cursor.position
+            if not (self.has_usual_timestamps and self.usual_record(cursor, counts.before, record)):
+                if not self.record(cursor, counts.before, record):
+                    return
+            # Where a later record begins, if those in between are as long as this one.
+            ahead = record.end + EARLY * (record.end - start)
+            if ahead < cursor.end:
+                fetch_early(cursor.data + ahead)
+            counts.before = record.delta
+            kept = record.delta >= self.start_delta
+            for ordinal in range(record.headers):
+                if not get_header(cursor, record.end, &header):
+                    return
+                if kept:
+                    counts.header_key_bytes += header.key.length
+                    if header.value.length < 0:
+                        counts.null_header_values += 1
+                    else:
+                        counts.header_value_bytes += header.value.length
+            if cursor.position != record.end:
+                fail(cursor, RECORD_SIZE, record.end - cursor.position)
+                return
+            counts.index += 1
+            if not kept:
+                continue
+            if record.key.length < 0:
+                counts.null_keys += 1
+            else:
+                counts.key_bytes += record.key.length
+            if record.value.length < 0:
+                counts.null_values += 1
+            else:
+                counts.value_bytes += record.value.length
+            counts.headers += record.headers
+            counts.records += 1
+            record += 1
 
     def fill(self, ColumnSink sink not None):
         """Appends the records to the columns of `sink`, one column after the other."""
-        cdef const uint8_t *data = <const uint8_t *> self.held.view.buf
+        cdef bint room
+        if self.size < LONG_WALK:
+            room = self._fill(sink)
+        else:
+            with nogil:
+                room = self._fill(sink)
+        if not room:
+            raise section_error(CHANGED, self.base_offset, self.records, self.size, 0)
+        sink.rows += self.records
+
+    cdef bint _fill(self, ColumnSink sink) noexcept nogil:
+        cdef const uint8_t *data = self.data
         cdef const Record *places = self.places
-        cdef BinarySink keys = sink.keys, values = sink.values
         cdef int64_t index, row = sink.rows, records = self.records, stride = sizeof(Record)
-        cdef int64_t size = self.held.view.len
+        cdef int64_t size = self.size
         cdef int32_t timestamp_type = 1 if self.has_append_timestamp else 0
         cdef bint room = records <= sink.max_rows - row
-        with nogil:
-            if room and sink.offsets != NULL:
-                for index in range(records):
-                    sink.offsets[row + index] = self.base_offset + places[index].delta
-            if room and sink.timestamps != NULL:
-                for index in range(records):
-                    sink.timestamps[row + index] = places[index].timestamp
-            if room and sink.types != NULL:
-                for index in range(records):
-                    sink.types[row + index] = timestamp_type
-            if room and keys is not None:
-                room = append(keys, data, <const char *> &places.key, records, stride)
-            if room and values is not None:
-                room = append(values, data, <const char *> &places.value, records, stride)
-            if room and sink.key_views is not None:
-                room = append_views(sink.key_views, data, size, <const char *> &places.key, records, stride)
-            if room and sink.value_views is not None:
-                room = append_views(sink.value_views, data, size, <const char *> &places.value, records, stride)
+        if room and sink.offsets != NULL:
+            for index in range(records):
+                sink.offsets[row + index] = self.base_offset + places[index].delta
+        if room and sink.timestamps != NULL:
+            for index in range(records):
+                sink.timestamps[row + index] = places[index].timestamp
+        if room and sink.types != NULL:
+            for index in range(records):
+                sink.types[row + index] = timestamp_type
+        if room and sink.keys is not None:
+            room = append(sink.keys, data, <const char *> &places.key, records, stride)
+        if room and sink.values is not None:
+            room = append(sink.values, data, <const char *> &places.value, records, stride)
+        if room and sink.key_views is not None:
+            room = append_views(sink.key_views, data, size, <const char *> &places.key, records, stride)
+        if room and sink.value_views is not None:
+            room = append_views(sink.value_views, data, size, <const char *> &places.value, records, stride)
         if room and sink.header_offsets != NULL:
             room = self._fill_headers(sink)
-        if not room:
-            raise section_error(CHANGED, self.base_offset, records, self.held.view.len, 0)
-        sink.rows = row + records
+        return room
 
-    cdef bint _fill_headers(self, ColumnSink sink):
-        cdef Cursor cursor = cursor_over(self.held)
-        cdef BinarySink keys = sink.header_keys, values = sink.header_values
+    cdef bint _fill_headers(self, ColumnSink sink) noexcept nogil:
+        cdef Cursor cursor
         cdef int32_t *ends = sink.header_offsets + sink.rows + 1
         cdef const Record *record
         cdef Header header
         cdef int64_t index, ordinal
-        cdef bint room = True
-        with nogil:
-            for index in range(self.records):
-                record = self.places + index
-                cursor.position = record.first_header
-                for ordinal in range(record.headers):
-                    room = (
-                        get_header(&cursor, record.end, &header)
-                        and append(keys, cursor.data, <const char *> &header.key, 1, 0)
-                        and append(values, cursor.data, <const char *> &header.value, 1, 0)
-                    )
-                    if not room:
-                        break
-                if not room:
-                    break
-                ends[index] = <int32_t> keys.rows
-        return room
+        memset(&cursor, 0, sizeof(Cursor))
+        cursor.data, cursor.end = self.data, self.size
+        for index in range(self.records):
+            record = self.places + index
+            cursor.position = record.first_header
+            for ordinal in range(record.headers):
+                if not (
+                    get_header(&cursor, record.end, &header)
+                    and append(sink.header_keys, cursor.data, <const char *> &header.key, 1, 0)
+                    and append(sink.header_values, cursor.data, <const char *> &header.value, 1, 0)
+                ):
+                    return False
+            ends[index] = <int32_t> sink.header_keys.rows
+        return True
 
 
 # --- batches --------------------------------------------------------------------------------------------------------
-
-cdef enum:
-    # From this size on, other threads get a turn meanwhile, as in `_checksum`.
-    LONG_CHECKSUM = 1 << 21
-    HEADER_SIZE = 61
-    OVERHEAD = 12
-    CRC_START = 17
-    CRC_COVERS = 21
-    APPEND_TIME = 0x08
-    TRANSACTIONAL = 0x10
-
 
 cdef inline uint64_t big_endian(const uint8_t *data, int size) noexcept nogil:
     cdef uint64_t number = 0
@@ -1053,7 +1208,7 @@ def plain_sections(
     """See `_columns_pure`, which leaves all batches to who calls this."""
     cdef Lease held = Lease(data)
     cdef const uint8_t *batch
-    cdef int64_t end = held.view.len, length, base_offset, last_delta, attributes, count, crc
+    cdef int64_t end = held.view.len, length, base_offset, last_delta, attributes, count
     cdef list found = []
     cdef Section section
     next_offset = None
@@ -1069,26 +1224,21 @@ def plain_sections(
             or attributes & ~(APPEND_TIME | TRANSACTIONAL)
             or (attributes & TRANSACTIONAL and not may_be_transactional)
             or base_offset < 0 or last_delta < 0 or base_offset >= INT64_MAX - last_delta
-            or count <= 0 or base_offset + last_delta < start_offset
+            or count <= 0 or count > (length - HEADER_SIZE) // MIN_RECORD or base_offset + last_delta < start_offset
         ):
             break
-        if check_crc:
-            if length < LONG_CHECKSUM:
-                crc = crc32c_of(batch + CRC_COVERS, length - CRC_COVERS, 0)
-            else:
-                with nogil:
-                    crc = crc32c_of(batch + CRC_COVERS, length - CRC_COVERS, 0)
-            if crc != <uint32_t> big_endian(batch + CRC_START, 4):
-                break
-        records = data[at + HEADER_SIZE : at + length]
-        section = Section(
-            records, count, base_offset, last_delta, <int64_t> big_endian(batch + 27, 8),
-            <int64_t> big_endian(batch + 35, 8) if attributes & APPEND_TIME else None, start_offset, scale,
+        section = Section.__new__(Section)
+        section._begin(
+            held, at + HEADER_SIZE, length - HEADER_SIZE, count, base_offset, last_delta,
+            <int64_t> big_endian(batch + 27, 8), attributes & APPEND_TIME, <int64_t> big_endian(batch + 35, 8),
+            start_offset, scale,
         )
+        if not section._scan(<int64_t> big_endian(batch + CRC_START, 4) if check_crc else -1):
+            break
         if source is not None:
             section.source, section.source_start = source, at + HEADER_SIZE
         elif has_views:
-            section.source = records
+            section.source = data[at + HEADER_SIZE : at + length]
         found.append(section)
         at += length
         next_offset = base_offset + last_delta + 1
