@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import random
 import struct
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
@@ -337,6 +339,97 @@ def fuzz(check: Callable[..., None], examples: int) -> Callable[[], None]:
 
 def test_the_twins_agree_on_damaged_sections() -> None:
     fuzz(check_alike, 400)()
+
+
+def usual_records(chance: random.Random) -> tuple[bytearray, list[int]]:
+    """Records as most of them are, without headers and with short numbers, and where each begins."""
+    data, starts, delta = bytearray(), [], -1
+    for _ in range(chance.randint(1, 30)):
+        delta += chance.choice([1, 1, 1, 2, 100])
+        starts.append(len(data))
+        timestamp_delta = chance.choice([0, 1, -1, 63, 64, -64, -65, 8191, 8192, 2**20 - 1, -(2**20), 2**20])
+        key, value = [
+            chance.choice([None, b"", b"k", chance.randbytes(chance.choice([5, 63, 64, 200]))]) for _ in range(2)
+        ]
+        if chance.random() < 0.1:
+            value = bytes(chance.choice([8191, 8192, 9000]))
+        headers = HEADER if chance.random() < 0.05 else b"\0"
+        data += record(delta=delta, timestamp_delta=timestamp_delta, key=key, value=value, headers=headers)
+    return data, starts
+
+
+def test_the_twins_agree_on_usual_records() -> None:
+    """These take a short way where they are compiled; damage is done where their numbers are."""
+    largest = 2**63 - 1
+    for seed in range(1500):
+        chance = random.Random(seed)
+        data, starts = usual_records(chance)
+        for _ in range(chance.choice([0, 0, 1, 1, 2])):
+            at = min(chance.choice(starts) + chance.choice([*range(8), -1]), len(data) - 1)
+            data[at] = chance.choice([data[at] ^ 1 << chance.randrange(8), data[at] ^ 1, 0x80, 0xFF, 0, 1])
+        options: dict[str, Any] = {}
+        if chance.random() < 0.3:
+            options["scale"] = 1000
+        bound = largest // options.get("scale", 1)
+        if chance.random() < 0.3:
+            options["append_timestamp"] = chance.choice([-1, 5, bound, bound + 1 if bound < largest else 0, -bound])
+        if chance.random() < 0.3:
+            options["base_timestamp"] = chance.choice([0, bound, bound - 2**20, bound - 2**21, 2**20 - bound, -bound])
+        if chance.random() < 0.3:
+            options["start_offset"] = 100 + chance.randrange(40)
+        if chance.random() < 0.2:
+            options["last_offset_delta"] = len(starts) - 1
+        cut = len(data) - chance.choice([0, 0, 0, 1, 5])
+        count = len(starts) + chance.choice([0, 0, 0, 0, 1, -1])
+        outcomes = [outcome(kernel, bytes(data[:cut]), count, **options) for kernel in KERNELS]
+        assert all(other == outcomes[0] for other in outcomes), f"seed {seed}"
+
+
+@each_kernel
+def test_sections_of_many_sizes_in_many_threads(kernel: ModuleType) -> None:
+    """The memory that a section takes notes in goes from one to the next, and belongs to one at a time."""
+
+    kinds = []
+    for count, value in ((3, b"a"), (500, b"b"), (3000, b"c"), (9000, b"d"), (9000, b"e")):
+        data = b"".join([record(delta=delta, value=value) for delta in range(count)])
+        offsets = struct.pack(f"={count}q", *range(100, 100 + count))
+        kinds.append((data, count, bytearray(value * count), offsets))
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(20):
+            kept = [(section(kernel, kind[0], kind[1]), kind) for kind in chance.choices(kinds, k=3)]
+            chance.shuffle(kept)
+            for scanned, (_, _, values, offsets) in kept:
+                buffers = Buffers(kernel, scanned)
+                scanned.fill(buffers.sink)
+                assert buffers.values[2] == values
+                assert buffers.numbers[0] == offsets
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, seed) for seed in range(4)]:
+            done.result(60)
+
+
+@pytest.mark.skipif(len(KERNELS) < 2, reason="the twin leaves memory to numpy")
+@pytest.mark.skipif(sys.platform != "linux", reason="counts page faults")
+def test_no_fresh_memory_for_every_section() -> None:
+    import resource
+
+    data, count = b"".join([record(delta=delta) for delta in range(25_000)]), 25_000  # notes of a megabyte
+    for kernel in KERNELS[1:]:
+        section(kernel, data, count)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(20):
+            section(kernel, data, count)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 20 * 100  # of more than 240 each
+
+
+@pytest.mark.parametrize("kernel", KERNELS[1:])
+def test_a_section_is_of_one_batch_only(kernel: ModuleType) -> None:
+    scanned = section(kernel, record(), 1)
+    with pytest.raises(ValueError, match="one batch"):
+        scanned.__init__(record(), 1, 0, 0, 0, None, 0, 1)
 
 
 @pytest.mark.nightly

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.common.errors import BarnabasError
+from barnabas.common.errors import BarnabasError, CorruptRecordError, InvalidRecordError
 from barnabas.records import _columns_kernel, _columns_pure
 from barnabas.records.batch import CompressionType, RecordBatch, TimestampType
 from barnabas.records.builder import RecordBatchBuilder
@@ -98,3 +98,42 @@ def test_a_run_ends_where_something_else_begins() -> None:
     assert (len(sections), at, next_offset) == (2, 2 * len(plain), 4)
     assert _columns_kernel.totals(sections) == _columns_pure.totals(sections)
     assert _columns_kernel.totals(sections)[0] == 2
+
+
+def long_batch(chance: random.Random, base_offset: int) -> bytearray:
+    builder = RecordBatchBuilder(base_offset=base_offset)
+    size, limit = 0, chance.choice([60_000, 65_496, 65_600, 131_000, 131_200, 300_000])
+    while size < limit:
+        value = bytes(chance.choice([10, 1000, 5000, 70_000]))
+        size += len(value)
+        builder.append(chance.randint(0, 99), None, value, [("h", b"v")] if chance.random() < 0.05 else [])
+    return bytearray(builder.close())
+
+
+@pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin reads nothing by itself")
+def test_long_batches_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are gone through block by block: whatever is wrong in whichever block, a wrong checksum comes first."""
+    found_corrupt = found_invalid = 0
+    for seed in range(60):
+        chance = random.Random(seed)
+        first, second = long_batch(chance, 0), long_batch(chance, 1000)
+        if seed % 3:
+            damaged = chance.choice([first, second])
+            # Among what the checksum covers: numbers of the header, of the first record, of any byte, and the last one.
+            at = chance.choice([57, 58, 60, 61, 62, 64, 65, 66, chance.randrange(61, len(damaged)), len(damaged) - 1])
+            damaged[at] ^= 1 << chance.randrange(8)
+            if seed % 3 == 1:
+                damaged[17:21] = crc32c(damaged[21:]).to_bytes(4, "big")
+        data = bytes(first + second)
+        options = {"check_crc": chance.random() < 0.8}
+        found = read(data, options)
+        found_corrupt += found[0] is CorruptRecordError
+        found_invalid += found[0] is InvalidRecordError
+        with monkeypatch.context() as patched:
+            patched.setattr(_columns_kernel, "plain_sections", _columns_pure.plain_sections)
+            patched.setattr(_columns_kernel, "totals", _columns_pure.totals)
+            assert found == read(data, options), f"seed {seed}"
+            if seed % 3 == 2 and options["check_crc"]:
+                assert "its checksum is" in found[1]
+    assert found_corrupt
+    assert found_invalid
