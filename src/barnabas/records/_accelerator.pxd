@@ -1,7 +1,7 @@
 # What other compiled modules use of the record codec: the parser of a record with what it finds, and
 # the appender, for whoever fills a batch record by record.
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 
 cdef enum:  # damage.Fault
     NO_FAULT = 0
@@ -37,6 +37,24 @@ cdef inline int get_varint(const uint8_t *data, Py_ssize_t size, Py_ssize_t *pos
     position[0] = at
     value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
     return NO_FAULT
+
+
+cdef inline bint short_number(const uint8_t **position, int64_t *out) noexcept nogil:
+    """A number of up to three bytes, where so many may be looked at; False if it is longer."""
+    cdef const uint8_t *at = position[0]
+    cdef uint64_t raw = at[0]
+    if raw < 0x80:
+        position[0] = at + 1
+    elif at[1] < 0x80:
+        raw = (raw & 0x7F) | <uint64_t> at[1] << 7
+        position[0] = at + 2
+    elif at[2] < 0x80:
+        raw = (raw & 0x7F) | <uint64_t> (at[1] & 0x7F) << 7 | <uint64_t> at[2] << 14
+        position[0] = at + 3
+    else:
+        return False
+    out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
+    return True
 
 
 cdef struct Fields:

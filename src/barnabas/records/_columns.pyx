@@ -20,6 +20,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndS
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from barnabas.records._accelerator cimport short_number
 from barnabas.records._checksum cimport combined, crc32c_of
 
 from barnabas.records import _columns_pure
@@ -68,7 +69,7 @@ cdef enum:
     # From this size on, other threads get a turn while a section is gone through. Below, that is quicker than a thread
     # that asks for the GIL gets it back from one that computes.
     LONG_WALK = 1 << 17
-    # What `usual_record` looks at before it looks how much is left: five numbers of three bytes, and one byte.
+    # What `usual_record` looks at before it looks how much is left: four numbers of three bytes, and one byte.
     ENOUGH = 16
     # No number of three bytes is larger.
     SHORT_DELTA = 1 << 20
@@ -577,24 +578,6 @@ cdef inline bint get_number(Cursor *cursor, int64_t end, int width, int64_t *out
             return get_any(cursor, end, width, out)
         raw = (raw & 0x7F) | byte << 7
         cursor.position = position + 2
-    out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
-    return True
-
-
-cdef inline bint short_number(const uint8_t **position, int64_t *out) noexcept nogil:
-    """A number of up to three bytes, where so many may be looked at; False if it is longer."""
-    cdef const uint8_t *at = position[0]
-    cdef uint64_t raw = at[0]
-    if raw < 0x80:
-        position[0] = at + 1
-    elif at[1] < 0x80:
-        raw = (raw & 0x7F) | <uint64_t> at[1] << 7
-        position[0] = at + 2
-    elif at[2] < 0x80:
-        raw = (raw & 0x7F) | <uint64_t> (at[1] & 0x7F) << 7 | <uint64_t> at[2] << 14
-        position[0] = at + 3
-    else:
-        return False
     out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
     return True
 
