@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +21,7 @@ from kafka.record import default_records as kafka_records
 from barnabas.records import builder, reader
 from barnabas.records.accelerator import ACCELERATED
 from barnabas.records.batch import RecordBatch
+from barnabas.records.checksum import Checksum, from_package
 from barnabas.records.validation import validate_header, validate_records
 from benchmarks.measure import Row, compare, rates
 
@@ -45,6 +47,7 @@ def run(rounds: int = 9) -> list[Row]:
         + reading(rounds)
         + reading_with_keys_and_headers(rounds)
         + validating(rounds)
+        + checksums(rounds)
     )
 
 
@@ -184,3 +187,32 @@ def validating(rounds: int) -> list[Row]:
     }
     measured = rates(contenders, rounds)
     return [Row("batch validation", name, rate, "records/s") for name, rate in measured.items()]
+
+
+def checksums(rounds: int) -> list[Row]:
+    """Each kernel that this processor can run, and the package that is there for others."""
+    try:
+        from barnabas.records import _checksum
+    except ImportError:
+        return []
+    rows: list[Row] = []
+    for name, size in (("1 KiB", 1 << 10), ("16 KiB", 1 << 14), ("1 MiB", 1 << 20)):
+        data, repeat = bytes(size), (1 << 23) // size
+
+        def over(function: Checksum, data: bytes = data, repeat: int = repeat) -> int:
+            for _ in range(repeat):
+                function(data, 0)
+            return repeat * len(data)
+
+        def by(kernel: str, over: Callable[[Checksum], int] = over) -> int:
+            _checksum.choose(kernel)
+            return over(_checksum.crc32c)
+
+        contenders: dict[str, Callable[[], int]] = {
+            f"barnabas, {kernel}": partial(by, kernel) for kernel in _checksum.KERNELS
+        }
+        contenders["package crc32c"] = partial(over, from_package())
+        measured = rates(contenders, rounds)
+        rows += [Row(f"checksum of {name}", who, rate / 1e6, "MB/s") for who, rate in measured.items()]
+    _checksum.choose(_checksum.KERNELS[0] if _checksum.KERNELS else None)
+    return rows

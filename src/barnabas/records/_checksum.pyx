@@ -2,7 +2,7 @@
 # cython: freethreading_compatible=True
 """CRC-32C by the best kernel that this processor can run; ``crc32c_kernels.h`` tells how they work.
 
-Where it can run none (it is not an x86-64, or one from before 2009), the package ``crc32c`` does the work, for compiled
+Where it can run none (it is not an x86-64, or one from before 2010), the package ``crc32c`` does the work, for compiled
 callers too: they need not know.
 """
 
@@ -17,6 +17,7 @@ cdef extern from "crc32c_kernels.h" nogil:
         const char *name
         crc32c_kernel kernel
 
+    enum: CRC32C_CHOICES
     int crc32c_choices(crc32c_choice *choices) noexcept
     uint32_t crc32c_combined(uint32_t first, uint32_t second, uint64_t size) noexcept
 
@@ -25,7 +26,7 @@ cdef enum:
     # nobody wants it; but a thread that computes keeps it for 5 ms, and this much takes a hundredth of that.
     LONG = 1 << 21
 
-cdef crc32c_choice choices[4]
+cdef crc32c_choice choices[CRC32C_CHOICES]
 cdef int choice_count = crc32c_choices(choices)
 cdef crc32c_kernel chosen = choices[0].kernel if choice_count else NULL
 cdef object package = None

@@ -289,19 +289,18 @@ typedef struct {
     crc32c_kernel kernel;
 } crc32c_choice;
 
-/* Those that this processor can run, the best one first; returns how many. */
+/* Those that this processor can run, the best one first; returns how many, at most CRC32C_CHOICES. */
+#define CRC32C_CHOICES 2
+
 static int crc32c_choices(crc32c_choice *choices) {
     int count = 0;
 #ifdef CRC32C_X86
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("sse4.2")) {
+    if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul")) {
         crc32c_make_factors();
-        if (__builtin_cpu_supports("pclmul")) {
-            if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq"))
-                choices[count++] = (crc32c_choice) {"avx512", crc32c_by_wide_words};
-            choices[count++] = (crc32c_choice) {"pclmul", crc32c_by_words};
-        }
-        choices[count++] = (crc32c_choice) {"sse4.2", crc32c_by_instruction};
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq"))
+            choices[count++] = (crc32c_choice) {"avx512", crc32c_by_wide_words};
+        choices[count++] = (crc32c_choice) {"pclmul", crc32c_by_words};
     }
 #else
     (void) choices;
