@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import random
+import statistics
 import struct
 import sys
 from collections.abc import Callable
@@ -374,7 +375,9 @@ def test_the_twins_agree_on_usual_records() -> None:
         if chance.random() < 0.3:
             options["append_timestamp"] = chance.choice([-1, 5, bound, bound + 1 if bound < largest else 0, -bound])
         if chance.random() < 0.3:
-            options["base_timestamp"] = chance.choice([0, bound, bound - 2**20, bound - 2**21, 2**20 - bound, -bound])
+            options["base_timestamp"] = chance.choice(
+                [0, bound, bound - 100, bound - 2**20, bound - 2**21, 100 - bound]
+            )
         if chance.random() < 0.3:
             options["start_offset"] = 100 + chance.randrange(40)
         if chance.random() < 0.2:
@@ -416,13 +419,16 @@ def test_sections_of_many_sizes_in_many_threads(kernel: ModuleType) -> None:
 def test_no_fresh_memory_for_every_section() -> None:
     import resource
 
-    data, count = b"".join([record(delta=delta) for delta in range(25_000)]), 25_000  # notes of a megabyte
+    count = 9000  # notes of 360 kB
+    data = b"".join([record(delta=delta) for delta in range(count)])
     for kernel in KERNELS[1:]:
-        section(kernel, data, count)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(20):
-            section(kernel, data, count)
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 20 * 100  # of more than 240 each
+        counts = []
+        for _ in range(12):
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            kept = [section(kernel, data, count) for _ in range(8)]
+            counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+            kept.clear()
+        assert statistics.median(counts) < 100  # of 700 pages
 
 
 @pytest.mark.parametrize("kernel", KERNELS[1:])
