@@ -19,10 +19,11 @@ class KafkaMetric:
     """A named value that can be read at any time.
 
     What it reads is a `Measurable`, in most cases a stat of a sensor, or a `Gauge`. Reading takes `lock`: for a metric
-    of a sensor that is the sensor's lock, because measuring a stat also tidies up its windows.
+    of a sensor that is the sensor's lock, because measuring a stat also tidies up its windows. Before that, `catch_up`
+    has the sensor record what it has only noted down so far.
     """
 
-    __slots__ = ("_clock", "_gauge", "_lock", "config", "measurable", "name")
+    __slots__ = ("_catch_up", "_clock", "_gauge", "_lock", "config", "measurable", "name")
 
     config: MetricConfig
     """How it is measured now. Read it freely; change it with `reconfigure`."""
@@ -37,10 +38,12 @@ class KafkaMetric:
         config: MetricConfig,
         clock: Clock,
         lock: threading.Lock | None = None,
+        catch_up: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self.config = config
         self._clock = clock
+        self._catch_up = catch_up
         self._lock = threading.Lock() if lock is None else lock
         if isinstance(provider, Measurable):
             self.measurable = provider
@@ -53,6 +56,8 @@ class KafkaMetric:
         """The value now: a float, or whatever the gauge gives."""
         if now_ms is None:
             now_ms = self._clock.milliseconds()
+        if self._catch_up is not None:
+            self._catch_up()
         with self._lock:
             if self.measurable is not None:
                 return self.measurable.measure(self.config, now_ms)
@@ -64,6 +69,8 @@ class KafkaMetric:
         rate = self.measurable
         if not isinstance(rate, Rate):
             raise TypeError(f"{self.name} is not a rate but {rate!r}")
+        if self._catch_up is not None:
+            self._catch_up()
         with self._lock:
             return rate.window_size(self.config, now_ms)
 
@@ -75,6 +82,8 @@ class KafkaMetric:
         stat = self.measurable.stat if isinstance(self.measurable, Rate) else self.measurable
         if not isinstance(stat, SampledStat):
             return []
+        if self._catch_up is not None:
+            self._catch_up()
         with self._lock:
             return [(sample.start_ms, sample.value, sample.event_count) for sample in stat.samples]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BarnabasError
@@ -15,6 +16,10 @@ from barnabas.metrics.stats import CompoundStat, MeasurableStat, TokenBucket
 
 if TYPE_CHECKING:
     from barnabas.metrics.registry import Metrics
+
+
+TOGETHER_MS: Final = 100
+"""How far apart values may be that `Sensor.record_soon` takes for simultaneous: windows last for seconds."""
 
 
 class QuotaViolationError(BarnabasError):
@@ -64,6 +69,11 @@ class Sensor:
     could wait, and no other lock is taken inside it. What stats there are is guarded by the registry's lock; `record`
     reads a tuple that is replaced as a whole, and so needs no lock for that. Parents are recorded after the lock was
     given back: a value may be visible in the child a moment before the parent has it.
+
+    **Soon.** Recording takes some microseconds, most of them for finding out that the window is still the same one.
+    Whoever records for every request can leave that to `record_soon`, which notes the value down. What was noted within
+    a tenth of a second is recorded together, as of the first of these values: with the next one after that, or when
+    somebody looks at a metric of this sensor. So what is seen is always complete.
     """
 
     __slots__ = (
@@ -78,6 +88,8 @@ class Sensor:
         "_registry",
         "_removed",
         "_should_record",
+        "_soon",
+        "_soon_ms",
         "name",
         "parents",
     )
@@ -107,6 +119,10 @@ class Sensor:
         self._metrics: dict[MetricName, KafkaMetric] = {}
         self._recorders: tuple[_Recorder, ...] = ()
         self._limited: tuple[tuple[KafkaMetric, bool], ...] = ()
+        self._soon: deque[float] = deque()
+        """Noted down and not recorded yet. One thread adds at its end, any takes from its beginning: without a lock."""
+        self._soon_ms = self._last_record_ms - TOGETHER_MS
+        """As of when the values above will be recorded."""
         self._refuse_shared_ancestors(set())
 
     def _refuse_shared_ancestors(self, seen: set[Sensor]) -> None:
@@ -166,6 +182,43 @@ class Sensor:
         for parent in self.parents:
             parent.record_all(values, time_ms)
 
+    def record_soon(self, value: float, time_ms: int | None = None) -> None:
+        """`record_unchecked`, done together with that of the values that follow. For use by one thread.
+
+        With parents it is done at once: who looks at a parent asks none of its children.
+        """
+        if self._should_record:
+            if time_ms is None:
+                time_ms = self._clock.milliseconds()
+            if not 0 <= time_ms - self._soon_ms < TOGETHER_MS:
+                self.catch_up()
+                self._soon_ms = self._last_record_ms = time_ms
+            self._soon.append(value)
+            if self.parents:
+                self.catch_up()
+
+    def record_all_soon(self, values: Sequence[float], time_ms: int) -> None:
+        """`record_soon` for several values of the same time."""
+        if self._should_record:
+            if not 0 <= time_ms - self._soon_ms < TOGETHER_MS:
+                self.catch_up()
+                self._soon_ms = self._last_record_ms = time_ms
+            self._soon.extend(values)
+            if self.parents:
+                self.catch_up()
+
+    def catch_up(self) -> None:
+        """Records what `record_soon` has noted down. May be called from any thread, without a lock."""
+        soon = self._soon
+        if soon:
+            values: list[float] = []
+            try:
+                while True:
+                    values.append(soon.popleft())
+            except IndexError:  # until somebody, who may not be this thread, has taken the last one
+                pass
+            self.record_all(values, self._soon_ms)
+
     def check_quotas(self, time_ms: int | None = None) -> None:
         """Raises QuotaViolationError if a metric of this sensor is out of its bound now."""
         if time_ms is None:
@@ -215,7 +268,7 @@ class Sensor:
             if self._removed or self.has_expired():
                 return False
             if name not in self._metrics:
-                metric = KafkaMetric(name, stat, config or self._config, self._clock, self._lock)
+                metric = KafkaMetric(name, stat, config or self._config, self._clock, self._lock, self.catch_up)
                 self._registry.register(metric)
                 self._publish((metric,), (stat.record, metric))
             return True
@@ -230,7 +283,7 @@ class Sensor:
             try:
                 for name, measurable in stat.stats():
                     if name not in self._metrics:
-                        metric = KafkaMetric(name, measurable, config, self._clock, self._lock)
+                        metric = KafkaMetric(name, measurable, config, self._clock, self._lock, self.catch_up)
                         self._registry.register(metric)
                         added.append(metric)
             except ValueError:

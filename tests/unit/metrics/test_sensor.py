@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
@@ -11,16 +13,18 @@ from barnabas.common.clock import MockClock
 from barnabas.metrics.config import MetricConfig, Quota, RecordingLevel
 from barnabas.metrics.names import MetricName
 from barnabas.metrics.registry import Metrics
-from barnabas.metrics.sensor import QuotaViolationError, Sensor
+from barnabas.metrics.sensor import TOGETHER_MS, QuotaViolationError, Sensor
 from barnabas.metrics.stats import (
     Avg,
     CumulativeCount,
     CumulativeSum,
     Max,
     Meter,
+    Min,
     Rate,
     TokenBucket,
     Value,
+    WindowedCount,
     WindowedSum,
 )
 
@@ -426,3 +430,108 @@ def test_several_values_at_once_are_as_good_as_one_by_one(clock: MockClock) -> N
         return seen
 
     assert recorded(at_once=True) == recorded(at_once=False)
+
+
+class TestSoon:
+    """`record_soon` notes values down; whoever looks sees them all."""
+
+    @staticmethod
+    def all_kinds(clock: MockClock, name: str) -> tuple[Sensor, list[Callable[[], float]]]:
+        metrics = Metrics(MetricConfig(samples=3, window_ms=1_000, event_window=50), clock=clock)
+        parent = metrics.sensor("parent")
+        parent.add(metrics.metric_name("parent-sum", "g"), WindowedSum())
+        sensor = metrics.sensor(name, parents=[parent])
+        for kind, stat in (
+            ("avg", Avg()),
+            ("max", Max()),
+            ("min", Min()),
+            ("sum", CumulativeSum()),
+            ("count", CumulativeCount()),
+            ("last", Value()),
+            ("windowed", WindowedSum()),
+            ("windowed-count", WindowedCount()),
+        ):
+            sensor.add(metrics.metric_name(kind, "g"), stat)
+        name_of = metrics.metric_name
+        sensor.add_compound(Meter(name_of("rate", "g"), name_of("total", "g")))
+        sensor.add_compound(Meter(name_of("times", "g"), name_of("times-total", "g"), stat=WindowedCount()))
+        shown = [metric for metric in metrics.metrics.values() if metric.name.group == "g"]
+        return sensor, [metric.value for metric in shown]
+
+    def test_what_is_seen_is_what_would_have_been_recorded(self, clock: MockClock) -> None:
+        random = Random(5)
+        now, now_ones = self.all_kinds(clock, "now")
+        soon, soon_ones = self.all_kinds(clock, "soon")
+        for _ in range(1_500):
+            value = random.choice([random.randrange(1_000), random.random(), -3, 0])
+            if random.random() < 0.2:
+                values = [value, 7, random.random()][: random.randrange(4)]
+                soon.record_all_soon(values, clock.milliseconds())
+                for each in values:
+                    now.record_unchecked(each)
+            else:
+                soon.record_soon(value)
+                now.record_unchecked(value)
+            if random.random() < 0.1:
+                assert [read() for read in soon_ones] == [read() for read in now_ones]
+            if random.random() < 0.1:
+                # Times that are multiples of what counts as simultaneous, so that both take them for the same ones.
+                clock.advance(random.choice([TOGETHER_MS, 5 * TOGETHER_MS, 37 * TOGETHER_MS]))
+
+    def test_values_of_long_ago_stay_there(self, metrics: Metrics, clock: MockClock) -> None:
+        sensor = metrics.sensor("s")
+        sensor.add(MetricName("avg", "g"), Avg())
+        sensor.record_soon(5)
+        clock.advance(1_000 * 60)
+        assert math.isnan(value_of(metrics, "avg"))
+
+    def test_a_clock_that_went_back(self, metrics: Metrics, clock: MockClock) -> None:
+        sensor = metrics.sensor("s")
+        sensor.add(MetricName("sum", "g"), CumulativeSum())
+        for later in (0, 500, -60_000, 10, 90_000):
+            sensor.record_soon(1, clock.milliseconds() + later)
+        assert value_of(metrics, "sum") == 5
+
+    def test_not_a_number(self, clock: MockClock) -> None:
+        for values in ([1.0, math.nan, 2.0], [math.nan, 1.0], [1.0, math.nan]):
+            sensor, _ = self.all_kinds(clock, "s")
+            other, _ = self.all_kinds(clock, "s")
+            sensor.record_all_soon(values, clock.milliseconds())
+            for value in values:
+                other.record_unchecked(value)
+            seen, expected = ([metric.value() for metric in made.metrics] for made in (sensor, other))
+            assert str(seen) == str(expected)
+
+    def test_nothing_is_noted_below_the_level(self, metrics: Metrics) -> None:
+        sensor = metrics.sensor("s", recording_level=RecordingLevel.DEBUG)
+        sensor.add(MetricName("sum", "g"), CumulativeSum())
+        sensor.record_soon(1)
+        sensor.record_all_soon([1, 2], 0)
+        assert value_of(metrics, "sum") == 0
+
+    def test_a_sensor_that_notes_down_does_not_expire(self, clock: MockClock) -> None:
+        metrics = Metrics(clock=clock)
+        sensor = metrics.sensor("s", inactive_sensor_expiration_seconds=1)
+        for _ in range(5):
+            clock.advance(900)
+            sensor.record_soon(1)
+            assert not metrics.expire_inactive_sensors()
+
+    def test_readers_lose_nothing_and_count_nothing_twice(self, metrics: Metrics, clock: MockClock) -> None:
+        sensor = metrics.sensor("s")
+        sensor.add(MetricName("sum", "g"), CumulativeSum())
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.is_set():
+                value_of(metrics, "sum")
+
+        readers = [threading.Thread(target=look) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        for number in range(20_000):
+            sensor.record_soon(1, number)
+        over.set()
+        for reader in readers:
+            reader.join()
+        assert value_of(metrics, "sum") == 20_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from barnabas.metrics.config import MetricConfig
 
 
@@ -31,6 +33,13 @@ class CumulativeSum:
     def record(self, config: MetricConfig, value: float, time_ms: int) -> None:  # noqa: ARG002 - the interface
         self._total += value
 
+    def record_all(self, config: MetricConfig, values: Sequence[float], time_ms: int) -> None:  # noqa: ARG002
+        """`record` for several values."""
+        total = self._total
+        for value in values:
+            total += value
+        self._total = total
+
     def measure(self, config: MetricConfig, now_ms: int) -> float:  # noqa: ARG002 - the interface
         return self._total
 
@@ -42,3 +51,6 @@ class CumulativeCount(CumulativeSum):
 
     def record(self, config: MetricConfig, value: float, time_ms: int) -> None:  # noqa: ARG002 - the interface
         self._total += 1
+
+    def record_all(self, config: MetricConfig, values: Sequence[float], time_ms: int) -> None:  # noqa: ARG002
+        self._total += len(values)

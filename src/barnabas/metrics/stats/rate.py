@@ -110,5 +110,10 @@ class Meter:
         self._rate.record(config, value, time_ms)
         self._total.record(config, 1.0 if self._count_only else value, time_ms)
 
+    def record_all(self, config: MetricConfig, values: Sequence[float], time_ms: int) -> None:
+        """`record` for several values of the same time."""
+        self._rate.stat.record_all(config, values, time_ms)
+        self._total.record_all(config, [1.0] * len(values) if self._count_only else values, time_ms)
+
     def stats(self) -> Sequence[NamedMeasurable]:
         return (NamedMeasurable(self._total_name, self._total), NamedMeasurable(self._rate_name, self._rate))

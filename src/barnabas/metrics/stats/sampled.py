@@ -210,6 +210,12 @@ class WindowedSum(SampledStat):
     def update(self, sample: Sample, value: float) -> None:
         sample.value += value
 
+    def update_all(self, sample: Sample, values: Sequence[float]) -> None:
+        total = sample.value
+        for value in values:
+            total += value
+        sample.value = total
+
     def combine(self, samples: Sequence[Sample]) -> float:
         # Not sum(), which since Python 3.12 corrects rounding errors that Kafka makes.
         total = 0.0
@@ -226,6 +232,9 @@ class WindowedCount(WindowedSum):
     def update(self, sample: Sample, value: float) -> None:  # noqa: ARG002 - whatever it is, it is one more
         sample.value += 1.0
 
+    def update_all(self, sample: Sample, values: Sequence[float]) -> None:
+        sample.value += len(values)
+
 
 class Avg(SampledStat):
     """The mean of the values; not a number when there are none."""
@@ -237,6 +246,12 @@ class Avg(SampledStat):
 
     def update(self, sample: Sample, value: float) -> None:
         sample.value += value
+
+    def update_all(self, sample: Sample, values: Sequence[float]) -> None:
+        total = sample.value
+        for value in values:
+            total += value
+        sample.value = total
 
     def combine(self, samples: Sequence[Sample]) -> float:
         total = 0.0
@@ -258,6 +273,13 @@ class Max(SampledStat):
     def update(self, sample: Sample, value: float) -> None:
         if value > sample.value or math.isnan(value):
             sample.value = value
+
+    def update_all(self, sample: Sample, values: Sequence[float]) -> None:
+        greatest = sample.value
+        for value in values:
+            if value > greatest or value != value:  # noqa: PLR0124 - not a number
+                greatest = value
+        sample.value = greatest
 
     def combine(self, samples: Sequence[Sample]) -> float:
         greatest = -math.inf
