@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from barnabas.common.errors import ProtocolError
@@ -18,6 +19,8 @@ DEFAULT_MAX_FRAME_SIZE = 100 * 1024 * 1024
 """Kafka's default of ``socket.request.max.bytes``."""
 
 _LENGTH = struct.Struct(">i")
+_REQUEST_HEAD = struct.Struct(">ihhi")
+"""The length, and the numbers that a request's header begins with: API, version, correlation id."""
 _RESPONSE_HEAD = struct.Struct(">ii")
 
 
@@ -29,14 +32,18 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
 def request_parts(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Any]:
     """A whole request as a list of buffers, its records not copied."""
     api_key = request.api_key
-    header = RequestHeader(
-        request_api_key=api_key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
-    )
+    who = _client_id(client_id, api_key.request_header_version(version))
     parts: list[Any] = [b""]
-    header.encode_parts(api_key.request_header_version(version), parts)
     request.encode_parts(version, parts)
-    parts[0] = _LENGTH.pack(sum(map(len, parts)))
+    parts[0] = _REQUEST_HEAD.pack(sum(map(len, parts), 8 + len(who)), api_key, version, correlation_id) + who
     return parts
+
+
+@lru_cache(maxsize=64)
+def _client_id(client_id: str | None, header_version: int) -> bytes:
+    """What follows the numbers in a request's header: the same for all requests of a client."""
+    header = RequestHeader(client_id=client_id).encode(header_version)
+    return header[_REQUEST_HEAD.size - LENGTH_SIZE :]
 
 
 def encode_response(response: Response, version: int, correlation_id: int) -> bytes:

@@ -23,6 +23,22 @@ def test_a_request_is_found_again(version: int, client_id: str | None) -> None:
     assert MetadataRequest.decode_from(payload, version, header.body_start) == (request, len(payload))
 
 
+@pytest.mark.parametrize("client_id", ["me", "", None, "żółw"])
+def test_a_request_begins_with_the_declared_header(client_id: str | None) -> None:
+    for version in range(14):
+        for correlation_id in (-(2**31), -1, 0, 2**31 - 1):
+            request = MetadataRequest(topics=[])
+            header = RequestHeader(
+                request_api_key=ApiKey.METADATA,
+                request_api_version=version,
+                correlation_id=correlation_id,
+                client_id=client_id,
+            )
+            payload = header.encode(ApiKey.METADATA.request_header_version(version)) + request.encode(version)
+            frame = encode_request(request, version, correlation_id, client_id)
+            assert frame == len(payload).to_bytes(4, "big") + payload
+
+
 def test_the_fast_header_reader_is_the_declared_header() -> None:
     for key in ApiKey:
         for version in range(key.versions.lowest, key.versions.highest + 1):
