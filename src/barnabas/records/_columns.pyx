@@ -16,7 +16,7 @@ went wrong in a damaged section is told by its `section_error`, so that both say
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -425,10 +425,10 @@ cdef class Encoder:
             return ValueError(f"record {index}: larger than the {MAX_SECTION} bytes that a batch can carry")
         return ValueError(f"record {index}: the array's offsets point outside its data")
 
-    def write(self, int64_t first, int64_t count, int64_t size, Py_ssize_t reserve):
+    def write(self, int64_t first, int64_t count, int64_t size, Py_ssize_t reserve, bytearray into=None):
         """A bytearray of `reserve` zero bytes and the section of `count` records from `first`, measured at `size`.
 
-        Returns it with the largest timestamp.
+        Returns it with the largest timestamp. It is `into`, if that is given, whatever was in it before.
         """
         cdef bytearray out
         cdef uint8_t *position
@@ -440,7 +440,11 @@ cdef class Encoder:
         cdef bint exact = True
         if not (0 <= first and 0 < count <= self.length - first and 0 <= size <= MAX_SECTION and reserve >= 0):
             raise ValueError(f"no section of {count} records from {first} in {size} bytes")
-        out = PyByteArray_FromStringAndSize(NULL, reserve + size)
+        if into is None:
+            out = PyByteArray_FromStringAndSize(NULL, reserve + size)
+        else:
+            out = into
+            PyByteArray_Resize(out, reserve + size)
         position = <uint8_t *> PyByteArray_AS_STRING(out)
         memset(position, 0, reserve)
         position += reserve

@@ -355,10 +355,12 @@ class Encoder:
             raise ValueError(f"record {first + index}: timestamp {stamps[index]} is out of range (-1 means none)")
         raise ValueError(f"record {first + index}: a header key cannot be null")
 
-    def write(self, first: int, count: int, size: int, reserve: int) -> tuple[bytearray, int]:
+    def write(
+        self, first: int, count: int, size: int, reserve: int, into: bytearray | None = None
+    ) -> tuple[bytearray, int]:
         """A bytearray of `reserve` zero bytes and the section of `count` records from `first`, measured at `size`.
 
-        Returns it with the largest timestamp.
+        Returns it with the largest timestamp. It is `into`, if that is given, whatever was in it before.
         """
         end = first + count
         if not (first >= 0 and count > 0 and end <= self.length and 0 <= size <= MAX_SECTION and reserve >= 0):
@@ -380,8 +382,9 @@ class Encoder:
             parts.append(pa.scalar(b"\0", pa.large_binary()))
         else:
             parts += [_varints(self._headers.counts[first:end]), self._headers.array.slice(first, count)]
-        out = bytearray(reserve + size)
-        out[reserve:] = memoryview(_join(*parts).buffers()[2])[:size]
+        out = bytearray() if into is None else into
+        out[:] = bytes(reserve)
+        out += memoryview(_join(*parts).buffers()[2])[:size]
         return out, int(self._timestamps[first:end].max())
 
 

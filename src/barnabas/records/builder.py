@@ -241,6 +241,10 @@ class RecordBatchBuilder(RecordAppender):
         self._built = buffer
         return buffer
 
+    def take_buffer(self) -> bytearray | None:
+        """The memory of a closed batch that nobody needs any more, where that is worth something."""
+        return None
+
     def _last_delta(self) -> int:
         override = self._last_offset_delta_override
         return self.last_offset_delta if override is None else max(override, self.last_offset_delta)

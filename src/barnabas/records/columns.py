@@ -236,9 +236,12 @@ class BatchEncoder:
             )
         return self._encoder.measure(first, _section_limit(max_batch_bytes))
 
-    def batch(self, first: int, count: int, size: int, base_offset: int = 0) -> bytearray:
-        """The batch of records that were measured."""
-        return self._header.batch(self._encoder, first, count, size, base_offset, checksum=self._checksum)
+    def batch(
+        self, first: int, count: int, size: int, base_offset: int = 0, into: bytearray | None = None
+    ) -> bytearray:
+        """The batch of records that were measured. Records are written to `into`, if that is given, which is the result
+        if they are not compressed."""
+        return self._header.batch(self._encoder, first, count, size, base_offset, checksum=self._checksum, into=into)
 
 
 def _section_limit(max_batch_bytes: int | None) -> int:
@@ -276,12 +279,20 @@ class _Header:
             raise ValueError("a transactional batch needs a producer id")
 
     def batch(
-        self, encoder: kernel.Encoder, first: int, count: int, size: int, base_offset: int, *, checksum: bool = True
+        self,
+        encoder: kernel.Encoder,
+        first: int,
+        count: int,
+        size: int,
+        base_offset: int,
+        *,
+        checksum: bool = True,
+        into: bytearray | None = None,
     ) -> bytearray:
         """The batch of `count` records from `first`, whose records section has been measured at `size` bytes."""
         if not 0 <= base_offset <= _MAX_INT64 - count:
             raise ValueError(f"base offset {base_offset} is out of range")
-        out, max_timestamp = encoder.write(first, count, size, HEADER_SIZE)
+        out, max_timestamp = encoder.write(first, count, size, HEADER_SIZE, into)
         if self.compression is not CompressionType.NONE:
             out = bytearray(HEADER_SIZE) + compress(self.compression, memoryview(out)[HEADER_SIZE:], self.level)
         sequence = self.base_sequence

@@ -606,6 +606,23 @@ def test_sections_that_were_not_measured_are_not_written(kernel: ModuleType) -> 
 
 
 @each_kernel
+def test_a_buffer_that_was_used_before(kernel: ModuleType) -> None:
+    """Whatever was in it, and however long it was: the bytes are those that a new one gets."""
+    column = kernel.BinaryColumn(None, struct.pack("=4i", 0, 1, 2, 100), b"ab" + b"x" * 98, False, 0, 3)
+    encoder = kernel.Encoder(None, column, None, None, 0, 7)
+    for before in (0, 1, 19, 5_000):
+        for limit in (1_000, 16, 1):
+            count, size = encoder.measure(0, limit)
+            buffer = bytearray(b"\xff" * before)
+            out, latest = encoder.write(0, count, size, 3, buffer)
+            assert out is buffer
+            assert (out, latest) == encoder.write(0, count, size, 3)
+    buffer = bytearray(50)
+    with memoryview(buffer), pytest.raises(BufferError):
+        encoder.write(0, 2, 16, 3, buffer)
+
+
+@each_kernel
 def test_records_that_no_batch_can_carry(kernel: ModuleType) -> None:
     """The data is memory that is reserved but never touched: measuring looks at lengths only."""
     with mmap.mmap(-1, 5 << 29) as memory:
