@@ -234,6 +234,11 @@ class ClusterConnectionStates:
     def connection_setup_timeout_ms(self, node_id: str) -> int:
         return self._node(node_id).connection_setup_timeout_ms
 
+    @property
+    def has_connecting(self) -> bool:
+        """Whether a connection is in the making."""
+        return bool(self._connecting)
+
     def nodes_with_connection_setup_timeout(self, now: int) -> list[str]:
         """Those whose connection has been in the making for too long."""
         return [node_id for node_id in sorted(self._connecting) if now > self._setup_deadline_ms(node_id)]

@@ -29,7 +29,7 @@ class InFlightRequest:
     __slots__ = ("api_version", "internal", "request", "send", "sent_ms", "throttle_ms")
 
     def __init__(
-        self, request: ClientRequest, api_version: int, send: NetworkSend, sent_ms: int, *, internal: bool = False
+        self, request: ClientRequest, api_version: int, send: NetworkSend, sent_ms: int, internal: bool = False
     ) -> None:
         self.request = request
         self.api_version = api_version
@@ -129,14 +129,19 @@ class InFlightRequests:
         self._max = max_in_flight_per_connection
         self._queues: dict[str, deque[InFlightRequest]] = {}
         self._count = 0
-        self._earliest_deadline_ms = FOREVER
+        self.earliest_deadline_ms = FOREVER
         """No request times out before this. It may be too early, when the request it came from is gone, but never too
         late; so that in nearly every poll one comparison says that nothing has timed out."""
 
     def add(self, request: InFlightRequest) -> None:
-        self._queues.setdefault(request.request.destination, deque()).appendleft(request)
+        node_id = request.request.destination
+        queue = self._queues.get(node_id)
+        if queue is None:
+            queue = self._queues[node_id] = deque()
+        queue.appendleft(request)
         self._count += 1
-        self._earliest_deadline_ms = min(self._earliest_deadline_ms, request.deadline_ms)
+        deadline_ms = request.deadline_ms
+        self.earliest_deadline_ms = min(self.earliest_deadline_ms, deadline_ms)
 
     def next_expected(self, node_id: str) -> InFlightRequest | None:
         """The request that the next answer of this node has to be for."""
@@ -164,7 +169,7 @@ class InFlightRequests:
     def _taken(self, request: InFlightRequest) -> InFlightRequest:
         self._count -= 1
         if not self._count:
-            self._earliest_deadline_ms = FOREVER
+            self.earliest_deadline_ms = FOREVER
         return request
 
     def can_send_more(self, node_id: str) -> bool:
@@ -186,7 +191,7 @@ class InFlightRequests:
             return []
         self._count -= len(queue)
         if not self._count:
-            self._earliest_deadline_ms = FOREVER
+            self.earliest_deadline_ms = FOREVER
         queue.reverse()
         return list(queue)
 
@@ -196,7 +201,7 @@ class InFlightRequests:
             request.throttle_ms += throttle_ms
 
     def nodes_with_timed_out_requests(self, now: int) -> list[str]:
-        if now <= self._earliest_deadline_ms:
+        if now <= self.earliest_deadline_ms:
             return []
         timed_out = []
         earliest = FOREVER
@@ -205,12 +210,12 @@ class InFlightRequests:
             earliest = min(earliest, deadline)
             if now > deadline:
                 timed_out.append(node_id)
-        self._earliest_deadline_ms = earliest
+        self.earliest_deadline_ms = earliest
         return timed_out
 
     def time_to_next_timeout_ms(self, now: int) -> int:
         """For how long nothing can time out."""
-        deadline_ms = self._earliest_deadline_ms
+        deadline_ms = self.earliest_deadline_ms
         return FOREVER if deadline_ms == FOREVER else max(deadline_ms + 1 - now, 0)
 
     def __repr__(self) -> str:

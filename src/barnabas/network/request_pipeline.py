@@ -107,7 +107,7 @@ class RequestPipeline:
 
     def can_send(self, node_id: str, now: int) -> bool:
         """Connected, not throttled, the last request sent whole, and room for another one in flight."""
-        return self._connections.is_ready(node_id, now) and self.in_flight.can_send_more(node_id)
+        return self.in_flight.can_send_more(node_id) and self._connections.is_ready(node_id, now)
 
     def send(self, request: ClientRequest, now: int, *, internal: bool = False) -> None:
         """Sends a request in the newest version that both sides have; without one, it has ended already.
@@ -129,7 +129,7 @@ class RequestPipeline:
                 self._updater.handle_failed_request(now, error)
             return
         send = NetworkSend(parts, request)
-        self.in_flight.add(InFlightRequest(request, version, send, now, internal=internal))
+        self.in_flight.add(InFlightRequest(request, version, send, now, internal))
         if self._metrics is not None:
             self._metrics.sent(node_id, send.size)
         sent = self._selector.send(self._connections.channels[node_id], send)
@@ -142,12 +142,20 @@ class RequestPipeline:
         """All that the selector reports, and all that is late; returns the requests that have ended, in order."""
         responses = self.ended
         self.ended = []
-        self._handle_completed_sends(responses, now)
-        self._handle_completed_receives(responses, now)
-        self._handle_disconnections(responses, now)
-        self._handle_connections(now)
-        self._handle_timed_out_connections(responses, now)
-        self._handle_timed_out_requests(responses, now)
+        selector = self._selector
+        # Most polls bring answers, or that a request has gone out, and nothing else.
+        if selector.completed_sends:
+            self._handle_completed_sends(responses, now)
+        if selector.completed_receives:
+            self._handle_completed_receives(responses, now)
+        if selector.disconnected:
+            self._handle_disconnections(responses, now)
+        if selector.connected or self._negotiation.pending:
+            self._handle_connections(now)
+        if self._states.has_connecting:
+            self._handle_timed_out_connections(responses, now)
+        if now > self.in_flight.earliest_deadline_ms:
+            self._handle_timed_out_requests(responses, now)
         if self._updater.can_rebootstrap and self._updater.needs_rebootstrap(now):
             self._rebootstrap(responses, now)
         return responses
@@ -195,7 +203,7 @@ class RequestPipeline:
         """KIP-219: the node will not read for a while, so nothing is sent to it for as long."""
         throttle_ms: int = getattr(body, "throttle_time_ms", 0)
         if self._throttle_time_sensor is not None:
-            self._throttle_time_sensor.record_unchecked(throttle_ms)
+            self._throttle_time_sensor.record_soon(throttle_ms)
         if throttle_ms > 0 and should_client_throttle(body.api_key, request.api_version):
             node_id = request.request.destination
             self.in_flight.increment_throttle_time(node_id, throttle_ms)

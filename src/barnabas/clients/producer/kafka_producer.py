@@ -364,7 +364,7 @@ class KafkaProducer:
         sends, by the same hash of the key, and without a key by the same sticky partitioner; the rows of a partition
         keep their order, and come after what was sent there before. What the settings say about acknowledgement,
         idempotence, transactions, compression and time-outs holds for tables, too. But batches do not linger, and have
-        up to half a megabyte, unless ``batch.size`` or ``batch.max.size`` is set.
+        up to a megabyte, unless ``batch.size`` or ``batch.max.size`` is set.
 
         A table that is larger than ``buffer.memory`` goes through in parts, and this blocks meanwhile, for each batch
         at most ``max.block.ms``. If that is not enough, or if a batch fails, the rest is not sent, and the future fails

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from barnabas.clients.common.metadata import LeaderIdAndEpoch
 from barnabas.clients.producer.errors import TransactionError
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
-from barnabas.clients.producer.internals.producer_batch import ProducerIdAndEpoch
+from barnabas.clients.producer.internals.producer_batch import ProducerBatch, ProducerIdAndEpoch
 from barnabas.clients.producer.internals.sender import PartitionResult
 from barnabas.clients.producer.internals.transaction_manager import MAX_EPOCH, TransactionManager
 from barnabas.clients.producer.kafka_producer import KafkaProducer
@@ -19,6 +20,7 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.records.batch import RecordBatch
+from barnabas.records.builder import RecordBatchBuilder
 
 pytestmark = pytest.mark.mechanism("P09")
 
@@ -65,6 +67,39 @@ def test_an_id_is_asked_for_once_and_sequences_count_records() -> None:
     assert headers(cluster) == [(0, 0), (0, 1), (0, 2)]
     assert manager.last_acked_sequence(T0) == 2
     assert manager.producer_id_and_epoch == ProducerIdAndEpoch(1001, 0)
+
+
+def test_a_turn_leaves_out_what_is_about_identity_only_if_there_is_nothing_to_do_about_it() -> None:
+    cluster, producer, manager = made()
+
+    def quiet() -> bool:
+        return manager.is_quiet
+
+    assert not quiet()
+    settle(cluster, producer, send(producer, b"0"))
+    assert quiet()
+    manager.request_idempotent_epoch_bump_for_partition(T0)
+    assert not quiet()
+    settle(cluster, producer, send(producer, b"1"))
+    assert quiet()
+    batch = ProducerBatch(T0, RecordBatchBuilder(max_size=100), 0, producer.accumulator.estimator)
+    batch.builder.append(0, None, b"v")
+    manager.mark_sequence_unresolved(batch)
+    assert not quiet()
+    producer.sender.run_once()
+    cluster.run_until(producer, lambda: manager.is_quiet)
+    changes: list[Callable[[TransactionManager], object]] = [
+        lambda manager: manager.set_in_flight_correlation_id(1),
+        lambda manager: manager.sequence_questions.update({T0: None}),  # type: ignore[dict-item]
+        lambda manager: manager.set_producer_id_and_epoch(ProducerIdAndEpoch(-1, -1)),
+        lambda manager: manager.transition_to_fatal_error(KafkaTimeoutError("x")),
+    ]
+    for change in changes:
+        cluster, producer, manager = made()
+        settle(cluster, producer, send(producer, b"0"))
+        assert quiet()
+        change(manager)
+        assert not quiet()
 
 
 def test_no_batch_goes_out_without_an_id() -> None:

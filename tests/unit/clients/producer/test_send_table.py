@@ -19,6 +19,7 @@ from barnabas.clients.producer import AsyncKafkaProducer, KafkaProducer, MockPro
 from barnabas.clients.producer.errors import BufferExhaustedError, IllegalStateError, ProducerClosedError
 from barnabas.clients.producer.internals import _table_hash_pure, table_hash
 from barnabas.clients.producer.internals.produce_request_result import ProduceRequestResult
+from barnabas.clients.producer.internals.spare_buffers import SpareBuffers
 from barnabas.clients.producer.internals.table_result import TableProgress, row_numbers
 from barnabas.clients.producer.partitioner import Partitioner
 from barnabas.clients.testing import Fate, ScriptedCluster, StoredRecord
@@ -439,6 +440,83 @@ def test_batches_of_a_table_have_their_checksum(compression: str) -> None:
         assert batches
         for batch in batches:
             batch.ensure_valid()
+
+
+# -- memory that is used again
+
+
+def rows_of(random: Random, count: int) -> list[bytes]:
+    return [random.randbytes(random.randrange(3_000)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_tables_in_memory_that_was_used_before(compression: str) -> None:
+    """Each comes out as it went in, of whatever size it and those before it are, also when batches are sent again."""
+    random = Random(11)
+    cluster = ScriptedCluster({"t": 2})
+    producer = cluster.producer(compression_type=compression)
+    expected: list[bytes] = []
+    used: set[int] = set()
+    for number in range(25):
+        rows = rows_of(random, random.choice([3, 150, 300, 900]))
+        expected += rows
+        if number > 12:
+            cluster.fates.extend(
+                Fate(lose_answer=random.random() < 0.3, lose_request=random.random() < 0.2) for _ in range(2)
+            )
+        used.update(map(id, producer.accumulator.spare_buffers._buffers))
+        send_all(cluster, producer, "t", pa.table({"value": rows}), partition=number % 2).result()
+    found = sorted(record.value or b"" for records in contents(cluster, "t").values() for record in records)
+    assert found == sorted(expected)
+    assert 0 < len(used) < 8
+    assert_no_memory_is_missing(producer)
+    producer.accumulator.close()
+    assert not producer.accumulator.spare_buffers
+
+
+def test_memory_of_a_batch_that_was_sent_twice_is_not_used_again() -> None:
+    """The connection that the answer was lost on may still hold it."""
+    for fate, kept in ((Fate(), 1), (Fate(lose_answer=True), 0)):
+        cluster = ScriptedCluster({"t": 1})
+        producer = cluster.producer()
+        send_all(cluster, producer, "t", numbered(1)).result()
+        cluster.fates.append(fate)
+        send_all(cluster, producer, "t", numbered(300, 1_000)).result()
+        assert len(producer.accumulator.spare_buffers) == kept
+        assert_no_memory_is_missing(producer)
+
+
+def test_memory_that_somebody_still_holds_is_left_to_him() -> None:
+    cluster = ScriptedCluster({"t": 1})
+    producer = cluster.producer()
+    send_all(cluster, producer, "t", numbered(300, 1_000)).result()
+    (buffer,) = producer.accumulator.spare_buffers._buffers
+    before = bytes(buffer)
+    with memoryview(buffer):
+        send_all(cluster, producer, "t", numbered(301, 1_000)).result()
+    assert buffer == before
+    assert numbers(cluster, "t") == [*range(300), *range(301)]
+
+
+def test_no_more_memory_is_kept_than_half_of_what_there_is() -> None:
+    spare = SpareBuffers(1_000_000)
+    assert spare.take(200_000) is None
+    for _ in range(9):
+        spare.give(bytearray(200_000))
+    spare.give(bytearray(1_000))  # the allocator keeps these itself
+    assert len(spare) == 5
+    last = bytearray(150_000)
+    assert spare.take(1_000) is None
+    assert len(spare) == 5
+    assert spare.take(190_000) is not None
+    spare.give(last)
+    assert spare.take(190_000) is last
+    assert len(spare) == 4
+    spare.give(bytearray(500_000))
+    assert len(spare) == 4  # would be more than the limit, were they all of this size
+    spare.clear()
+    spare.give(bytearray(200_000))
+    assert not spare
 
 
 def test_the_sticky_choice_goes_on_from_single_sends() -> None:

@@ -20,7 +20,8 @@ class BufferPool:
     """Hands out memory, never more than ``buffer.memory`` of it, to whoever has waited longest.
 
     What it hands out is the *right* to so many bytes. The bytes themselves belong to the batch builder, and come from
-    Python's allocator, which keeps freed blocks for the next one; keeping them here once more would only delay that.
+    Python's allocator, which keeps freed blocks for the next one; keeping them here once more would only delay that. It
+    does not keep large ones: those have `SpareBuffers`.
     What matters is that the sum is bounded and that nobody starves:
 
     * Almost every batch takes ``poolable_size`` bytes, which is ``batch.size``. Rights of that size which come back go

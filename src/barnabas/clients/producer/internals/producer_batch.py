@@ -255,6 +255,17 @@ class ProducerBatch(BatchCore):
         assert self._records is not None, "closed before it is sent"
         return self._records
 
+    def take_buffer(self) -> bytearray | None:
+        """The memory of a batch that has succeeded, which has no bytes from then on; None if it is of no use to others.
+
+        It is not if it was sent more than once: nobody knows what the network still holds of the attempts before."""
+        if self.attempts or self.final_state is not FinalState.SUCCEEDED:
+            return None
+        buffer = self.builder.take_buffer()
+        if buffer is not None:
+            self._records = None
+        return buffer
+
     @property
     def is_compressed(self) -> bool:
         return self.builder.compression is not CompressionType.NONE
@@ -293,7 +304,7 @@ class ProducerBatch(BatchCore):
 
     @property
     def last_sequence(self) -> int:
-        return increment_sequence(self.base_sequence, self.record_count - 1)
+        return increment_sequence(self.base_sequence, self.builder.record_count - 1)
 
     # -- attempts
 

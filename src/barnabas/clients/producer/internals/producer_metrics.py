@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.metrics.metric import Gauge
 from barnabas.metrics.names import MetricName
@@ -41,16 +41,30 @@ class KafkaProducerMetrics:
         return sensor
 
 
+class TopicSensors(NamedTuple):
+    """What is kept for a topic."""
+
+    records: Sensor
+    bytes: Sensor
+    compression_rate: Sensor
+    retries: Sensor
+    errors: Sensor
+
+
 class SenderMetrics:
     """What the I/O thread sends, and how that goes.
 
-    Recorded once for a batch or a request, never for a record.
+    Recorded once for a batch or a request, never for a record; and what belongs to every request is only noted down at
+    that time (`Sensor.record_soon`).
     """
 
     def __init__(self, metrics: Metrics, *, compresses: bool = False) -> None:
         self._metrics = metrics
         self._compresses = compresses
         """Whether batches are compressed at all; without, the rate is 1 for each of them."""
+        self._topics: dict[str, TopicSensors] = {}
+        self._latencies: dict[str, Sensor] = {}
+        """By node."""
         self.batch_size = self._avg_max("batch-size", "batch-size", "bytes of a batch")
         self.compression_rate = metrics.sensor("compression-rate")
         self.compression_rate.add(
@@ -105,18 +119,20 @@ class SenderMetrics:
             metadata_age_s,
         )
 
-    def _topic_sensor(self, topic: str, kind: str) -> Sensor:
-        return self._metrics.get_sensor(f"topic.{topic}.{kind}") or self._register_topic(topic, kind)
+    def _topic(self, topic: str) -> TopicSensors:
+        return self._topics.get(topic) or self._register_topic(topic)
 
-    def _register_topic(self, topic: str, wanted: str) -> Sensor:
+    def _register_topic(self, topic: str) -> TopicSensors:
         tags = {"topic": topic}
+        sensors: list[Sensor] = []
         for kind, name, what in (
             ("records-per-batch", "record-send", "records sent for a topic"),
             ("bytes", "byte", "bytes sent for a topic"),
             ("record-retries", "record-retry", "records of a topic sent again"),
             ("record-errors", "record-error", "records of a topic that failed"),
         ):
-            self._meter(self._metrics.sensor(f"topic.{topic}.{kind}"), name, what, TOPIC_GROUP, tags)
+            sensors.append(self._metrics.sensor(f"topic.{topic}.{kind}"))
+            self._meter(sensors[-1], name, what, TOPIC_GROUP, tags)
         compression = self._metrics.sensor(f"topic.{topic}.compression-rate")
         compression.add(
             self._metrics.metric_name(
@@ -124,14 +140,13 @@ class SenderMetrics:
             ),
             Avg(),
         )
-        sensor = self._metrics.get_sensor(f"topic.{topic}.{wanted}")
-        assert sensor is not None
-        return sensor
+        records, size, retries, errors = sensors
+        found = self._topics[topic] = TopicSensors(records, size, compression, retries, errors)
+        return found
 
     def update_produce_request_metrics(self, batches: Mapping[int, Iterable[ProducerBatch]], now_ms: int) -> None:
         """Batches are about to be sent."""
-        # A sensor costs as much as filling in a header: what adds up is recorded once for all batches of a topic, and
-        # the rest once for all batches of this turn.
+        # What adds up is noted once for all batches of a topic, and the rest once for all batches of this turn.
         topics: dict[str, list[int]] = {}
         sizes: list[int] = []
         queue_times: list[int] = []
@@ -148,41 +163,43 @@ class SenderMetrics:
                 sums[0] += count
                 sums[1] += size
                 sizes.append(size)
-                queue_times.append(batch.queue_time_ms)
+                queue_times.append(batch.drained_ms - batch.created_ms)
                 record_sizes.append(batch.max_record_size)
                 if self._compresses:
-                    self.compression_rate.record_unchecked(batch.compression_ratio, now_ms)
-                    self._topic_sensor(topic, "compression-rate").record_unchecked(batch.compression_ratio, now_ms)
+                    self.compression_rate.record_soon(batch.compression_ratio, now_ms)
+                    self._topic(topic).compression_rate.record_soon(batch.compression_ratio, now_ms)
                 records += count
             if records:
-                self.records_per_request.record_unchecked(records, now_ms)
+                self.records_per_request.record_soon(records, now_ms)
         if not sizes:
             return
-        self.batch_size.record_all(sizes, now_ms)
-        self.queue_time.record_all(queue_times, now_ms)
-        self.record_size.record_all(record_sizes, now_ms)
+        self.batch_size.record_all_soon(sizes, now_ms)
+        self.queue_time.record_all_soon(queue_times, now_ms)
+        self.record_size.record_all_soon(record_sizes, now_ms)
         for topic, (count, size) in topics.items():
-            self._topic_sensor(topic, "records-per-batch").record_unchecked(count, now_ms)
-            self._topic_sensor(topic, "bytes").record_unchecked(size, now_ms)
+            sensors = self._topics.get(topic) or self._register_topic(topic)
+            sensors.records.record_soon(count, now_ms)
+            sensors.bytes.record_soon(size, now_ms)
             if not self._compresses:
-                self.compression_rate.record_unchecked(1.0, now_ms)
-                self._topic_sensor(topic, "compression-rate").record_unchecked(1.0, now_ms)
+                self.compression_rate.record_soon(1.0, now_ms)
+                sensors.compression_rate.record_soon(1.0, now_ms)
 
     def record_retries(self, topic: str, count: int) -> None:
         self.retries.record_unchecked(count)
-        self._topic_sensor(topic, "record-retries").record_unchecked(count)
+        self._topic(topic).retries.record_unchecked(count)
 
     def record_errors(self, topic: str, count: int) -> None:
         self.errors.record_unchecked(count)
-        self._topic_sensor(topic, "record-errors").record_unchecked(count)
+        self._topic(topic).errors.record_unchecked(count)
 
-    def record_latency(self, node: str, latency_ms: int) -> None:
-        self.request_time.record_unchecked(latency_ms)
-        sensor = self._metrics.get_sensor(f"node-{node}.latency")
-        if sensor is None:
-            sensor = self._metrics.sensor(f"node-{node}.latency")
-            tags = {"node-id": f"node-{node}"}
-            name = self._metrics.metric_name
-            sensor.add(name("request-latency-avg", NODE_GROUP, tags, "Milliseconds until an answer of a node."), Avg())
-            sensor.add(name("request-latency-max", NODE_GROUP, tags, "The same, at most."), Max())
-        sensor.record_unchecked(latency_ms)
+    def record_latency(self, node: str, latency_ms: int, now_ms: int) -> None:
+        self.request_time.record_soon(latency_ms, now_ms)
+        (self._latencies.get(node) or self._register_node(node)).record_soon(latency_ms, now_ms)
+
+    def _register_node(self, node: str) -> Sensor:
+        sensor = self._latencies[node] = self._metrics.sensor(f"node-{node}.latency")
+        tags = {"node-id": f"node-{node}"}
+        name = self._metrics.metric_name
+        sensor.add(name("request-latency-avg", NODE_GROUP, tags, "Milliseconds until an answer of a node."), Avg())
+        sensor.add(name("request-latency-max", NODE_GROUP, tags, "The same, at most."), Max())
+        return sensor

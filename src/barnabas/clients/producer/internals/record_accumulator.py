@@ -21,6 +21,7 @@ from barnabas.clients.producer.internals.compression_ratio_estimator import Comp
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
 from barnabas.clients.producer.internals.incomplete_batches import IncompleteBatches
 from barnabas.clients.producer.internals.producer_batch import Callback, ProducerBatch
+from barnabas.clients.producer.internals.spare_buffers import SpareBuffers
 from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.topic_partition import TopicPartition
@@ -149,6 +150,8 @@ class RecordAccumulator:
         """Guards the growth of the topics and of their queues, and the count of flushes. Nothing is locked in it."""
         self.topics: dict[str, TopicEntry] = {}
         self.incomplete = IncompleteBatches()
+        self.spare_buffers = SpareBuffers(pool.total_memory // 2)
+        """For the batches of tables."""
         self._batch_max_size = max(config.batch_max_size or 0, config.batch_size)
         self._not_expanded: set[str] = set()
         """Topics whose broker has refused a batch as too large. Grows only, on the I/O thread."""
@@ -367,33 +370,38 @@ class RecordAccumulator:
 
     def ready(self, snapshot: MetadataSnapshot, now: int) -> ReadyCheckResult:
         """Which nodes have something to be sent to them, and when to look again if that is none."""
-        ready_nodes: dict[Node, None] = {}
+        ready_nodes: dict[int, Node] = {}
         unknown_leader_topics: set[str] = set()
         manager = self._transaction_manager
+        config = self.config
         send_all = (
-            self.pool.queued > 0
+            self._flushes_in_progress > 0
             or self.closed
-            or self.flush_in_progress
+            or self.pool.queued > 0
             or (manager is not None and manager.is_completing)
         )
-        batch_size = self.config.batch_size
+        batch_size = config.batch_size
+        may_be_stuck = config.partition_availability_timeout_ms > 0
         delay_ms = FOREVER
-        expiry_ms = FOREVER
+        earliest_ms = FOREVER
         for entry in self.topics.values():
             sizes: list[int] = []
             ids: list[int] = []
             racks: list[str | None] = []
             excluded = 0
-            partition_count = snapshot.partition_count(entry.topic) or 0
-            adaptive = self.config.adaptive_partitioning and len(entry.queues) >= partition_count
-            expands = self._batch_max_size > batch_size and entry.topic not in self._not_expanded
-            for partition, queue in entry.queues.items():
+            topic = entry.topic
+            queues = entry.queues
+            adaptive = config.adaptive_partitioning and len(queues) >= (snapshot.partition_count(topic) or 0)
+            expands = self._batch_max_size > batch_size and topic not in self._not_expanded
+            for partition, queue in queues.items():
                 batches = queue.batches
+                if not batches and not adaptive:
+                    continue
                 info = snapshot.partition(queue.topic_partition)
                 leader = None if info is None else info.leader
                 weigh = False
                 if adaptive and leader is not None:
-                    if self._is_stuck(leader):
+                    if may_be_stuck and self._is_stuck(leader):
                         excluded += 1
                     else:
                         sizes.append(len(batches))
@@ -410,28 +418,28 @@ class RecordAccumulator:
                         sizes[-1] = max(len(batches), sum(map(_RESERVED_BYTES, batches)) // batch_size)
                     batch = batches[0]
                     waited_ms = batch.waited_time_ms(now)
-                    if info is not None:
+                    if info is not None and batch.current_leader_epoch != info.leader_epoch:
                         batch.maybe_update_leader_epoch(info.leader_epoch)
                     attempts = batch.attempts
                     backing_off = attempts > 0 and self._should_back_off(batch, waited_ms)
                     full = len(batches) > 1 or batch.is_ready
-                    expiry_ms = min(expiry_ms, batch.created_ms + self.config.delivery_timeout_ms)
+                    earliest_ms = min(earliest_ms, batch.created_ms)
                 if leader is None:
-                    unknown_leader_topics.add(entry.topic)
+                    unknown_leader_topics.add(topic)
                     continue
-                if queue.muted or leader in ready_nodes:
+                if queue.muted or leader.id in ready_nodes:
                     continue
-                wait_ms = self._retry_backoff.backoff(max(attempts - 1, 0)) if backing_off else self.config.linger_ms
+                wait_ms = self._retry_backoff.backoff(max(attempts - 1, 0)) if backing_off else config.linger_ms
                 if not backing_off and (full or send_all or waited_ms >= wait_ms):
-                    ready_nodes[leader] = None
+                    ready_nodes[leader.id] = leader
                 else:
                     delay_ms = min(delay_ms, max(wait_ms - waited_ms, 0))
             if adaptive:
                 entry.partitioner.update_partition_load_stats(sizes, ids, racks, excluded=excluded)
             else:
                 entry.partitioner.update_partition_load_stats(None)
-        self._next_batch_expiry_ms = expiry_ms
-        return ReadyCheckResult(list(ready_nodes), delay_ms, unknown_leader_topics)
+        self._next_batch_expiry_ms = FOREVER if earliest_ms == FOREVER else earliest_ms + config.delivery_timeout_ms
+        return ReadyCheckResult(list(ready_nodes.values()), delay_ms, unknown_leader_topics)
 
     def retry_backoff_ms(self, attempts: int) -> int:
         return self._retry_backoff.backoff(attempts)
@@ -478,26 +486,29 @@ class RecordAccumulator:
     ) -> list[ProducerBatch]:
         partitions = snapshot.partitions_for_node(node.id)
         ready: list[ProducerBatch] = []
-        if not partitions:
+        count = len(partitions)
+        if not count:
             return ready
-        state = self._nodes.setdefault(node.id, _NodeState())
-        start = state.drain_index % len(partitions)
+        state = self._nodes.get(node.id)
+        if state is None:
+            state = self._nodes[node.id] = _NodeState()
+        index = state.drain_index % count
         size = 0
         topics = self.topics
         manager = self._transaction_manager
-        for step in range(len(partitions)):
-            index = (start + step) % len(partitions)
-            state.drain_index = index
-            topic, partition = partitions[index]
-            entry = topics.get(topic)
-            queue = None if entry is None else entry.queues.get(partition)
+        for step in range(count):
+            if step:
+                index = index + 1 if index + 1 < count else 0
+            where = partitions[index]
+            entry = topics.get(where.topic)
+            queue = None if entry is None else entry.queues.get(where.partition)
             if queue is None or queue.muted or not queue.batches:
                 continue
             with queue.lock:
                 if not queue.batches:
                     continue
                 first = queue.batches[0]
-                first.maybe_update_leader_epoch(snapshot.leader_epoch_for(partitions[index]))
+                first.maybe_update_leader_epoch(snapshot.leader_epoch_for(where))
                 if first.attempts and self._should_back_off(first, first.waited_time_ms(now)):
                     continue
                 if ready and size + first.estimated_size_in_bytes > max_size:
@@ -511,6 +522,7 @@ class RecordAccumulator:
             size += len(batch.close())
             ready.append(batch)
             batch.drained(now)
+        state.drain_index = index
         return ready
 
     # -- back again
@@ -609,11 +621,17 @@ class RecordAccumulator:
         self.release(batch)
 
     def deallocate_all(self, batches: Sequence[ProducerBatch]) -> None:
-        """`deallocate` for several, with each lock taken once: who waits for memory is woken once, and finds it all."""
+        """`deallocate` for several that were acknowledged, with each lock taken once: who waits for memory is woken
+        once, and finds it all."""
         self.incomplete.remove_all(batches)
-        sizes = [batch.reserved_bytes for batch in batches if batch.reserved_bytes]
+        sizes: list[int] = []
         for batch in batches:
-            batch.reserved_bytes = 0
+            if batch.reserved_bytes:
+                sizes.append(batch.reserved_bytes)
+                batch.reserved_bytes = 0
+            buffer = batch.take_buffer()
+            if buffer is not None:
+                self.spare_buffers.give(buffer)
         if sizes:
             self.pool.deallocate_all(sizes)
 
@@ -683,6 +701,7 @@ class RecordAccumulator:
         """No record is accepted any more."""
         self.closed = True
         self.pool.close()
+        self.spare_buffers.clear()
 
     # -- muting
 

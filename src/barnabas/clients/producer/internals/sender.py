@@ -53,6 +53,7 @@ from barnabas.records.batch import NO_TIMESTAMP
 
 log = logging.getLogger(__name__)
 
+LAST_PRODUCE: Final = ApiKey.PRODUCE.stable_versions.highest
 LAST_PRODUCE_BEFORE_TRANSACTION_V2: Final = 11
 LAST_PRODUCE_BY_NAME: Final = 12
 LEAVES_OPEN: Final = frozenset(
@@ -256,7 +257,7 @@ class Sender:
         self.woken = False
         delay_ms = FOREVER
         manager = self._transaction_manager
-        if manager is not None:
+        if manager is not None and not manager.is_quiet:
             manager.maybe_resolve_sequences()
             last_error = manager.last_error
             if manager.has_fatal_error:
@@ -274,9 +275,8 @@ class Sender:
             if waits is None:
                 return
             delay_ms = min(delay_ms, waits)
-        now = self._now()
-        delay_ms = min(delay_ms, self._send_producer_data(now))
-        self._client.poll(delay_ms, now)
+        now = self._clock.hi_res_milliseconds()
+        self._client.poll(min(delay_ms, self._send_producer_data(now)), now)
 
     def _now(self) -> int:
         return self._clock.hi_res_milliseconds()
@@ -380,30 +380,41 @@ class Sender:
             else:
                 accumulator.update_node_latency_stats(node.id, now, False)
                 not_ready_ms = min(not_ready_ms, self._client.poll_delay_ms(node, now))
-        batches = accumulator.drain(snapshot, ready_nodes, self._config.max_request_size, now)
+        batches = accumulator.drain(snapshot, ready_nodes, self._config.max_request_size, now) if ready_nodes else {}
         self._add_to_in_flight_batches(batches)
-        self._fail_expired_batches(accumulator.expired_batches(now), now)
-        self._fail_expired_batches(self._expired_in_flight_batches(now), now)
+        expiry_ms = min(
+            accumulator.next_expiry_time_ms, self._earliest_in_flight_ms + accumulator.config.delivery_timeout_ms
+        )
+        if now >= expiry_ms:
+            self._fail_expired_batches(accumulator.expired_batches(now), now)
+            self._fail_expired_batches(self._expired_in_flight_batches(now), now)
+            expiry_ms = min(
+                accumulator.next_expiry_time_ms, self._earliest_in_flight_ms + accumulator.config.delivery_timeout_ms
+            )
+        if not batches:
+            return max(min(result.next_ready_check_delay_ms, not_ready_ms, expiry_ms - now), 0)
         self._metrics.update_produce_request_metrics(batches, self._clock.milliseconds())
         takes_more = False
         for node in ready_nodes:
             node_batches = batches[node.id]
             if node_batches:
-                self._send_produce_request(now, node.id, node_batches, snapshot)
+                self._send_produce_request(now, node, node_batches, snapshot)
                 # If not, because the socket has not taken all of it, the next turn would find out no more than that:
                 # the poll goes on until there is room, or an answer.
                 takes_more = takes_more or self._client.can_send_more(node.id_string)
         if takes_more:
             return 0  # there may be more where this came from
-        expiry_ms = min(
-            accumulator.next_expiry_time_ms, self._earliest_in_flight_ms + accumulator.config.delivery_timeout_ms
-        )
         return max(min(result.next_ready_check_delay_ms, not_ready_ms, expiry_ms - now), 0)
 
     def _add_to_in_flight_batches(self, batches: Mapping[int, Iterable[ProducerBatch]]) -> None:
+        in_flight = self._in_flight_batches
         for node_batches in batches.values():
             for batch in node_batches:
-                self._in_flight_batches.setdefault(batch.topic_partition, []).append(batch)
+                of_partition = in_flight.get(batch.topic_partition)
+                if of_partition is None:
+                    in_flight[batch.topic_partition] = [batch]
+                else:
+                    of_partition.append(batch)
                 self._earliest_in_flight_ms = min(self._earliest_in_flight_ms, batch.created_ms)
                 if self._config.guarantee_message_order:
                     self._accumulator.mute_partition(batch.topic_partition)
@@ -449,15 +460,16 @@ class Sender:
     # -- requests
 
     def _send_produce_request(
-        self, now: int, node_id: int, batches: Sequence[ProducerBatch], snapshot: MetadataSnapshot
+        self, now: int, node: Node, batches: Sequence[ProducerBatch], snapshot: MetadataSnapshot
     ) -> None:
         config = self._config
         topics: dict[str, TopicProduceData] = {}
         by_partition: dict[TopicPartition, ProducerBatch] = {}
         names: dict[Uuid, str] = {}
-        highest = ApiKey.PRODUCE.stable_versions.highest
+        highest = LAST_PRODUCE
         for batch in batches:
-            topic, partition = batch.topic_partition
+            where = batch.topic_partition
+            topic, partition = where
             data = topics.get(topic)
             if data is None:
                 topic_id = snapshot.topic_id(topic)
@@ -466,7 +478,7 @@ class Sender:
                 names[topic_id] = topic
                 data = topics[topic] = TopicProduceData(name=topic, topic_id=topic_id)
             data.partition_data.append(PartitionProduceData(index=partition, records=batch.records))
-            by_partition[batch.topic_partition] = batch
+            by_partition[where] = batch
             batch.in_flight = True
         transactional_id: str | None = None
         manager = self._transaction_manager
@@ -482,7 +494,7 @@ class Sender:
         )
         self._client.send(
             self._client.new_client_request(
-                str(node_id),
+                node.id_string,
                 request,
                 now,
                 expect_response=config.acks != 0,
@@ -499,7 +511,7 @@ class Sender:
         batch.drained(now)
         self._add_to_in_flight_batches(batches)
         self._metrics.update_produce_request_metrics(batches, self._clock.milliseconds())
-        self._send_produce_request(now, node.id, batches[node.id], self._metadata.snapshot)
+        self._send_produce_request(now, node, batches[node.id], self._metadata.snapshot)
 
     # -- answers
 
@@ -524,7 +536,7 @@ class Sender:
             nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in body.node_endpoints]
             for partition in self._metadata.update_partition_leadership(leaders, nodes):
                 log.debug("The leader of %s has changed", partition)
-        self._metrics.record_latency(response.destination, response.latency_ms)
+        self._metrics.record_latency(response.destination, response.latency_ms, self._clock.milliseconds())
 
     def _complete_answered(
         self,

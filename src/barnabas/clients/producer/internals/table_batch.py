@@ -34,7 +34,9 @@ class EncodedBatchBuilder(RecordBatchBuilder):
     It takes no records: a single send that finds it at the end of a queue starts a batch behind it.
     """
 
-    __slots__ = ("_batch", "_count", "_payload", "_records_checksum")
+    __slots__ = ("_batch", "_payload", "_records_checksum", "_size", "record_count")
+
+    record_count: int
 
     def __init__(
         self, batch: bytearray, count: int, payload: int, compression: CompressionType, level: int | None
@@ -44,14 +46,11 @@ class EncodedBatchBuilder(RecordBatchBuilder):
         self.close_for_appends()
         self.take(0)  # gives back the room for records: there will be none
         self._batch = batch
-        self._count = count
+        self._size = len(batch)
+        self.record_count = count
         self._payload = payload
         with memoryview(batch) as view, view[HEADER_SIZE:] as records:
             self._records_checksum = crc32c(records)
-
-    @property
-    def record_count(self) -> int:
-        return self._count
 
     @property
     def records_size(self) -> int:
@@ -59,15 +58,21 @@ class EncodedBatchBuilder(RecordBatchBuilder):
 
     @property
     def estimated_size(self) -> int:
-        return len(self._batch)
+        return self._size
 
     @property
     def size_in_bytes(self) -> int:
-        return len(self._batch)
+        return self._size
 
     @property
     def is_full(self) -> bool:
         return True
+
+    def take_buffer(self) -> bytearray | None:
+        if self._built is None or self.compression is not CompressionType.NONE:
+            return None  # what compression makes is never written into a buffer that is there
+        buffer, self._batch, self._built = self._batch, bytearray(), bytearray()
+        return buffer
 
     def close(self) -> bytearray:
         if self._built is not None:

@@ -168,6 +168,22 @@ class TableSender:
             checksum=False,  # which comes when the batch knows who sends it
         )
 
+    def encode(self, encoder: BatchEncoder, first: int, count: int, payload: int) -> bytearray:
+        """The batch of rows that were measured, in memory that a batch before has left, if there is some."""
+        spare = self._accumulator.spare_buffers
+        buffer = spare.take(HEADER_SIZE + payload)
+        if buffer is None:
+            if self._accumulator.config.compression is CompressionType.NONE:
+                return encoder.batch(first, count, payload)
+            buffer = bytearray()
+        try:
+            encoded = encoder.batch(first, count, payload, into=buffer)
+        except BufferError:  # the network has not let go of it yet
+            return encoder.batch(first, count, payload)
+        if encoded is not buffer:
+            spare.give(buffer)  # they are compressed, and it has served
+        return encoded
+
     def stick(
         self, topic: str, snapshot: MetadataSnapshot, share: int, measure: Callable[[int], tuple[int, int, bool]]
     ) -> tuple[int, int, int]:
@@ -280,7 +296,7 @@ class _Part:
         at = 0
         while first < end:
             count, payload = encoder.measure(at, self._sender.batch_limit(self._topic))
-            encoded = encoder.batch(at, count, payload)
+            encoded = self._sender.encode(encoder, at, count, payload)
             stop = first + count
             try:
                 self._sender.append(where, encoded, payload, sizes[first:stop], numbers[first:stop], self._progress)
@@ -307,7 +323,7 @@ class _StickyRows(_Part):
         while self._next < self._stop and self._progress.error is None:
             first = self._next
             partition, count, payload = sender.stick(topic, self._snapshot, share, self._measure)
-            encoded = self._encoder.batch(first - self._start, count, payload)
+            encoded = sender.encode(self._encoder, first - self._start, count, payload)
             stop = first + count
             rows = numbers[first - self._start : stop - self._start]
             try:

@@ -49,10 +49,11 @@ class TxnPartitionEntry:
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
         # Nearly always the last one; a batch that came out of a split goes where the whole one was. Sequences start
         # over at 0 after 2^31, so that what counts is the distance, not the number.
-        position = len(self.in_flight)
-        while position and _follows(self.in_flight[position - 1], batch):
+        in_flight = self.in_flight
+        position = len(in_flight)
+        while position and _follows(in_flight[position - 1], batch):
             position -= 1
-        self.in_flight.insert(position, batch)
+        in_flight.insert(position, batch)
 
     def take_in(self, batch: ProducerBatch) -> None:
         """A batch has got its sequence, which was the next one, for the first time."""
@@ -72,8 +73,11 @@ class TxnPartitionEntry:
         return bool(self.in_flight) and self.next_ordinal - self.in_flight[0].ordinal >= BATCHES_REMEMBERED
 
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
-        if batch in self.in_flight:
-            self.in_flight.remove(batch)
+        in_flight = self.in_flight
+        if in_flight and in_flight[0] is batch:  # answers come in order
+            del in_flight[0]
+        elif batch in in_flight:
+            in_flight.remove(batch)
 
     def start_sequences_at_beginning(self, identity: ProducerIdAndEpoch) -> None:
         """With a new identity counting starts at 0, also for the batches in flight, which will be sent again."""
