@@ -17,6 +17,7 @@ FOREVER = sys.maxsize
 """A time, or a delay, that does not come to pass."""
 
 _CORRELATION_ID = struct.Struct(">i")
+_API_VERSIONS = ApiKey.API_VERSIONS
 
 
 class CorrelationIdMismatchError(ProtocolError):
@@ -83,7 +84,7 @@ class InFlightRequest:
                 start = 5
             else:
                 _, start = ResponseHeader.decode_from(payload, 1)
-        if request.api_key is ApiKey.API_VERSIONS:
+        if request.api_key is _API_VERSIONS:
             return self._decode_api_versions(payload, start)
         body, _ = request.api_key.response.decode_from(payload, self.api_version, start)
         return body

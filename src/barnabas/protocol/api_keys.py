@@ -249,7 +249,8 @@ class ApiKey(IntEnum):
 
         Version 0, without a client id, went with ControlledShutdown.
         """
-        return 2 if version in self.flexible else 1
+        compact = self.flexible
+        return 2 if compact.lowest <= version <= compact.highest else 1
 
     def response_header_version(self, version: int) -> int:
         """Version 1 has tagged fields.
@@ -257,7 +258,8 @@ class ApiKey(IntEnum):
         An ApiVersions response always has version 0: the client reads it before it knows what the broker speaks, and
         must be able to find the error code of a broker that is older than itself.
         """
-        return 1 if version in self.flexible and self is not ApiKey.API_VERSIONS else 0
+        compact = self.flexible
+        return 1 if compact.lowest <= version <= compact.highest and self is not _API_VERSIONS else 0
 
     @property
     def module(self) -> str:
@@ -273,3 +275,6 @@ class ApiKey(IntEnum):
     def response(self) -> type[Response]:
         found: type[Response] = getattr(import_module(self.module), f"{self.title}Response")
         return found
+
+
+_API_VERSIONS = ApiKey.API_VERSIONS

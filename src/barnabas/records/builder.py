@@ -38,6 +38,7 @@ COMPRESSION_RATE_ESTIMATION_FACTOR: Final = 1.05
 
 _MAX_INT32: Final = 2**31 - 1
 _UINT32: Final = struct.Struct(">I")
+_UNCOMPRESSED: Final = CompressionType.NONE
 
 
 class RecordBatchBuilder(RecordAppender):
@@ -107,7 +108,7 @@ class RecordBatchBuilder(RecordAppender):
             if delete_horizon_ms < 0:
                 raise ValueError(f"invalid delete horizon {delete_horizon_ms}")
             base_timestamp = delete_horizon_ms
-        factor = 1.0 if compression is CompressionType.NONE else COMPRESSION_RATE_ESTIMATION_FACTOR
+        factor = 1.0 if compression is _UNCOMPRESSED else COMPRESSION_RATE_ESTIMATION_FACTOR
         super().__init__(base_timestamp, max_size, factor)
         self.base_offset = base_offset
         self.compression = compression
@@ -135,7 +136,7 @@ class RecordBatchBuilder(RecordAppender):
     @estimated_compression_ratio.setter
     def estimated_compression_ratio(self, ratio: float) -> None:
         self._estimated_compression_ratio = ratio
-        if self.compression is not CompressionType.NONE:
+        if self.compression is not _UNCOMPRESSED:
             self.size_factor = ratio * COMPRESSION_RATE_ESTIMATION_FACTOR
 
     @property
@@ -205,8 +206,8 @@ class RecordBatchBuilder(RecordAppender):
             return self._built
         records_size = self.records_size
         buffer = self.take(HEADER_SIZE)
-        compression = self.compression if records_size else CompressionType.NONE
-        if compression is not CompressionType.NONE:
+        compression = self.compression if records_size else _UNCOMPRESSED
+        if compression is not _UNCOMPRESSED:
             view = memoryview(buffer)[HEADER_SIZE:]
             compressed = compress(compression, view, self.level)
             view.release()

@@ -42,6 +42,7 @@ Callback: TypeAlias = Callable[[RecordMetadata, Exception | None], object]
 _PRODUCER_STATE: Final = struct.Struct(">qhi")
 _PRODUCER_STATE_OFFSET: Final = 43
 _CRC: Final = struct.Struct(">I")
+_UNCOMPRESSED: Final = CompressionType.NONE
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -80,6 +81,9 @@ class FinalState(Enum):
     ABORTED = "aborted"
     FAILED = "failed"
     SUCCEEDED = "succeeded"
+
+
+_SUCCEEDED: Final = FinalState.SUCCEEDED
 
 
 class Thunk(NamedTuple):
@@ -165,7 +169,7 @@ class ProducerBatch(BatchCore):
         self._reopened = False
         self._records: bytearray | None = None
         self._estimator = estimator
-        if builder.compression is not CompressionType.NONE:
+        if builder.compression is not _UNCOMPRESSED:
             builder.estimated_compression_ratio = estimator.estimation(topic_partition.topic, builder.compression)
 
     # -- records come in
@@ -231,7 +235,7 @@ class ProducerBatch(BatchCore):
             builder = self.builder
             builder.set_producer_state(self.producer_id, self.producer_epoch, self.base_sequence, self.is_transactional)
             self._records = builder.close()
-            if builder.compression is not CompressionType.NONE:
+            if builder.compression is not _UNCOMPRESSED:
                 self._estimator.update_estimation(
                     self.topic_partition.topic, builder.compression, builder.compression_ratio
                 )
@@ -259,7 +263,7 @@ class ProducerBatch(BatchCore):
         """The memory of a batch that has succeeded, which has no bytes from then on; None if it is of no use to others.
 
         It is not if it was sent more than once: nobody knows what the network still holds of the attempts before."""
-        if self.attempts or self.final_state is not FinalState.SUCCEEDED:
+        if self.attempts or self.final_state is not _SUCCEEDED:
             return None
         buffer = self.builder.take_buffer()
         if buffer is not None:
@@ -268,7 +272,7 @@ class ProducerBatch(BatchCore):
 
     @property
     def is_compressed(self) -> bool:
-        return self.builder.compression is not CompressionType.NONE
+        return self.builder.compression is not _UNCOMPRESSED
 
     @property
     def compression_ratio(self) -> float:
@@ -351,7 +355,13 @@ class ProducerBatch(BatchCore):
 
     def complete(self, base_offset: int, log_append_time: int) -> bool:
         """The broker has it. Returns whether that is news."""
-        return self._done(FinalState.SUCCEEDED, base_offset, log_append_time, None)
+        if self.final_state is None and self._thunks is None:
+            self.final_state = _SUCCEEDED
+            result = self.produce_future
+            result.set(base_offset, log_append_time, None)
+            result.done()
+            return True
+        return self._done(_SUCCEEDED, base_offset, log_append_time, None)
 
     def complete_exceptionally(self, error: Exception, errors: RecordErrors | None = None) -> bool:
         """It has failed, all of its records with the same error or each with its own."""
@@ -363,9 +373,9 @@ class ProducerBatch(BatchCore):
             self.final_state = state
             self._complete(base_offset, log_append_time, errors)
             return True
-        if before is FinalState.SUCCEEDED:
+        if before is _SUCCEEDED:
             raise RuntimeError(f"{self!r} has succeeded and cannot become {state.value}")
-        if state is FinalState.SUCCEEDED:
+        if state is _SUCCEEDED:
             log.warning("The broker has a batch for %s that had %s here", self.topic_partition, before.value)
         else:
             log.debug("A batch for %s that had %s has failed once more", self.topic_partition, before.value)

@@ -21,6 +21,7 @@ _PRODUCER_STATE: Final = struct.Struct(">qhi")
 _PRODUCER_STATE_OFFSET: Final = 43
 _INT16: Final = struct.Struct(">h")
 _UINT32: Final = struct.Struct(">I")
+_UNCOMPRESSED: Final = CompressionType.NONE
 
 
 class EncodedBatchBuilder(RecordBatchBuilder):
@@ -69,7 +70,7 @@ class EncodedBatchBuilder(RecordBatchBuilder):
         return True
 
     def take_buffer(self) -> bytearray | None:
-        if self._built is None or self.compression is not CompressionType.NONE:
+        if self._built is None or self.compression is not _UNCOMPRESSED:
             return None  # what compression makes is never written into a buffer that is there
         buffer, self._batch, self._built = self._batch, bytearray(), bytearray()
         return buffer
@@ -90,7 +91,7 @@ class EncodedBatchBuilder(RecordBatchBuilder):
         _UINT32.pack_into(
             batch, CRC_OFFSET, combined_crc32c(checksum, self._records_checksum, len(batch) - HEADER_SIZE)
         )
-        if self.compression is not CompressionType.NONE:
+        if self.compression is not _UNCOMPRESSED:
             self.compression_ratio = (len(batch) - HEADER_SIZE) / self._payload if self._payload else 1.0
         self._built = batch
         return batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ from barnabas.clients.producer.internals.table_input import RECORD_OVERHEAD, Num
 from barnabas.clients.producer.partitioner import Partitioner
 from barnabas.records.batch import CompressionType
 from barnabas.records.builder import COMPRESSION_RATE_ESTIMATION_FACTOR
+
+_UNCOMPRESSED: Final = CompressionType.NONE
 
 
 class TablePartitioner:
@@ -64,7 +66,7 @@ class TablePartitioner:
 
     def _compression_factor(self, topic: str) -> float:
         config = self._accumulator.config
-        if config.compression is CompressionType.NONE:
+        if config.compression is _UNCOMPRESSED:
             return 1.0
         return self._accumulator.estimator.estimation(topic, config.compression) * COMPRESSION_RATE_ESTIMATION_FACTOR
 

@@ -60,7 +60,6 @@ class TableProgress:
             self._close()
         elif result.errors is None:
             self._succeeded(result, len(rows))
-            self._close()
         else:
             self.fail(_first_error(result, len(rows)), rows)
             self._close()
@@ -76,6 +75,10 @@ class TableProgress:
                 last = max(last, before.last_offset) if first != INVALID_OFFSET else INVALID_OFFSET
                 count += before.count
             self._partitions[partition] = PartitionOffsets(first, last, count)
+            self._open -= 1
+            if self._open:
+                return
+        self._complete()
 
     def fail(self, error: Exception, rows: Rows) -> None:
         """These rows will not be acknowledged."""
@@ -94,6 +97,9 @@ class TableProgress:
             self._open -= 1
             if self._open:
                 return
+        self._complete()
+
+    def _complete(self) -> None:
         written = TableMetadata(self._topic, self._acknowledged, dict(sorted(self._partitions.items())))
         if self.error is None:
             self.future.set_result(written)

@@ -34,6 +34,7 @@ _AMPLE_OVERHEAD: Final = RECORD_OVERHEAD + 4
 """Rather more than a record takes up besides its fields: shares that are too small would leave a few rows over."""
 _MOST_GAIN: Final = 8.0
 """A batch is not made larger than this many times its limit in the hope of compression."""
+_UNCOMPRESSED: Final = CompressionType.NONE
 
 WaitOnMetadata = Callable[[str, int | None], MetadataSnapshot]
 
@@ -151,7 +152,7 @@ class TableSender:
         """How large a batch may become, before compression."""
         config = self._accumulator.config
         limit = self._limits.get(topic, self._usual_limit)
-        if config.compression is not CompressionType.NONE:
+        if config.compression is not _UNCOMPRESSED:
             ratio = self._accumulator.estimator.estimation(topic, config.compression)
             limit = int(limit / max(ratio * COMPRESSION_RATE_ESTIMATION_FACTOR, 1 / _MOST_GAIN))
         return max(limit, HEADER_SIZE + 1)
@@ -173,7 +174,7 @@ class TableSender:
         spare = self._accumulator.spare_buffers
         buffer = spare.take(HEADER_SIZE + payload)
         if buffer is None:
-            if self._accumulator.config.compression is CompressionType.NONE:
+            if self._accumulator.config.compression is _UNCOMPRESSED:
                 return encoder.batch(first, count, payload)
             buffer = bytearray()
         try:

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.clients.producer.errors import IllegalStateError, TransactionError
 from barnabas.clients.producer.internals.produce_request_result import INVALID_OFFSET
@@ -72,6 +72,14 @@ class State(Enum):
     ABORTING_TRANSACTION = "aborting the transaction"
     ABORTABLE_ERROR = "after an error that aborting the transaction cures"
     FATAL_ERROR = "after a fatal error"
+
+
+# Looked at in every turn: a member of an enumeration takes longer to find than all that is done with it.
+_READY: Final = State.READY
+_COMMITTING: Final = State.COMMITTING_TRANSACTION
+_ABORTING: Final = State.ABORTING_TRANSACTION
+_ABORTABLE_ERROR: Final = State.ABORTABLE_ERROR
+_FATAL_ERROR: Final = State.FATAL_ERROR
 
 
 _S = State
@@ -407,23 +415,23 @@ class TransactionManager:
 
     @property
     def has_error(self) -> bool:
-        return self.state is State.ABORTABLE_ERROR or self.state is State.FATAL_ERROR
+        return self.state is _ABORTABLE_ERROR or self.state is _FATAL_ERROR
 
     @property
     def has_fatal_error(self) -> bool:
-        return self.state is State.FATAL_ERROR
+        return self.state is _FATAL_ERROR
 
     @property
     def has_abortable_error(self) -> bool:
-        return self.state is State.ABORTABLE_ERROR
+        return self.state is _ABORTABLE_ERROR
 
     @property
     def is_completing(self) -> bool:
-        return self.state is State.COMMITTING_TRANSACTION or self.state is State.ABORTING_TRANSACTION
+        return self.state is _COMMITTING or self.state is _ABORTING
 
     @property
     def is_aborting(self) -> bool:
-        return self.state is State.ABORTING_TRANSACTION
+        return self.state is _ABORTING
 
     @property
     def has_ongoing_transaction(self) -> bool:
@@ -468,7 +476,7 @@ class TransactionManager:
         is in no transaction, and nobody waits for anything. True in nearly every turn of a producer that is idempotent
         and no more. Without a lock: what changes after it was asked is seen by the next turn, as with one."""
         return (
-            self.state is State.READY
+            self.state is _READY
             and self._in_flight_correlation_id is None
             and not (
                 self._pending
@@ -544,7 +552,7 @@ class TransactionManager:
         partition = batch.topic_partition
         with self.lock:
             identity = self.producer_id_and_epoch
-            if self.state is State.FATAL_ERROR or identity.producer_id <= NO_PRODUCER_ID:
+            if self.state is _FATAL_ERROR or identity.producer_id <= NO_PRODUCER_ID:
                 return False
             if self.is_transactional and partition not in self.partitions_in_transaction:
                 return False
