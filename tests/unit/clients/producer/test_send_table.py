@@ -468,7 +468,7 @@ def test_tables_in_memory_that_was_used_before(compression: str) -> None:
         send_all(cluster, producer, "t", pa.table({"value": rows}), partition=number % 2).result()
     found = sorted(record.value or b"" for records in contents(cluster, "t").values() for record in records)
     assert found == sorted(expected)
-    assert 0 < len(used) < 8
+    assert 0 < len(used) < 20  # of about thirty batches
     assert_no_memory_is_missing(producer)
     producer.accumulator.close()
     assert not producer.accumulator.spare_buffers
