@@ -64,13 +64,13 @@ class KafkaConsumerMetrics:
     def poll_started(self, now: int) -> None:
         self._between_polls_ms = 0 if self._last_poll_ms is None else now - self._last_poll_ms
         if self._last_poll_ms is not None and self._between_polls_ms:
-            self._time_between.record_unchecked(self._between_polls_ms)
+            self._time_between.record_soon(self._between_polls_ms)
         self._last_poll_ms = self._poll_started_ms = now
 
     def poll_ended(self, now: int) -> None:
         elapsed_ms = now - self._poll_started_ms
         if elapsed_ms or self._between_polls_ms:
-            self._idle.record_unchecked(elapsed_ms / max(elapsed_ms, self._between_polls_ms))
+            self._idle.record_soon(elapsed_ms / max(elapsed_ms, self._between_polls_ms))
 
 
 class Finished:
@@ -128,14 +128,14 @@ class FetchMetrics:
 
     def record_latency(self, node: str, latency_ms: int) -> None:
         """A fetch request was answered."""
-        self.fetch_latency.record_unchecked(latency_ms)
+        self.fetch_latency.record_soon(latency_ms)
         sensor = self._metrics.get_sensor(f"node-{node}.latency")
         if sensor is None:
             sensor = self._metrics.sensor(f"node-{node}.latency")
             tags, name = {"node-id": f"node-{node}"}, self._metrics.metric_name
             sensor.add(name("request-latency-avg", NODE_GROUP, tags, "Milliseconds until a node answers."), Avg())
             sensor.add(name("request-latency-max", NODE_GROUP, tags, "The same, at most."), Max())
-        sensor.record_unchecked(latency_ms)
+        sensor.record_soon(latency_ms)
 
     def record_fetched(
         self,
@@ -158,27 +158,27 @@ class FetchMetrics:
         if lag is not None or lead is not None:
             of_lag, of_lead = self._partition(partition)
             if lag is not None:
-                of_lag.record_unchecked(lag)
+                of_lag.record_soon(lag)
                 if finished.lag is None or lag > finished.lag:
                     finished.lag = lag
             if lead is not None:
-                of_lead.record_unchecked(lead)
+                of_lead.record_soon(lead)
                 if finished.lead is None or lead < finished.lead:
                     finished.lead = lead
 
     def record_finished(self, finished: Finished) -> None:
         """The poll is over in which these answers have been consumed."""
         if finished.topics:
-            self._bytes.record_unchecked(sum([size for size, _ in finished.topics.values()]))
-            self._records.record_unchecked(sum([records for _, records in finished.topics.values()]))
+            self._bytes.record_soon(sum([size for size, _ in finished.topics.values()]))
+            self._records.record_soon(sum([records for _, records in finished.topics.values()]))
             for topic, (size, records) in finished.topics.items():
                 by_bytes, by_records = self._topic(topic)
-                by_bytes.record_unchecked(size)
-                by_records.record_unchecked(records)
+                by_bytes.record_soon(size)
+                by_records.record_soon(records)
         if finished.lag is not None:
-            self._lag.record_unchecked(finished.lag)
+            self._lag.record_soon(finished.lag)
         if finished.lead is not None:
-            self._lead.record_unchecked(finished.lead)
+            self._lead.record_soon(finished.lead)
 
     def _topic(self, topic: str) -> tuple[Sensor, Sensor]:
         made = self._of_topic.get(topic)

@@ -268,7 +268,7 @@ class FetchRequestManager:
                     self._subscriptions.try_updating_watermarks(
                         partition, data.high_watermark, data.log_start_offset, data.last_stable_offset
                     )
-        self._metrics.bytes_fetched.record_unchecked(size)
+        self._metrics.bytes_fetched.record_soon(size)
         if node.id in self._sizes:
             self._sizes[node.id].answered(largest, response.received_ms)
         if leaders:
