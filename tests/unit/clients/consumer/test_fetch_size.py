@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.clients.consumer import KafkaConsumer
-from barnabas.clients.consumer.internals.fetch_size import (
-    ANSWER_BYTES,
-    QUICK_MS,
-    SLOW_MS,
-    STEADY,
-    STEADY_ANSWER_BYTES,
-    FetchSize,
-)
+from barnabas.clients.consumer.internals.fetch_size import ANSWER_BYTES, QUICK_MS, SLOW_MS, FetchSize
 from barnabas.clients.consumer.testing import ConsumerCluster
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.protocol.api_keys import ApiKey
@@ -22,7 +15,7 @@ from barnabas.protocol.api_keys import ApiKey
 MIB = 1024 * 1024
 
 
-def grown(size: FetchSize, partitions: int, answers: int = STEADY) -> int:
+def grown(size: FetchSize, partitions: int, answers: int = 10) -> int:
     for number in range(answers):
         size.answered(size.ask(partitions), number * QUICK_MS)
     return size.ask(partitions)
@@ -34,29 +27,8 @@ def test_grows_to_what_fits_into_an_answer(partitions: int, expected: int) -> No
     assert expected == 1 or expected * partitions * MIB <= ANSWER_BYTES
 
 
-@pytest.mark.parametrize(("partitions", "expected"), [(1, 16), (2, 8), (6, 4), (12, 2), (13, 1), (1000, 1)])
-def test_grows_further_when_many_have_followed_each_other(partitions: int, expected: int) -> None:
-    assert grown(FetchSize(MIB, 50 * MIB), partitions, STEADY + 1) == expected * MIB
-    assert grown(FetchSize(MIB, 50 * MIB), partitions, 20) == expected * MIB
-    assert expected == 1 or expected * partitions * MIB <= STEADY_ANSWER_BYTES
-
-
-def test_has_to_be_quick_for_as_long_again_after_a_slow_answer() -> None:
-    size = FetchSize(MIB, 50 * MIB)
-    assert grown(size, 6, 20) == 4 * MIB
-    now = 19 * QUICK_MS + SLOW_MS
-    size.answered(size.ask(6), now)
-    assert size.ask(6) == 2 * MIB
-    for _ in range(STEADY - 1):
-        now += QUICK_MS
-        size.answered(size.ask(6), now)
-        assert size.ask(6) == 2 * MIB
-    size.answered(size.ask(6), now + QUICK_MS)
-    assert size.ask(6) == 4 * MIB
-
-
 def test_no_answer_exceeds_the_setting_for_it() -> None:
-    assert grown(FetchSize(MIB, 5 * MIB), 1, 20) == 4 * MIB
+    assert grown(FetchSize(MIB, 5 * MIB), 1) == 4 * MIB
     assert grown(FetchSize(MIB, 1000), 1) == MIB
 
 

@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 ANSWER_BYTES: Final = 12 * 1024 * 1024
-"""What an answer soon grows to, if no setting says less."""
-STEADY_ANSWER_BYTES: Final = 24 * 1024 * 1024
-"""What it grows to when many have followed each other quickly. That halves once more what does not depend on the size
-of an answer; but only after some hundred megabytes: until then, to find memory for the first ones costs the system more
-than that."""
-STEADY: Final = 8
-"""So many answers are many."""
+"""What an answer grows to, if no setting says less. Twice as much saves something more, but only after some hundred
+megabytes: until then, to find memory for the first answers costs the system more than that."""
 QUICK_MS: Final = 25
 SLOW_MS: Final = 250
 
@@ -23,9 +18,8 @@ class FetchSize:
     of it: with one megabyte of each of few partitions, about a third of all work. Beside that, a broker sends as many
     bytes as it was asked for and cuts off the last batch, which comes again with the next answer; the larger an answer,
     the smaller that part of it. So while answers are full and follow each other quickly, each may be twice as large as
-    the one before, up to `ANSWER_BYTES` for all partitions, and after a while up to `STEADY_ANSWER_BYTES`. Where they
-    take their time, because the network is slow or the application is, they become smaller again: nobody has to wait
-    for seconds for the first record of a table.
+    the one before, up to `ANSWER_BYTES` for all partitions. Where they take their time, because the network is slow or
+    the application is, they become smaller again: nobody has to wait for seconds for the first record of a table.
 
     All sizes are ``max.partition.fetch.bytes`` times a power of two. No batch is larger than that by default, and many
     are nearly as large: with one and a half times as much, half an answer could be the beginning of a batch.
@@ -33,21 +27,15 @@ class FetchSize:
     Belongs to the background thread.
     """
 
-    __slots__ = ("_answered_ms", "_asked", "_factor", "_fetch_max_bytes", "_least", "_partitions", "_quick")
+    __slots__ = ("_answered_ms", "_asked", "_factor", "_least", "_most", "_partitions")
 
     def __init__(self, max_partition_fetch_bytes: int, fetch_max_bytes: int) -> None:
         self._least = max_partition_fetch_bytes
-        self._fetch_max_bytes = fetch_max_bytes
+        self._most = min(ANSWER_BYTES, fetch_max_bytes)
         self._factor = 1
         self._partitions = 1
         self._asked = 0
         self._answered_ms: int | None = None
-        self._quick = 0
-        """How many full answers have followed each other quickly."""
-
-    @property
-    def _most(self) -> int:
-        return min(ANSWER_BYTES if self._quick < STEADY else STEADY_ANSWER_BYTES, self._fetch_max_bytes)
 
     def ask(self, partitions: int) -> int:
         """How much to ask for of each of so many partitions."""
@@ -63,9 +51,7 @@ class FetchSize:
         if before is None or largest * 2 <= self._asked:
             return  # all that there is has been read: nothing follows quickly, and it says nothing
         if now - before <= QUICK_MS:
-            self._quick += 1
             if 2 * self._factor * self._least * self._partitions <= self._most:
                 self._factor *= 2
-        elif now - before >= SLOW_MS:
-            self._quick = 0
-            self._factor = max(self._factor // 2, 1)
+        elif now - before >= SLOW_MS and self._factor > 1:
+            self._factor //= 2
