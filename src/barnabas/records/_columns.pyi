@@ -6,6 +6,7 @@ from barnabas.records._columns_pure import (
     HeaderColumn,
     Section,
     combined_crc32c,
+    plain_extent,
     plain_sections,
     totals,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "HeaderColumn",
     "Section",
     "combined_crc32c",
+    "plain_extent",
     "plain_sections",
     "totals",
 ]

@@ -9,6 +9,9 @@ Both directions go over their input twice, so that each output is allocated once
     decode   `Section` checks every byte, counts, and notes where fields lie; `Section.fill` copies them into the
              buffers of a `ColumnSink`
 
+Long keys and values are the exception: `plain_sections` copies them right after their checksum, into buffers that are
+large enough for certain, as it takes most of the time to bring them into the processor's cache a second time.
+
 The loops hold no Python object and run without the GIL. They reach the memory of Arrow's buffers through the buffer
 protocol, so nothing is linked against Arrow's own libraries. `_columns_pure` is the twin with the same classes; what
 went wrong in a damaged section is told by its `section_error`, so that both say it in the same words.
@@ -617,20 +620,26 @@ cdef inline bint get_header(Cursor *cursor, int64_t end, Header *header) noexcep
 
 @cython.final
 cdef class BinarySink:
-    """The buffers of one binary column in the making: validity (none if no null is coming), offsets, bytes."""
+    """The buffers of one binary column in the making: validity (none if no null is coming), offsets, bytes.
+
+    What is copied before it is counted may turn out not to fit. Then the sink is not `open` any more, and worth
+    nothing.
+    """
 
     cdef Lease validity_lease, offsets_lease, data_lease
     cdef uint8_t *validity
     cdef int32_t *offsets
     cdef uint8_t *data
-    cdef int64_t rows
-    cdef int64_t used
+    cdef readonly int64_t rows
+    cdef readonly int64_t used
+    cdef readonly bint open
     cdef int64_t max_rows
     cdef int64_t max_used
 
     def __cinit__(self, validity, offsets, data):
         self.offsets_lease, self.data_lease = Lease(offsets, True), Lease(data, True)
         self.rows = self.used = 0
+        self.open = True
         self.max_rows = self.offsets_lease.view.len // 4 - 1
         self.max_used = min(self.data_lease.view.len, INT32_MAX)
         if self.max_rows < 0 or <size_t> self.offsets_lease.view.buf % 4:
@@ -675,6 +684,14 @@ cdef inline bint append(
         offsets[index] = <int32_t> used
     sink.rows, sink.used = row + count, used
     return True
+
+
+cdef inline void append_early(
+    BinarySink sink, const uint8_t *data, const char *fields, int64_t count, int64_t stride
+) noexcept nogil:
+    """`append` while records are still being found."""
+    if sink is not None and sink.open:
+        sink.open = append(sink, data, fields, count, stride)
 
 
 cdef inline bint all_rows(BinarySink sink) noexcept nogil:
@@ -891,7 +908,7 @@ cdef class Section:
             held, 0, held.view.len, count, base_offset, last_offset_delta, base_timestamp,
             has_append_timestamp, append, start_offset, scale,
         )
-        self._scan(-1)
+        self._scan(-1, None, None)
 
     def __dealloc__(self):
         recycled_give(self.places)
@@ -1016,19 +1033,31 @@ cdef class Section:
         record.first_header, record.end = <int32_t> cursor.position, <int32_t> end
         return True
 
-    cdef bint _scan(self, int64_t crc) except -1:
+    cdef bint _scan(self, int64_t crc, BinarySink keys, BinarySink values) except -1:
         """Checks and counts all records, and, unless it is -1, that this is the checksum of the batch.
 
         If it is not, that is all there is to say: False, whatever else may be wrong. A block of bytes gets its checksum
-        first and has its records read then, as long as it is in the processor's cache.
+        first and has its records read then, as long as it is in the processor's cache. The sinks, if there are any, get
+        keys and values at the same time; nothing of a batch with something wrong counts as theirs.
         """
         cdef Counts counts
         cdef bint intact
+        cdef int64_t key_rows = 0, keys_used = 0, value_rows = 0, values_used = 0
+        if keys is not None:
+            key_rows, keys_used = keys.rows, keys.used
+        if values is not None:
+            value_rows, values_used = values.rows, values.used
         if self.size < LONG_WALK:
-            intact = self._walk(crc, &counts)
+            intact = self._walk(crc, &counts, keys, values)
         else:
             with nogil:
-                intact = self._walk(crc, &counts)
+                intact = self._walk(crc, &counts, keys, values)
+        if not intact or counts.cursor.fault:
+            # Nothing can be added any more: bits of what is taken back are set in the validity bitmaps.
+            if keys is not None:
+                keys.rows, keys.used, keys.open = key_rows, keys_used, False
+            if values is not None:
+                values.rows, values.used, values.open = value_rows, values_used, False
         if not intact:
             return False
         if counts.cursor.fault:
@@ -1042,25 +1071,28 @@ cdef class Section:
         self.null_header_values, self.header_value_bytes = counts.null_header_values, counts.header_value_bytes
         return True
 
-    cdef bint _walk(self, int64_t crc, Counts *counts) except -1 nogil:
+    cdef bint _walk(self, int64_t crc, Counts *counts, BinarySink keys, BinarySink values) except -1 nogil:
         cdef Cursor *cursor = &counts.cursor
         # The checksum covers the last part of the header, too.
-        cdef const uint8_t *unchecked = self.data - (HEADER_SIZE - CRC_COVERS)
+        cdef const uint8_t *unchecked = self.data - (HEADER_SIZE - CRC_COVERS) if crc >= 0 else self.data
         cdef const uint8_t *end = self.data + self.size
-        cdef int64_t block, found = 0
+        cdef const Record *record
+        cdef int64_t block, copied = 0, found = 0
         memset(counts, 0, sizeof(Counts))
         cursor.data, cursor.end = self.data, self.size
         counts.before = -1
-        if crc < 0:
-            self._count_to(self.size, counts)
-        else:
-            while unchecked < end:
-                block = min(end - unchecked, <int64_t> BLOCK)
+        while unchecked < end:
+            block = min(end - unchecked, <int64_t> BLOCK)
+            if crc >= 0:
                 found = crc32c_of(unchecked, block, <uint32_t> found)
-                unchecked += block
-                self._count_to(unchecked - self.data, counts)
-            if found != crc:
-                return False
+            unchecked += block
+            self._count_to(unchecked - self.data, counts)
+            record = self.places + copied
+            append_early(keys, self.data, <const char *> &record.key, counts.records - copied, sizeof(Record))
+            append_early(values, self.data, <const char *> &record.value, counts.records - copied, sizeof(Record))
+            copied = counts.records
+        if crc >= 0 and found != crc:
+            return False
         if cursor.fault:
             pass
         elif counts.index < self.count:
@@ -1188,47 +1220,82 @@ cdef inline uint64_t big_endian(const uint8_t *data, int size) noexcept nogil:
     return number
 
 
+cdef struct Head:
+    # What is needed of a batch's header.
+    int64_t length
+    int64_t attributes
+    int64_t base_offset
+    int64_t last_delta
+    int64_t count
+
+
+cdef inline bint read_head(const uint8_t *batch, int64_t left, Head *head) noexcept nogil:
+    """False if there is no whole batch of the one format that there is."""
+    if left < HEADER_SIZE:
+        return False
+    head.length = OVERHEAD + <int64_t> (<int32_t> big_endian(batch + 8, 4))
+    head.attributes = <int64_t> big_endian(batch + 21, 2)
+    head.base_offset = <int64_t> big_endian(batch, 8)
+    head.last_delta = <int32_t> big_endian(batch + 23, 4)
+    head.count = <int32_t> big_endian(batch + 57, 4)
+    return HEADER_SIZE <= head.length <= left and batch[16] == 2
+
+
+cdef inline bint is_plain(const Head *head, int64_t start_offset, bint may_be_transactional) noexcept nogil:
+    return not (
+        head.attributes & ~(APPEND_TIME | TRANSACTIONAL)
+        or (head.attributes & TRANSACTIONAL and not may_be_transactional)
+        or head.base_offset < 0 or head.last_delta < 0 or head.base_offset >= INT64_MAX - head.last_delta
+        or head.count <= 0 or head.count > (head.length - HEADER_SIZE) // MIN_RECORD
+        or head.base_offset + head.last_delta < start_offset
+    )
+
+
+def plain_extent(data not None, int64_t start_offset, bint may_be_transactional):
+    """See `_columns_pure`."""
+    cdef Lease held = Lease(data)
+    cdef const uint8_t *batch = <const uint8_t *> held.view.buf
+    cdef int64_t left = held.view.len, records = 0, size = 0
+    cdef Head head
+    while read_head(batch, left, &head) and is_plain(&head, start_offset, may_be_transactional):
+        records += head.count
+        size += head.length - HEADER_SIZE - MIN_RECORD * head.count
+        batch += head.length
+        left -= head.length
+    return records, size
+
+
 def plain_sections(
     data not None, int64_t at, int64_t start_offset, int64_t scale, bint check_crc, bint may_be_transactional, source,
-    bint has_views,
+    bint has_views, BinarySink keys, BinarySink values,
 ):
     """See `_columns_pure`, which leaves all batches to who calls this."""
     cdef Lease held = Lease(data)
     cdef const uint8_t *batch
-    cdef int64_t end = held.view.len, length, base_offset, last_delta, attributes, count
+    cdef int64_t end = held.view.len
+    cdef Head head
     cdef list found = []
     cdef Section section
     next_offset = None
-    while end - at >= HEADER_SIZE:
+    while True:
         batch = <const uint8_t *> held.view.buf + at
-        length = OVERHEAD + <int32_t> big_endian(batch + 8, 4)
-        attributes = <int64_t> big_endian(batch + 21, 2)
-        base_offset = <int64_t> big_endian(batch, 8)
-        last_delta = <int32_t> big_endian(batch + 23, 4)
-        count = <int32_t> big_endian(batch + 57, 4)
-        if (
-            length < HEADER_SIZE or length > end - at or batch[16] != 2
-            or attributes & ~(APPEND_TIME | TRANSACTIONAL)
-            or (attributes & TRANSACTIONAL and not may_be_transactional)
-            or base_offset < 0 or last_delta < 0 or base_offset >= INT64_MAX - last_delta
-            or count <= 0 or count > (length - HEADER_SIZE) // MIN_RECORD or base_offset + last_delta < start_offset
-        ):
+        if not read_head(batch, end - at, &head) or not is_plain(&head, start_offset, may_be_transactional):
             break
         section = Section.__new__(Section)
         section._begin(
-            held, at + HEADER_SIZE, length - HEADER_SIZE, count, base_offset, last_delta,
-            <int64_t> big_endian(batch + 27, 8), attributes & APPEND_TIME, <int64_t> big_endian(batch + 35, 8),
+            held, at + HEADER_SIZE, head.length - HEADER_SIZE, head.count, head.base_offset, head.last_delta,
+            <int64_t> big_endian(batch + 27, 8), head.attributes & APPEND_TIME, <int64_t> big_endian(batch + 35, 8),
             start_offset, scale,
         )
-        if not section._scan(<int64_t> big_endian(batch + CRC_START, 4) if check_crc else -1):
+        if not section._scan(<int64_t> big_endian(batch + CRC_START, 4) if check_crc else -1, keys, values):
             break
         if source is not None:
             section.source, section.source_start = source, at + HEADER_SIZE
         elif has_views:
-            section.source = data[at + HEADER_SIZE : at + length]
+            section.source = data[at + HEADER_SIZE : at + head.length]
         found.append(section)
-        at += length
-        next_offset = base_offset + last_delta + 1
+        at += head.length
+        next_offset = head.base_offset + head.last_delta + 1
     return found, at, next_offset
 
 

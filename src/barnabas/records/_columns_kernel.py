@@ -27,6 +27,7 @@ HeaderColumn = _implementation.HeaderColumn
 Section = _implementation.Section
 ViewSink = _implementation.ViewSink
 combined_crc32c = _implementation.combined_crc32c
+plain_extent = _implementation.plain_extent
 plain_sections = _implementation.plain_sections
 totals = _implementation.totals
 
@@ -40,6 +41,7 @@ __all__ = [
     "Section",
     "ViewSink",
     "combined_crc32c",
+    "plain_extent",
     "plain_sections",
     "totals",
 ]

@@ -638,10 +638,15 @@ def _kept(layout: _Layout, start_offset: int) -> _Layout:
 
 
 class BinarySink:
-    """The buffers of one binary column in the making: validity (none if no null is coming), offsets, bytes."""
+    """The buffers of one binary column in the making: validity (none if no null is coming), offsets, bytes.
+
+    What is copied before it is counted may turn out not to fit. Then the sink is not `open` any more, and worth
+    nothing; which happens to the compiled one only.
+    """
 
     def __init__(self, validity: Buffer | None, offsets: Buffer, data: Buffer) -> None:
         self.rows = self.used = 0
+        self.open = True
         self._offsets = np.frombuffer(offsets, np.int32)
         self._data = np.frombuffer(data, np.uint8)
         self._validity = None if validity is None else np.frombuffer(validity, np.uint8)
@@ -875,6 +880,16 @@ class Section:
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
+def plain_extent(
+    data: memoryview,  # noqa: ARG001 - as the others: for the compiled one
+    start_offset: int,  # noqa: ARG001
+    may_be_transactional: bool,  # noqa: ARG001
+) -> tuple[int, int]:
+    """How many records `plain_sections` will find at most before it comes back for the first time, and how many bytes
+    their keys and values can have together; as the headers of the batches say, of which nothing is checked yet."""
+    return 0, 0
+
+
 def plain_sections(
     data: memoryview,  # noqa: ARG001 - as the others: for the compiled one
     at: int,
@@ -884,6 +899,8 @@ def plain_sections(
     may_be_transactional: bool,  # noqa: ARG001
     source: Buffer | None,  # noqa: ARG001
     has_views: bool,  # noqa: ARG001
+    keys: BinarySink | None,  # noqa: ARG001
+    values: BinarySink | None,  # noqa: ARG001
 ) -> tuple[list[Section], int, int | None]:
     """The sections of those batches from `at` on that need no more than to be checked and read, up to one that does;
     where that one begins; and the offset behind the last one before it, None if there was none.
@@ -891,6 +908,9 @@ def plain_sections(
     What needs more is left to the caller: what is compressed, a marker, empty, before `start_offset`, perhaps of an
     aborted transaction, cut off, or not as it should be. Here that is everything. Compiled, it spares a batch some
     thirty calls, which take longer than its records do if it has just a few.
+
+    Sinks, if there are any, get the keys and the values of all sections that are found, unless there is no room: then
+    they are not `open` any more. Nothing of a section is missing without them: `Section.fill` can do the same.
     """
     return [], at, None
 

@@ -109,6 +109,10 @@ _MAX_INT64: Final = 2**63 - 1
 _MIN_INT64: Final = -(2**63)
 # What 32-bit offsets can reach.
 _MAX_COLUMN_BYTES: Final = _MAX_INT32
+# From which size on records are copied as soon as they are checked. With fewer bytes the cache still has them later;
+# and of short records it would not be known well enough how much of a batch is values.
+_EARLY_BYTES: Final = 1 << 20
+_EARLY_RECORD_BYTES: Final = 512
 _UINT32: Final = struct.Struct(">I")
 
 
@@ -440,16 +444,23 @@ def fetch_columns(
 class FetchedSections:
     """What is in a fetch response's buffer, checked and counted, but not in columns yet.
 
-    `records` is how many rows there will be; the rest as in `FetchedColumns`. The buffer is looked at until then.
+    `records` is how many rows there will be; the rest as in `FetchedColumns`. The buffer is looked at until then. Of
+    the first sections there may be `early` columns already.
     """
 
-    __slots__ = ("next_offset", "plan", "records", "sections", "size_in_bytes")
+    __slots__ = ("early", "next_offset", "plan", "records", "sections", "size_in_bytes")
 
     def __init__(
-        self, plan: _Plan, sections: list[kernel.Section], next_offset: int | None, size_in_bytes: int
+        self,
+        plan: _Plan,
+        sections: list[kernel.Section],
+        next_offset: int | None,
+        size_in_bytes: int,
+        early: _EarlyColumns | None = None,
     ) -> None:
         self.plan = plan
         self.sections = sections
+        self.early = early
         self.next_offset = next_offset
         self.size_in_bytes = size_in_bytes
         self.records = kernel.totals(sections)[0]
@@ -477,10 +488,25 @@ def fetch_sections(
     octets = _octets(buffer)
     # One for all batches, if views reach that far; one for each batch otherwise.
     source = octets if plan.has_views and len(octets) <= _MAX_COLUMN_BYTES else None
+    early = columns_to_fill = _early_columns(plan, octets, start_offset, transactions is None)
     while True:
+        keys, values = (None, None) if columns_to_fill is None else columns_to_fill.sinks()
         plain, size, offset_after = kernel.plain_sections(
-            octets, size, start_offset, plan.scale, check_crc, transactions is None, source, plan.has_views
+            octets,
+            size,
+            start_offset,
+            plan.scale,
+            check_crc,
+            transactions is None,
+            source,
+            plan.has_views,
+            keys,
+            values,
         )
+        if columns_to_fill is not None:
+            # There is room for those in front only, up to a batch that has to be looked at here.
+            columns_to_fill.end(plain)
+            columns_to_fill = None
         if plain:
             sections += plain
             next_offset = offset_after
@@ -500,7 +526,7 @@ def fetch_sections(
         if source is not None and not decompressed:
             section.source, section.source_start = source, start + HEADER_SIZE
         sections.append(section)
-    return FetchedSections(plan, sections, next_offset, size)
+    return FetchedSections(plan, sections, next_offset, size, early)
 
 
 def assemble_sections(fetched: Sequence[FetchedSections]) -> pa.Table:
@@ -509,7 +535,8 @@ def assemble_sections(fetched: Sequence[FetchedSections]) -> pa.Table:
 
 
 def assemble_batches(fetched: Sequence[FetchedSections]) -> list[pa.RecordBatch]:
-    """The same as Arrow's batches: one, unless that would take 32-bit offsets too far, or there are no records.
+    """The same as Arrow's batches: one, unless that would take 32-bit offsets too far, or there are no records; and one
+    for each buffer with early columns, of which each has a megabyte or more.
 
     Each column is allocated once. Per buffer, that would take longer than to fill it with some hundred records.
     """
@@ -517,8 +544,18 @@ def assemble_batches(fetched: Sequence[FetchedSections]) -> list[pa.RecordBatch]
     for other in fetched:
         if other.plan is not plan:
             raise ValueError("not the same columns of all")
-    sections = [section for one in fetched for section in one.sections]
-    return [plan.assemble(group) for group in _groups(sections)]
+    batches: list[pa.RecordBatch] = []
+    sections: list[kernel.Section] = []
+    for one in fetched:
+        early = one.early
+        if early is None or not early.sections:
+            sections += one.sections
+            continue
+        batches += [plan.assemble(group) for group in _groups(sections)]
+        batches += [plan.assemble(group, early) for group in _groups(early.sections)]
+        sections = one.sections[len(early.sections) :]
+    batches += [plan.assemble(group) for group in _groups(sections)]
+    return batches
 
 
 def _octets(buffer: Any) -> memoryview:
@@ -594,8 +631,8 @@ class _Plan:
     scale: int
     has_views: bool
 
-    def assemble(self, sections: list[kernel.Section]) -> pa.RecordBatch:
-        """Allocates each column once, for all sections together, and fills them."""
+    def assemble(self, sections: list[kernel.Section], early: _EarlyColumns | None = None) -> pa.RecordBatch:
+        """Allocates each column once, for all sections together, and fills them, except what `early` has."""
         kinds = self.kinds
         totals: Any = sections[0] if len(sections) == 1 else Totals(*kernel.totals(sections))
         rows: int = totals.records
@@ -604,12 +641,13 @@ class _Plan:
         header_key = header_value = None
         offset = timestamp = timestamp_type = header_offsets = None
         views: list[_ViewBuffers] = []
-        if "key" in kinds:
+        early_key, early_value = (None, None) if early is None else early.arrays(kinds, totals)
+        if "key" in kinds and early_key is None:
             if self.has_views:
                 views.append(key := _ViewBuffers(rows, totals.null_keys))
             else:
                 key = _BinaryBuffers(rows, totals.null_keys, totals.key_bytes)
-        if "value" in kinds:
+        if "value" in kinds and early_value is None:
             if self.has_views:
                 views.append(value := _ViewBuffers(rows, totals.null_values))
             else:
@@ -643,10 +681,10 @@ class _Plan:
         assert sink.is_full()
         arrays = []
         for name, kind in kinds.items():
-            if name == "key" and key is not None:
-                arrays.append(key.array(kind))
-            elif name == "value" and value is not None:
-                arrays.append(value.array(kind))
+            if name == "key":
+                arrays.append(key.array(kind) if key is not None else early_key)
+            elif name == "value":
+                arrays.append(value.array(kind) if value is not None else early_value)
             elif name == "headers" and header_key is not None and header_value is not None:
                 headers = _headers_array(rows, header_offsets, header_key, header_value)
                 _check_header_keys(headers, offset)
@@ -689,15 +727,86 @@ class _BinaryBuffers:
 
     __slots__ = ("buffers", "nulls", "rows", "sink")
 
-    def __init__(self, rows: int, nulls: int, size: int) -> None:
+    def __init__(self, rows: int, nulls: int, size: int, *, resizable: bool = False) -> None:
         validity = pa.allocate_buffer((rows + 7) >> 3) if nulls else None
         self.rows = rows
         self.nulls = nulls
-        self.buffers = [validity, pa.allocate_buffer(4 * rows + 4), pa.allocate_buffer(size)]
-        self.sink = kernel.BinarySink(*self.buffers)
+        self.buffers = [validity, pa.allocate_buffer(4 * rows + 4), pa.allocate_buffer(size, resizable=resizable)]
+        self.sink: Any = kernel.BinarySink(*self.buffers)
+
+    def end(self, rows: int, nulls: int, size: int, *, shrink: bool) -> None:
+        """This is what there is in them after all; nothing more can be put into them."""
+        if self.sink is None:
+            return
+        # It holds the address of memory that is about to move.
+        self.sink = None
+        self.rows = rows
+        self.nulls = nulls
+        if not nulls:
+            self.buffers[0] = None
+        self.buffers[2].resize(size, shrink_to_fit=shrink)
 
     def array(self, kind: pa.DataType) -> pa.Array:
         return pa.Array.from_buffers(kind, self.rows, self.buffers, self.nulls)
+
+
+def _early_columns(
+    plan: _Plan, octets: memoryview, start_offset: int, may_be_transactional: bool
+) -> _EarlyColumns | None:
+    if plan.has_views or not _EARLY_BYTES <= len(octets) <= _MAX_COLUMN_BYTES:
+        return None
+    rows, size = kernel.plain_extent(octets, start_offset, may_be_transactional)
+    if size < max(_EARLY_BYTES, rows * _EARLY_RECORD_BYTES):
+        return None
+    return _EarlyColumns(plan.kinds, rows, size)
+
+
+class _EarlyColumns:
+    """Keys and values that are copied as soon as their checksum has been computed, when they are in the processor's
+    cache. Later, of megabytes, they would not be there any more, and to read them again takes longer than all the rest.
+
+    How many bytes they have is not known at that time, just how many there can be. Values of some size take nearly all
+    of that, and the rest of their buffer is a few hundredths of it. Keys get an eighth, and what they do not need is
+    given back; if they need more, they are left to `Section.fill` like everything else.
+    """
+
+    __slots__ = ("_capacity", "_keys", "_values", "sections")
+
+    def __init__(self, kinds: Mapping[str, pa.DataType], rows: int, size: int) -> None:
+        # Whether a null is coming is not known either, so there is a bitmap in any case.
+        self._keys = _BinaryBuffers(rows, 1, size >> 3, resizable=True) if "key" in kinds else None
+        self._values = _BinaryBuffers(rows, 1, size, resizable=True) if "value" in kinds else None
+        self._capacity = size
+        self.sections: list[kernel.Section] = []
+
+    def sinks(self) -> tuple[kernel.BinarySink | None, kernel.BinarySink | None]:
+        return (
+            None if self._keys is None else self._keys.sink,
+            None if self._values is None else self._values.sink,
+        )
+
+    def end(self, sections: list[kernel.Section]) -> None:
+        """These sections are what has been copied."""
+        self.sections = sections
+        if self._keys is not None and not self._keys.sink.open:
+            self._keys = None
+        if self._values is not None and not self._values.sink.open:
+            self._values = None
+        if self._keys is None and self._values is None:
+            self.sections = []
+
+    def arrays(self, kinds: Mapping[str, pa.DataType], totals: Totals) -> tuple[pa.Array | None, pa.Array | None]:
+        """Keys and values of all of the sections, None for what there is not."""
+        keys, values = self._keys, self._values
+        if keys is not None:
+            keys.end(totals.records, totals.null_keys, totals.key_bytes, shrink=True)
+        if values is not None:
+            shrink = totals.value_bytes < self._capacity - (self._capacity >> 3)
+            values.end(totals.records, totals.null_values, totals.value_bytes, shrink=shrink)
+        return (
+            None if keys is None else keys.array(kinds["key"]),
+            None if values is None else values.array(kinds["value"]),
+        )
 
 
 class _ViewBuffers:

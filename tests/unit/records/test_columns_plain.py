@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.common.errors import BarnabasError, CorruptRecordError, InvalidRecordError
-from barnabas.records import _columns_kernel, _columns_pure
+from barnabas.records import _columns_kernel, _columns_pure, columns
 from barnabas.records.batch import CompressionType, RecordBatch, TimestampType
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.checksum import crc32c
@@ -54,15 +54,26 @@ def batch(chance: random.Random, base_offset: int) -> bytes:
     return bytes(data)
 
 
+@pytest.fixture(params=["all later", "keys and values early"])
+def early(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether keys and values are copied when they are checked, however few and short they are."""
+    is_early: bool = request.param != "all later"
+    monkeypatch.setattr(columns, "_EARLY_BYTES", 1 if is_early else 1 << 40)
+    monkeypatch.setattr(columns, "_EARLY_RECORD_BYTES", 0)
+    return is_early
+
+
 def read(data: bytes, options: dict[str, Any]) -> Any:
     try:
         fetched = fetch_sections(memoryview(data), **options)
     except (BarnabasError, ValueError) as error:
         return type(error), str(error)
     table = assemble_sections([fetched])
+    table.validate(full=True)
     return table.to_pylist(), table.schema, fetched.next_offset, fetched.size_in_bytes, fetched.records
 
 
+@pytest.mark.usefixtures("early")
 @pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin reads nothing by itself")
 def test_the_same_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(300):
@@ -94,7 +105,9 @@ def test_a_run_ends_where_something_else_begins() -> None:
     other = RecordBatchBuilder(base_offset=5, compression=CompressionType.GZIP)
     other.append(1, None, b"w")
     data = plain + plain + bytes(other.close()) + plain
-    sections, at, next_offset = _columns_kernel.plain_sections(memoryview(data), 0, 0, 1, True, True, None, False)
+    sections, at, next_offset = _columns_kernel.plain_sections(
+        memoryview(data), 0, 0, 1, True, True, None, False, None, None
+    )
     assert (len(sections), at, next_offset) == (2, 2 * len(plain), 4)
     assert _columns_kernel.totals(sections) == _columns_pure.totals(sections)
     assert _columns_kernel.totals(sections)[0] == 2
@@ -104,12 +117,19 @@ def long_batch(chance: random.Random, base_offset: int) -> bytearray:
     builder = RecordBatchBuilder(base_offset=base_offset)
     size, limit = 0, chance.choice([60_000, 65_496, 65_600, 131_000, 131_200, 300_000])
     while size < limit:
-        value = bytes(chance.choice([10, 1000, 5000, 70_000]))
+        value = chance.randbytes(chance.choice([10, 1000, 5000, 70_000]))
         size += len(value)
-        builder.append(chance.randint(0, 99), None, value, [("h", b"v")] if chance.random() < 0.05 else [])
+        key = chance.choice([None, None, b"key", bytes(300)])
+        builder.append(
+            chance.randint(0, 99),
+            key,
+            value if chance.random() < 0.9 else None,
+            [("h", b"v")] if chance.random() < 0.05 else [],
+        )
     return bytearray(builder.close())
 
 
+@pytest.mark.usefixtures("early")
 @pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin reads nothing by itself")
 def test_long_batches_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are gone through block by block: whatever is wrong in whichever block, a wrong checksum comes first."""
@@ -137,3 +157,123 @@ def test_long_batches_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None
                 assert "its checksum is" in found[1]
     assert found_corrupt
     assert found_invalid
+
+
+# Records of this size are copied early by themselves.
+LONG = 1000
+
+
+def long_records(count: int, base_offset: int, key: bytes | None = None, seed: int = 0) -> bytearray:
+    chance = random.Random(seed)
+    builder = RecordBatchBuilder(base_offset=base_offset)
+    for _ in range(count):
+        builder.append(5, key, chance.randbytes(LONG))
+    return bytearray(builder.close())
+
+
+def as_before(fetched: list[columns.FetchedSections]) -> Any:
+    """The same of sections whose keys and values are copied last."""
+    for one in fetched:
+        one.early = None
+    return assemble_sections(fetched)
+
+
+compiled = pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin copies nothing early")
+
+
+@compiled
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+def test_long_values_are_copied_when_they_are_checked(key: bytes | None) -> None:
+    data = bytes(long_records(800, 0, key, 1) + long_records(800, 800, key, 2))
+    fetched = fetch_sections(data, start_offset=3)
+    assert fetched.early is not None
+    table = assemble_sections([fetched])
+    assert table.equals(assemble_sections([fetched]))  # as often as one likes
+    assert table.equals(as_before([fetched]))
+    assert table.column("offset")[0].as_py() == 3
+    keys, values = table.column("key").chunk(0), table.column("value").chunk(0)
+    assert table.num_rows == 1597
+    assert (keys.null_count, values.null_count) == (1597 if key is None else 0, 0)
+    # Memory that is not needed is not kept.
+    assert keys.buffers()[2].size == 1597 * len(key or b"")
+    assert values.buffers()[2].size == 1597 * LONG
+    assert values.buffers()[0] is None
+
+
+@compiled
+def test_keys_that_take_more_room_than_they_are_given_are_copied_later() -> None:
+    fetched = fetch_sections(bytes(long_records(1200, 0, bytes(LONG // 4))))
+    assert fetched.early is not None
+    table = assemble_sections([fetched])
+    assert table.column("key").to_pylist() == [bytes(LONG // 4)] * 1200
+    assert table.equals(as_before([fetched]))
+
+
+@compiled
+def test_values_that_take_less_room_than_they_are_given() -> None:
+    """Of a key it is not known how long it is, when room is made for the values."""
+    builder = RecordBatchBuilder()
+    for _ in range(1200):
+        builder.append(5, bytes(LONG), b"short")
+    fetched = fetch_sections(bytes(builder.close()))
+    table = assemble_sections([fetched])
+    assert table.column("value").chunk(0).buffers()[2].size == 1200 * len("short")
+    assert table.equals(as_before([fetched]))
+
+
+@compiled
+def test_several_answers_of_which_some_are_long() -> None:
+    """Each long one is a chunk; the others that follow each other are one together."""
+    short = [bytes(long_records(3, base, b"k", base)) for base in (0, 10, 20, 30)]
+    other = RecordBatchBuilder(base_offset=3000, compression=CompressionType.GZIP)
+    other.append(1, None, None)
+    long = bytes(long_records(1200, 100, None, 5))
+    mixed = bytes(long_records(1200, 1500, b"m", 6)) + bytes(other.close()) + bytes(long_records(1200, 4000, b"n", 7))
+    answers = [short[0], short[1], long, mixed, short[2], long, short[3], short[3]]
+    fetched = [fetch_sections(answer) for answer in answers]
+    assert [one.early is not None for one in fetched] == [False, False, True, True, False, True, False, False]
+    table = assemble_sections(fetched)
+    table.validate(full=True)
+    lengths = [len(chunk) for chunk in table.column("value").chunks]
+    assert lengths == [6, 1200, 1200, 1 + 1200 + 3, 1200, 6]
+    assert table.column("offset").to_pylist()[2406:2408] == [3000, 4000]
+    assert table.equals(as_before(fetched))
+    assert as_before(fetched).column("value").num_chunks == 1
+
+
+@compiled
+def test_a_long_batch_with_a_wrong_byte_in_any_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of what was copied comes out, and the error is the one that comes without the compiled kernel."""
+    sound = bytes(long_records(600, 0, b"k", 1))
+    batch = long_records(600, 600, b"k", 2)
+    for at in [*range(21, len(batch), 1 << 16), len(batch) - 1]:
+        batch[at] ^= 4
+        for data in (sound + batch, bytes(batch) + sound):
+            with pytest.raises(CorruptRecordError, match="its checksum is") as found:
+                fetch_sections(data)
+            with monkeypatch.context() as patched:
+                patched.setattr(_columns_kernel, "plain_sections", _columns_pure.plain_sections)
+                with pytest.raises(CorruptRecordError) as expected:
+                    fetch_sections(data)
+            assert str(found.value) == str(expected.value)
+        batch[at] ^= 4
+    assert fetch_sections(sound + batch).records == 1200
+
+
+@compiled
+def test_sinks_get_nothing_of_a_damaged_batch() -> None:
+    sound, batch = bytes(long_records(600, 0, b"k", 1)), long_records(600, 600, b"k", 2)
+    batch[-5] ^= 1
+    rows, size = _columns_kernel.plain_extent(memoryview(sound + batch), 0, True)
+    assert rows == 1200
+    assert 1200 * (LONG + 1) <= size < 1.02 * 1200 * (LONG + 1)
+    keys, values = (
+        _columns_kernel.BinarySink(bytearray(rows), bytearray(4 * rows + 4), bytearray(size)) for _ in range(2)
+    )
+    sections, at, next_offset = _columns_kernel.plain_sections(
+        memoryview(sound + batch), 0, 0, 1, True, True, None, False, keys, values
+    )
+    assert (len(sections), at, next_offset) == (1, len(sound), 600)
+    assert (keys.rows, keys.used, values.rows, values.used) == (600, 600, 600, 600 * LONG)
+    assert not keys.open
+    assert not values.open
