@@ -552,7 +552,7 @@ def assemble_batches(fetched: Sequence[FetchedSections]) -> list[pa.RecordBatch]
             sections += one.sections
             continue
         batches += [plan.assemble(group) for group in _groups(sections)]
-        batches += [plan.assemble(group, early) for group in _groups(early.sections)]
+        batches.append(plan.assemble(early.sections, early))
         sections = one.sections[len(early.sections) :]
     batches += [plan.assemble(group) for group in _groups(sections)]
     return batches
@@ -601,6 +601,8 @@ def _section(batch: RecordBatch, plan: _Plan, start_offset: int, budget: int) ->
 
 def _groups(sections: list[kernel.Section]) -> list[list[kernel.Section]]:
     """Cuts a list of sections where the next one would take a column beyond 32-bit offsets."""
+    if not sections:
+        return []
     totals = Totals(*kernel.totals(sections))
     if totals.records < 1:
         return []
@@ -634,14 +636,18 @@ class _Plan:
     def assemble(self, sections: list[kernel.Section], early: _EarlyColumns | None = None) -> pa.RecordBatch:
         """Allocates each column once, for all sections together, and fills them, except what `early` has."""
         kinds = self.kinds
-        totals: Any = sections[0] if len(sections) == 1 else Totals(*kernel.totals(sections))
+        totals: Any
+        if early is not None:
+            totals = early.totals
+        else:
+            totals = sections[0] if len(sections) == 1 else Totals(*kernel.totals(sections))
         rows: int = totals.records
         key: _BinaryBuffers | _ViewBuffers | None = None
         value: _BinaryBuffers | _ViewBuffers | None = None
         header_key = header_value = None
         offset = timestamp = timestamp_type = header_offsets = None
         views: list[_ViewBuffers] = []
-        early_key, early_value = (None, None) if early is None else early.arrays(kinds, totals)
+        early_key, early_value = (None, None) if early is None else early.arrays(kinds)
         if "key" in kinds and early_key is None:
             if self.has_views:
                 views.append(key := _ViewBuffers(rows, totals.null_keys))
@@ -761,16 +767,21 @@ def _early_columns(
     return _EarlyColumns(plan.kinds, rows, size)
 
 
+_NOTHING: Final = Totals(0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
 class _EarlyColumns:
     """Keys and values that are copied as soon as their checksum has been computed, when they are in the processor's
     cache. Later, of megabytes, they would not be there any more, and to read them again takes longer than all the rest.
 
     How many bytes they have is not known at that time, just how many there can be. Values of some size take nearly all
-    of that, and the rest of their buffer is a few hundredths of it. Keys get an eighth, and what they do not need is
-    given back; if they need more, they are left to `Section.fill` like everything else.
+    of that; if more than an eighth of their buffer is left over, it is given back. Keys get an eighth, and what they do
+    not need is given back; if they need more, they are left to `Section.fill` like everything else.
+
+    `sections` are those whose keys and values are here: none, if there is no record.
     """
 
-    __slots__ = ("_capacity", "_keys", "_values", "sections")
+    __slots__ = ("_capacity", "_keys", "_values", "sections", "totals")
 
     def __init__(self, kinds: Mapping[str, pa.DataType], rows: int, size: int) -> None:
         # Whether a null is coming is not known either, so there is a bitmap in any case.
@@ -778,6 +789,7 @@ class _EarlyColumns:
         self._values = _BinaryBuffers(rows, 1, size, resizable=True) if "value" in kinds else None
         self._capacity = size
         self.sections: list[kernel.Section] = []
+        self.totals = _NOTHING
 
     def sinks(self) -> tuple[kernel.BinarySink | None, kernel.BinarySink | None]:
         return (
@@ -787,17 +799,17 @@ class _EarlyColumns:
 
     def end(self, sections: list[kernel.Section]) -> None:
         """These sections are what has been copied."""
-        self.sections = sections
         if self._keys is not None and not self._keys.sink.open:
             self._keys = None
         if self._values is not None and not self._values.sink.open:
             self._values = None
-        if self._keys is None and self._values is None:
-            self.sections = []
+        self.totals = Totals(*kernel.totals(sections))
+        if self.totals.records and (self._keys is not None or self._values is not None):
+            self.sections = sections
 
-    def arrays(self, kinds: Mapping[str, pa.DataType], totals: Totals) -> tuple[pa.Array | None, pa.Array | None]:
+    def arrays(self, kinds: Mapping[str, pa.DataType]) -> tuple[pa.Array | None, pa.Array | None]:
         """Keys and values of all of the sections, None for what there is not."""
-        keys, values = self._keys, self._values
+        keys, values, totals = self._keys, self._values, self.totals
         if keys is not None:
             keys.end(totals.records, totals.null_keys, totals.key_bytes, shrink=True)
         if values is not None:
