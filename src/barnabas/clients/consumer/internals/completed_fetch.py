@@ -17,6 +17,7 @@ from barnabas.records.batch import RecordBatch, TimestampType, iter_batches
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from barnabas.records.reader import uncompressed_records
 
+_READ_UNCOMMITTED: Final = IsolationLevel.READ_UNCOMMITTED
 _LENGTH: Final = struct.Struct(">i")
 _MAX_BASE_OFFSET: Final = 2**63 - 2**31
 
@@ -61,6 +62,7 @@ class CompletedFetch:
         "last_epoch",
         "next_fetch_offset",
         "partition",
+        "records",
         "records_read",
     )
 
@@ -69,6 +71,12 @@ class CompletedFetch:
     ) -> None:
         self.partition = partition
         self.data = data
+        records = data.records
+        self.records = (
+            records
+            if isinstance(records, memoryview)
+            else memoryview(records if isinstance(records, bytes | bytearray) else b"")
+        )
         self.fetch_offset = fetch_offset
         self.next_fetch_offset = fetch_offset
         self.last_epoch: int | None = None
@@ -87,21 +95,16 @@ class CompletedFetch:
         self._end_offset: int | None = None
 
     @property
-    def records(self) -> memoryview:
-        data = self.data.records
-        return memoryview(data if isinstance(data, bytes | bytearray | memoryview) else b"")
-
-    @property
     def aborted(self) -> list[tuple[int, int]] | None:
         """Producers and first offsets of aborted transactions; None if all records are to be seen."""
-        if self._reading.isolation_level is IsolationLevel.READ_UNCOMMITTED:
+        if self._reading.isolation_level is _READ_UNCOMMITTED:
             return None
         return [(row.producer_id, row.first_offset) for row in self.data.aborted_transactions or ()]
 
     def has_whole_batch(self) -> bool:
         """Whether there is anything to read at all."""
-        data = self.records
-        return len(data) >= 16 and len(data) >= 12 + _LENGTH.unpack_from(data, 8)[0]
+        size = len(self.records)
+        return size >= 16 and size >= 12 + _LENGTH.unpack_from(self.records, 8)[0]
 
     def end_offset(self) -> int | None:
         """Where it ends, and reading will go on, if it is read to its end; None if it is an error or has no batch.

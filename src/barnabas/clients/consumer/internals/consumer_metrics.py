@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from barnabas.common.clock import Clock
 from barnabas.common.topic_partition import TopicPartition
@@ -73,19 +74,12 @@ class KafkaConsumerMetrics:
             self._idle.record_soon(elapsed_ms / max(elapsed_ms, self._between_polls_ms))
 
 
-class Finished:
-    """The answers that were consumed in one poll: bytes and records of each topic, the largest lag, the smallest lead.
+class FinishedFetch(Protocol):
+    """An answer for a partition that has been consumed (see `CompletedFetch`)."""
 
-    What is measured of all partitions together is recorded once for all of them. A table is made of an answer's
-    partitions, and to record each by itself would take about as long as to decode a hundred records.
-    """
-
-    __slots__ = ("lag", "lead", "topics")
-
-    def __init__(self) -> None:
-        self.topics: dict[str, list[int]] = {}
-        self.lag: int | None = None
-        self.lead: int | None = None
+    partition: TopicPartition
+    records_read: int
+    bytes_read: int
 
 
 class FetchMetrics:
@@ -137,74 +131,75 @@ class FetchMetrics:
             sensor.add(name("request-latency-max", NODE_GROUP, tags, "The same, at most."), Max())
         sensor.record_soon(latency_ms)
 
-    def record_fetched(
-        self,
-        finished: Finished,
-        partition: TopicPartition,
-        records: int,
-        size: int,
-        *,
-        lag: int | None,
-        lead: int | None,
+    def record_finished(
+        self, finished: Sequence[FinishedFetch], lags_and_leads: Sequence[tuple[int | None, int | None] | None]
     ) -> None:
-        """An answer for a partition has been consumed; what is not the partition's own is added up in ``finished``."""
-        if records or size:
-            topic = finished.topics.get(partition.topic)
-            if topic is None:
-                finished.topics[partition.topic] = [size, records]
-            else:
-                topic[0] += size
-                topic[1] += records
-        if lag is not None or lead is not None:
-            of_lag, of_lead = self._partition(partition)
-            if lag is not None:
-                of_lag.record_soon(lag)
-                if finished.lag is None or lag > finished.lag:
-                    finished.lag = lag
-            if lead is not None:
-                of_lead.record_soon(lead)
-                if finished.lead is None or lead < finished.lead:
-                    finished.lead = lead
+        """The answers that were consumed in one poll, and how far their partitions are from end and beginning; None for
+        one that this consumer has no more.
 
-    def record_finished(self, finished: Finished) -> None:
-        """The poll is over in which these answers have been consumed."""
-        if finished.topics:
-            self._bytes.record_soon(sum([size for size, _ in finished.topics.values()]))
-            self._records.record_soon(sum([records for _, records in finished.topics.values()]))
-            for topic, (size, records) in finished.topics.items():
-                by_bytes, by_records = self._topic(topic)
-                by_bytes.record_soon(size)
-                by_records.record_soon(records)
-        if finished.lag is not None:
-            self._lag.record_soon(finished.lag)
-        if finished.lead is not None:
-            self._lead.record_soon(finished.lead)
+        What is measured of all partitions together is recorded once for all of them. A table is made of an answer's
+        partitions, and to record each by itself would take about as long as to decode a hundred records.
+        """
+        time_ms = self._metrics.clock.milliseconds()
+        topics: dict[str, list[int]] = {}
+        largest_lag: int | None = None
+        smallest_lead: int | None = None
+        for fetch, known in zip(finished, lags_and_leads, strict=True):
+            if known is None:
+                continue
+            records, size, partition = fetch.records_read, fetch.bytes_read, fetch.partition
+            if records or size:
+                topic = topics.get(partition.topic)
+                if topic is None:
+                    topics[partition.topic] = [size, records]
+                else:
+                    topic[0] += size
+                    topic[1] += records
+            lag, lead = known
+            if lag is None and lead is None:
+                continue
+            of_lag, of_lead = self._of_partition.get(partition) or self._partition(partition)
+            if lag is not None:
+                of_lag.record_soon(lag, time_ms)
+                if largest_lag is None or lag > largest_lag:
+                    largest_lag = lag
+            if lead is not None:
+                of_lead.record_soon(lead, time_ms)
+                if smallest_lead is None or lead < smallest_lead:
+                    smallest_lead = lead
+        if topics:
+            self._bytes.record_soon(sum([size for size, _ in topics.values()]), time_ms)
+            self._records.record_soon(sum([records for _, records in topics.values()]), time_ms)
+            for name, (size, records) in topics.items():
+                by_bytes, by_records = self._of_topic.get(name) or self._topic(name)
+                by_bytes.record_soon(size, time_ms)
+                by_records.record_soon(records, time_ms)
+        if largest_lag is not None:
+            self._lag.record_soon(largest_lag, time_ms)
+        if smallest_lead is not None:
+            self._lead.record_soon(smallest_lead, time_ms)
 
     def _topic(self, topic: str) -> tuple[Sensor, Sensor]:
-        made = self._of_topic.get(topic)
-        if made is None:
-            tags = {"topic": topic}
-            made = (
-                self._metrics.sensor(f"topic.{topic}.bytes-consumed"),
-                self._metrics.sensor(f"topic.{topic}.records-consumed"),
-            )
-            self._meter(made[0], "bytes-consumed", "bytes consumed of the topic", tags)
-            self._meter(made[1], "records-consumed", "records consumed of the topic", tags)
-            self._of_topic[topic] = made
+        tags = {"topic": topic}
+        made = (
+            self._metrics.sensor(f"topic.{topic}.bytes-consumed"),
+            self._metrics.sensor(f"topic.{topic}.records-consumed"),
+        )
+        self._meter(made[0], "bytes-consumed", "bytes consumed of the topic", tags)
+        self._meter(made[1], "records-consumed", "records consumed of the topic", tags)
+        self._of_topic[topic] = made
         return made
 
     def _partition(self, partition: TopicPartition) -> tuple[Sensor, Sensor]:
-        made = self._of_partition.get(partition)
-        if made is None:
-            tags = {"topic": partition.topic, "partition": str(partition.partition)}
-            made = (self._metrics.sensor(f"{partition}.records-lag"), self._metrics.sensor(f"{partition}.records-lead"))
-            made[0].add(self._name("records-lag", "The lag of the partition, in records.", tags), Value())
-            made[0].add(self._name("records-lag-avg", "Its average.", tags), Avg())
-            made[0].add(self._name("records-lag-max", "Its maximum.", tags), Max())
-            made[1].add(self._name("records-lead", "The lead of the partition, in records.", tags), Value())
-            made[1].add(self._name("records-lead-avg", "Its average.", tags), Avg())
-            made[1].add(self._name("records-lead-min", "Its minimum.", tags), Min())
-            self._of_partition[partition] = made
+        tags = {"topic": partition.topic, "partition": str(partition.partition)}
+        made = (self._metrics.sensor(f"{partition}.records-lag"), self._metrics.sensor(f"{partition}.records-lead"))
+        made[0].add(self._name("records-lag", "The lag of the partition, in records.", tags), Value())
+        made[0].add(self._name("records-lag-avg", "Its average.", tags), Avg())
+        made[0].add(self._name("records-lag-max", "Its maximum.", tags), Max())
+        made[1].add(self._name("records-lead", "The lead of the partition, in records.", tags), Value())
+        made[1].add(self._name("records-lead-avg", "Its average.", tags), Avg())
+        made[1].add(self._name("records-lead-min", "Its minimum.", tags), Min())
+        self._of_partition[partition] = made
         return made
 
     def retain(self, partitions: set[TopicPartition]) -> None:

@@ -54,8 +54,10 @@ class FetchBuffer:
             self._completed.extendleft(reversed(list(fetches)))
 
     def peek(self) -> CompletedFetch | None:
-        with self._lock:
-            return self._completed[0] if self._completed else None
+        """The oldest answer. For the application thread: no other takes anything out, and so there is nothing to
+        lock."""
+        completed = self._completed
+        return completed[0] if completed else None
 
     def poll(self) -> CompletedFetch | None:
         with self._lock:

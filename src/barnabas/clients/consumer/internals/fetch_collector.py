@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from barnabas.clients.consumer.consumer_record import ConsumerRecord
 from barnabas.clients.consumer.errors import FetchOffsetOutOfRangeError
 from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
-from barnabas.clients.consumer.internals.consumer_metrics import FetchMetrics, Finished
+from barnabas.clients.consumer.internals.consumer_metrics import FetchMetrics
 from barnabas.clients.consumer.internals.fetch_buffer import FetchBuffer
 from barnabas.clients.consumer.internals.fetch_position import FetchPosition
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
@@ -42,7 +42,7 @@ _UNKNOWN_TOPIC = frozenset({Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.UNKNOWN_TO
 class Collected:
     """The records of one poll, by partition, and where each of them goes on."""
 
-    __slots__ = ("count", "finished", "has_drained", "next_positions", "parts", "position_advanced")
+    __slots__ = ("count", "has_drained", "next_positions", "parts", "position_advanced")
 
     def __init__(self) -> None:
         self.parts: dict[TopicPartition, Any] = {}
@@ -53,7 +53,6 @@ class Collected:
         self.has_drained = False
         """Whether there is a partition now of which nothing is left, and which is fetched again only if the background
         thread is told."""
-        self.finished = Finished()
 
 
 class FetchCollector:
@@ -128,7 +127,7 @@ class FetchCollector:
                 found.count += table.num_rows
                 parts.setdefault(fetch.partition, []).append(table)
 
-        self._collect(found, max_records, take, lambda fetch: fetch.partition not in parts)
+        self._collect(found, max_records, take, parts)
         return found
 
     def _collect(
@@ -136,29 +135,34 @@ class FetchCollector:
         found: Collected,
         max_records: int | None,
         take: Callable[[CompletedFetch], None],
-        is_wanted: Callable[[CompletedFetch], bool] = lambda _fetch: True,
+        unwanted: Container[TopicPartition] = (),
     ) -> None:
-        """Has records taken from the answers that may be read now, up to one that is not wanted, and moves the
-        positions."""
+        """Has records taken from the answers that may be read now, up to one of a partition that is not wanted, and
+        moves the positions."""
         buffer, subscriptions = self._buffer, self._subscriptions
         paused: list[CompletedFetch] = []
+        finished: list[CompletedFetch] = []
         try:
             while max_records is None or found.count < max_records:
                 fetch = buffer.next_in_line
                 if fetch is None or fetch.is_consumed:
-                    following = buffer.peek()
-                    if following is not None and not is_wanted(following):
+                    fetch = buffer.peek()
+                    if fetch is None:
+                        buffer.next_in_line = None
                         break
-                    if self._initialize_next(found) is None:
+                    if fetch.partition in unwanted:
                         break
-                    continue
-                if subscriptions.is_paused(fetch.partition):
+                    if not self._initialize_next(fetch, found):
+                        continue
+                position = subscriptions.fetchable_position(fetch.partition)
+                if position is None and subscriptions.is_paused(fetch.partition):
                     # Kept for when it is resumed, and out of the way of others until then.
                     paused.append(fetch)
                     buffer.next_in_line = None
-                    continue
-                if self._collect_from(fetch, found, take):
-                    self._finish(fetch, found)
+                elif self._collect_from(fetch, position, found, take):
+                    finished.append(fetch)
+                    if buffer.holds_up:
+                        found.has_drained = True
         except BarnabasError as error:
             if not found.count:
                 raise self._explain(error) from error.__cause__
@@ -166,29 +170,40 @@ class FetchCollector:
         finally:
             if paused:
                 buffer.add_first(paused)
-            self._metrics.record_finished(found.finished)
+            if finished:
+                self._metrics.record_finished(
+                    finished,
+                    subscriptions.lags_and_leads([fetch.partition for fetch in finished], self._isolation_level),
+                )
 
-    def _collect_from(self, fetch: CompletedFetch, found: Collected, take: Callable[[CompletedFetch], None]) -> bool:
-        """Returns whether nothing is left of it."""
-        partition = fetch.partition
-        position = self._subscriptions.fetchable_position(partition)
-        if position is None or position.offset != fetch.next_fetch_offset:
-            log.debug("Records of %s from %d are not wanted any more", partition, fetch.next_fetch_offset)
+    def _collect_from(
+        self,
+        fetch: CompletedFetch,
+        position: FetchPosition | None,
+        found: Collected,
+        take: Callable[[CompletedFetch], None],
+    ) -> bool:
+        """Returns whether nothing is left of it. Then its partition goes to the end, if it has given anything, so that
+        others get their turn in the next request."""
+        partition, before = fetch.partition, fetch.next_fetch_offset
+        if position is None or position.offset != before:
+            log.debug("Records of %s from %d are not wanted any more", partition, before)
             fetch.drain()
-            return True
-        before = fetch.next_fetch_offset
-        try:
-            take(fetch)
-        finally:
+        else:
+            try:
+                take(fetch)
+            finally:
+                if fetch.next_fetch_offset > before:
+                    moved = FetchPosition(fetch.next_fetch_offset, fetch.last_epoch, position.current_leader)
+                    is_last = fetch.is_consumed and fetch.bytes_read > 0
+                    if self._subscriptions.advance(partition, moved, move_to_end=is_last):
+                        found.position_advanced = True
+                        found.next_positions[partition] = moved
             if fetch.next_fetch_offset > before:
-                self._advance(fetch, position, found)
+                return fetch.is_consumed
+        if fetch.is_consumed and fetch.bytes_read:
+            self._subscriptions.move_partition_to_end(partition)
         return fetch.is_consumed
-
-    def _advance(self, fetch: CompletedFetch, position: FetchPosition, found: Collected) -> None:
-        moved = FetchPosition(fetch.next_fetch_offset, fetch.last_epoch, position.current_leader)
-        if self._subscriptions.advance(fetch.partition, moved):
-            found.position_advanced = True
-            found.next_positions[fetch.partition] = moved
 
     def _explain(self, error: BarnabasError) -> BarnabasError:
         fetch = self._buffer.next_in_line
@@ -199,76 +214,61 @@ class FetchCollector:
             "past the record to continue consumption."
         )
 
-    def _finish(self, fetch: CompletedFetch, found: Collected) -> None:
-        if self._buffer.holds_up:
-            found.has_drained = True
-        if fetch.bytes_read:
-            # So that other partitions get their turn in the next request.
-            self._subscriptions.move_partition_to_end(fetch.partition)
-        if not self._subscriptions.is_assigned(fetch.partition):
-            return
-        self._metrics.record_fetched(
-            found.finished,
-            fetch.partition,
-            fetch.records_read,
-            fetch.bytes_read,
-            lag=self._subscriptions.partition_lag(fetch.partition, self._isolation_level),
-            lead=self._subscriptions.partition_lead(fetch.partition),
-        )
-
     # -- an answer's turn
 
-    def _initialize_next(self, found: Collected) -> CompletedFetch | None:
-        """The next answer whose records can be read; those that cannot are dealt with on the way."""
+    def _initialize_next(self, fetch: CompletedFetch, found: Collected) -> bool:
+        """Makes the oldest answer the next in line, if its records can be read; else deals with it."""
         buffer = self._buffer
-        while True:
-            fetch = buffer.peek()
-            if fetch is None:
-                buffer.next_in_line = None
-                return None
-            try:
-                usable = self._initialize(fetch)
-            except BarnabasError:
-                if not found.count and not len(fetch.records):
-                    buffer.poll()  # told once; what is wrong with records themselves stays so until somebody seeks
-                raise
-            if usable:
-                fetch.is_initialized = True
-                return buffer.advance()
-            buffer.poll()
-            found.has_drained = True
-            self._subscriptions.move_partition_to_end(fetch.partition)
+        try:
+            usable = fetch.is_initialized or self._initialize(fetch)
+        except BarnabasError:
+            if not found.count and not len(fetch.records):
+                buffer.poll()  # told once; what is wrong with records themselves stays so until somebody seeks
+            raise
+        if usable:
+            fetch.is_initialized = True
+            buffer.advance()
+            return True
+        buffer.poll()
+        found.has_drained = True
+        self._subscriptions.move_partition_to_end(fetch.partition)
+        return False
 
     def _initialize(self, fetch: CompletedFetch) -> bool:
-        partition, subscriptions = fetch.partition, self._subscriptions
-        if fetch.is_initialized:
-            return True
-        if not subscriptions.has_valid_position(partition):
-            log.debug("Ignoring fetched data of %s, which has no valid position now", partition)
+        partition, subscriptions, data = fetch.partition, self._subscriptions, fetch.data
+        if (data.error_code or not fetch.has_whole_batch()) and not self._initialize_without_records(fetch):
             return False
-        error = Errors.for_code(fetch.data.error_code)
-        if error is not Errors.NONE:
-            self._handle_error(fetch, error)
+        if not subscriptions.try_updating_watermarks(
+            partition, data.high_watermark, data.log_start_offset, data.last_stable_offset, fetch.fetch_offset
+        ):
+            log.debug("Discarding a stale fetch of %s at %d, where it is no more", partition, fetch.fetch_offset)
             return False
-        position = subscriptions.position_or_none(partition)
-        if position is None or position.offset != fetch.fetch_offset:
-            log.debug("Discarding a stale fetch of %s at %d; it is at %s", partition, fetch.fetch_offset, position)
-            return False
-        if len(fetch.records) and not fetch.has_whole_batch():
-            raise CorruptRecordError(
-                f"Failed to make progress reading messages at {partition}={fetch.fetch_offset}. Received a non-empty "
-                "fetch response from the server, but no complete records were found."
-            )
-        data = fetch.data
-        subscriptions.try_updating_watermarks(
-            partition, data.high_watermark, data.log_start_offset, data.last_stable_offset
-        )
         if data.preferred_read_replica >= 0:
             log.debug("Updating preferred read replica for partition %s to %d", partition, data.preferred_read_replica)
             subscriptions.update_preferred_read_replica(
                 partition,
                 data.preferred_read_replica,
                 lambda: self._clock.hi_res_milliseconds() + self._preferred_read_replica_ms,
+            )
+        return True
+
+    def _initialize_without_records(self, fetch: CompletedFetch) -> bool:
+        """Whether there is nothing wrong with an answer that no record can be read of."""
+        partition, subscriptions = fetch.partition, self._subscriptions
+        if not subscriptions.has_valid_position(partition):
+            log.debug("Ignoring fetched data of %s, which has no valid position now", partition)
+            return False
+        if fetch.data.error_code:
+            self._handle_error(fetch, Errors.for_code(fetch.data.error_code))
+            return False
+        position = subscriptions.position_or_none(partition)
+        if position is None or position.offset != fetch.fetch_offset:
+            log.debug("Discarding a stale fetch of %s at %d; it is at %s", partition, fetch.fetch_offset, position)
+            return False
+        if len(fetch.records):
+            raise CorruptRecordError(
+                f"Failed to make progress reading messages at {partition}={fetch.fetch_offset}. Received a non-empty "
+                "fetch response from the server, but no complete records were found."
             )
         return True
 

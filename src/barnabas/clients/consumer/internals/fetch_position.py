@@ -66,6 +66,12 @@ class FetchState(Enum):
         return self is FetchState.FETCHING or self is FetchState.AWAIT_VALIDATION
 
 
+FETCHING: Final = FetchState.FETCHING
+"""Bound here, as the two below: to look a member up in its class takes as long as a call, and these are asked for of
+every partition in every turn of both threads."""
+_AWAIT_RESET: Final = FetchState.AWAIT_RESET
+_AWAIT_VALIDATION: Final = FetchState.AWAIT_VALIDATION
+
 VALID_TRANSITIONS: Final[dict[FetchState, frozenset[FetchState]]] = {
     FetchState.INITIALIZING: frozenset({FetchState.FETCHING, FetchState.AWAIT_RESET, FetchState.AWAIT_VALIDATION}),
     FetchState.FETCHING: frozenset({FetchState.FETCHING, FetchState.AWAIT_RESET, FetchState.AWAIT_VALIDATION}),
@@ -155,15 +161,15 @@ class TopicPartitionState:
 
     @property
     def has_valid_position(self) -> bool:
-        return self.fetch_state is FetchState.FETCHING
+        return self.fetch_state is FETCHING
 
     @property
     def awaiting_reset(self) -> bool:
-        return self.fetch_state is FetchState.AWAIT_RESET
+        return self.fetch_state is _AWAIT_RESET
 
     @property
     def awaiting_validation(self) -> bool:
-        return self.fetch_state is FetchState.AWAIT_VALIDATION
+        return self.fetch_state is _AWAIT_VALIDATION
 
     @property
     def should_initialize(self) -> bool:
@@ -172,7 +178,7 @@ class TopicPartitionState:
     @property
     def is_fetchable(self) -> bool:
         return (
-            self.fetch_state is FetchState.FETCHING
+            self.fetch_state is FETCHING
             and not self.paused
             and not self.pending_revocation
             and not self.pending_on_assigned_callback

@@ -14,6 +14,7 @@ from barnabas.clients.common.offsets import OffsetAndMetadata
 from barnabas.clients.consumer.auto_offset_reset import AutoOffsetResetStrategy, StrategyType
 from barnabas.clients.consumer.errors import NoOffsetForPartitionError
 from barnabas.clients.consumer.internals.fetch_position import (
+    FETCHING,
     FetchPosition,
     LeaderAndEpoch,
     LogTruncation,
@@ -578,14 +579,17 @@ class SubscriptionState:
         *,
         move_to_end: bool = False,
     ) -> bool:
-        """Records up to here have been taken; False if the partition is not this consumer's any more."""
+        """Records up to here have been taken; False if the partition is not this consumer's any more, or has no valid
+        position now. With ``move_to_end`` it is `move_partition_to_end` as well."""
         with self.lock:
             state = self._assignment.get(partition)
-            if state is None or not state.has_valid_position:
+            if state is None:
                 return False
-            state.position = position
             if move_to_end:
                 self._assignment[partition] = self._assignment.pop(partition)
+            if state.fetch_state is not FETCHING:
+                return False
+            state.position = position
             return True
 
     def move_partition_to_end(self, partition: TopicPartition) -> None:
@@ -594,12 +598,22 @@ class SubscriptionState:
                 self._assignment[partition] = self._assignment.pop(partition)
 
     def try_updating_watermarks(
-        self, partition: TopicPartition, high_watermark: int, log_start_offset: int, last_stable_offset: int
+        self,
+        partition: TopicPartition,
+        high_watermark: int,
+        log_start_offset: int,
+        last_stable_offset: int,
+        at_offset: int | None = None,
     ) -> bool:
+        """What an answer says of a partition; nothing and False, if ``at_offset`` is not its (valid) position."""
         with self.lock:
             state = self._assignment.get(partition)
             if state is None:
                 return False
+            if at_offset is not None:
+                position = state.position
+                if position is None or position.offset != at_offset or state.fetch_state is not FETCHING:
+                    return False
             if high_watermark >= 0:
                 state.high_watermark = high_watermark
                 state.end_offset_requested = False
@@ -649,6 +663,30 @@ class SubscriptionState:
             if state.log_start_offset is None or position is None:
                 return None
             return position.offset - state.log_start_offset
+
+    def lags_and_leads(
+        self, partitions: Iterable[TopicPartition], isolation_level: int
+    ) -> list[tuple[int | None, int | None] | None]:
+        """`partition_lag` and `partition_lead` of each; None for one that is not this consumer's any more."""
+        read_committed = isolation_level == READ_COMMITTED
+        found: list[tuple[int | None, int | None] | None] = []
+        with self.lock:
+            for partition in partitions:
+                state = self._assignment.get(partition)
+                if state is None:
+                    found.append(None)
+                    continue
+                position = state.position if state.in_hand is None else state.consumed()
+                lag = lead = None
+                if position is not None:
+                    offset, start = position.offset, state.log_start_offset
+                    end = state.last_stable_offset if read_committed else state.high_watermark
+                    if end is not None:
+                        lag = end - offset if end > offset else 0
+                    if start is not None:
+                        lead = offset - start
+                found.append((lag, lead))
+        return found
 
     def preferred_read_replica(self, partition: TopicPartition, now: int) -> int | None:
         with self.lock:
