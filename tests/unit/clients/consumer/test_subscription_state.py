@@ -97,6 +97,34 @@ def test_a_partition_that_is_advanced_goes_to_the_end(state: FetchState) -> None
     assert not subscriptions.advance(TopicPartition("a", 99), FetchPosition(5), move_to_end=True)
 
 
+def test_the_plan_has_what_can_be_fetched() -> None:
+    source = Random(2)
+    for _ in range(500):
+        subscriptions = shuffled(source)
+        plan = subscriptions.fetch_plan(100)
+        expected = [
+            (partition, subscriptions.position(partition), subscriptions.preferred_read_replica(partition, 100))
+            for partition in subscriptions.fetchable_partitions(lambda _: True)
+        ]
+        assert plan == expected
+
+
+def test_all_is_settled_when_no_partition_waits_for_anything() -> None:
+    source, found = Random(3), set()
+    for _ in range(500):
+        subscriptions = shuffled(source)
+        waits = (
+            subscriptions.partitions_without_leader()
+            or subscriptions.initializing_partitions()
+            or any(state_of(subscriptions, partition).should_initialize for partition in PARTITIONS)
+            or subscriptions.time_until_next_retry(0) is not None
+        )
+        assert subscriptions.all_settled() is not bool(waits)
+        found.add(bool(waits))
+    assert found == {True, False}
+    assert SubscriptionState(EARLIEST).all_settled()
+
+
 class Fetched:
     def __init__(self, partition: TopicPartition, records: int, size: int) -> None:
         self.partition = partition

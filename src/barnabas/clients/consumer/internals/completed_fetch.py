@@ -49,7 +49,6 @@ class CompletedFetch:
         "_aborted",
         "_batch",
         "_batches",
-        "_end_offset",
         "_error",
         "_reader",
         "_reading",
@@ -59,6 +58,7 @@ class CompletedFetch:
         "fetch_offset",
         "is_consumed",
         "is_initialized",
+        "known_end_offset",
         "last_epoch",
         "next_fetch_offset",
         "partition",
@@ -92,7 +92,8 @@ class CompletedFetch:
         self._aborted: AbortedTransactions | None = None
         self._error: BarnabasError | None = None
         self._table: tuple[Any, Any, int] | None = None
-        self._end_offset: int | None = None
+        self.known_end_offset: int | None = None
+        """What `end_offset` has found, if it has been asked."""
 
     @property
     def aborted(self) -> list[tuple[int, int]] | None:
@@ -111,9 +112,9 @@ class CompletedFetch:
 
         Looks at the headers of batches only, and always finds the same: any thread may ask.
         """
-        if self._end_offset is None and not self.data.error_code:
-            self._end_offset = offset_after(self.records)
-        return self._end_offset
+        if self.known_end_offset is None and not self.data.error_code:
+            self.known_end_offset = offset_after(self.records)
+        return self.known_end_offset
 
     # -- as records
 

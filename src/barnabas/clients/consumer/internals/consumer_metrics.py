@@ -103,6 +103,7 @@ class FetchMetrics:
         self._lag.add(self._name("records-lag-max", "The largest lag of any partition, in records."), Max())
         self._lead = metrics.sensor("records-lead")
         self._lead.add(self._name("records-lead-min", "The smallest lead of any partition, in records."), Min())
+        self._of_node: dict[str, Sensor] = {}
         self._of_topic: dict[str, tuple[Sensor, Sensor]] = {}
         self._of_partition: dict[TopicPartition, tuple[Sensor, Sensor]] = {}
 
@@ -120,16 +121,21 @@ class FetchMetrics:
         total = self._name(f"{name}-total", f"Total of {what}.", tags)
         sensor.add_compound(Meter(rate, total, stat=WindowedCount() if count else None))
 
-    def record_latency(self, node: str, latency_ms: int) -> None:
-        """A fetch request was answered."""
-        self.fetch_latency.record_soon(latency_ms)
-        sensor = self._metrics.get_sensor(f"node-{node}.latency")
-        if sensor is None:
-            sensor = self._metrics.sensor(f"node-{node}.latency")
-            tags, name = {"node-id": f"node-{node}"}, self._metrics.metric_name
-            sensor.add(name("request-latency-avg", NODE_GROUP, tags, "Milliseconds until a node answers."), Avg())
-            sensor.add(name("request-latency-max", NODE_GROUP, tags, "The same, at most."), Max())
-        sensor.record_soon(latency_ms)
+    def record_answer(self, node: str, latency_ms: int, size: int) -> None:
+        """A fetch request was answered, with so many bytes of records."""
+        time_ms = self._metrics.clock.milliseconds()
+        self.fetch_latency.record_soon(latency_ms, time_ms)
+        sensor = self._of_node.get(node) or self._node(node)
+        sensor.record_soon(latency_ms, time_ms)
+        self.bytes_fetched.record_soon(size, time_ms)
+
+    def _node(self, node: str) -> Sensor:
+        made = self._metrics.sensor(f"node-{node}.latency")
+        tags, name = {"node-id": f"node-{node}"}, self._metrics.metric_name
+        made.add(name("request-latency-avg", NODE_GROUP, tags, "Milliseconds until a node answers."), Avg())
+        made.add(name("request-latency-max", NODE_GROUP, tags, "The same, at most."), Max())
+        self._of_node[node] = made
+        return made
 
     def record_finished(
         self, finished: Sequence[FinishedFetch], lags_and_leads: Sequence[tuple[int | None, int | None] | None]

@@ -102,7 +102,12 @@ class FetchBuffer:
                 fetches.append(self._next_in_line)
         found: dict[TopicPartition, int | None] = {}
         for fetch in fetches:
-            found[fetch.partition] = None if fetch.partition in found else fetch.end_offset()
+            partition = fetch.partition
+            if partition in found:
+                found[partition] = None
+            else:
+                end = fetch.known_end_offset
+                found[partition] = fetch.end_offset() if end is None else end
         return found
 
     def retain_all(self, partitions: AbstractSet[TopicPartition]) -> None:

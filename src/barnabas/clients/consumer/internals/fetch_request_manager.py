@@ -22,6 +22,7 @@ from barnabas.clients.consumer.internals.fetch_size import FetchSize
 from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, PollResult, UnsentRequest
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
 from barnabas.common.errors import Errors
+from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.client_request import ClientResponse
 from barnabas.network.node import Node
@@ -106,48 +107,54 @@ class FetchRequestManager:
         else:
             buffered = buffer.buffered_partitions()
             here = len(buffered)
-        subscriptions, metadata = self._subscriptions, self._metadata
-        fetchable = subscriptions.fetchable_partitions(lambda partition: partition not in buffered)
-        if not fetchable:
-            buffer.holds_up = here > 0
-            return {}, FOREVER
-        snapshot = metadata.snapshot
-        positions = subscriptions.fetch_plan(fetchable)
-        busy = self._nodes_of(buffered, now)
+        plan = self._subscriptions.fetch_plan(now)
+        busy: set[int] = set()
+        if buffered:
+            # One that is paused, perhaps for long, is not in the plan: it must not hold up the others.
+            for partition, position, replica in plan:
+                leader = position.current_leader.leader
+                if partition in buffered and leader is not None:
+                    busy.add(leader.id if replica is None else self._read_replica(partition, leader, replica).id)
+            plan = [row for row in plan if row[0] not in buffered]
+        pending, topic_id = self._pending, self._metadata.snapshot.topic_id
         wanted: dict[int, dict[TopicPartition, PartitionToFetch]] = {}
         max_bytes: dict[int, int] = {}
+        unavailable: set[int] = set()
         wait_ms = FOREVER
-        for partition, position in positions.items():
+        topic, id_of_topic = "", ZERO_UUID
+        for partition, position, replica in plan:
             leader = position.current_leader.leader
             if leader is None:
                 log.debug("The leader of %s is not known", partition)
-                metadata.request_update()
+                self._metadata.request_update()
                 wait_ms = min(wait_ms, self._config.retry_backoff_ms)
                 continue
             if partition in self._refused and (left_ms := self._refusal_ms(partition, position, now)):
                 wait_ms = min(wait_ms, left_ms)
                 continue
-            node = self._select_read_replica(partition, leader, now)
-            if node.id in self._pending or node.id in busy:
-                if partition in ends and node.id in self._pending:
+            node = leader if replica is None else self._read_replica(partition, leader, replica)
+            node_id = node.id
+            if node_id in pending or node_id in busy:
+                if partition in ends and node_id in pending:
                     here -= 1  # with the node's answer it is asked again
                 continue
-            if self._is_unavailable(node, now):
-                wait_ms = min(wait_ms, self._config.retry_backoff_ms)
-                continue
-            self._nodes[node.id] = node
-            end_offset = ends.get(partition)
+            if node_id not in wanted:
+                if node_id in unavailable or self._is_unavailable(node, now):
+                    unavailable.add(node_id)
+                    wait_ms = min(wait_ms, self._config.retry_backoff_ms)
+                    continue
+                self._nodes[node_id] = node
+                wanted[node_id] = {}
+                max_bytes[node_id] = self._max_partition_bytes(node_id, len(plan))
+            offset, end_offset = position.offset, ends.get(partition)
             if end_offset is not None:
+                offset = end_offset
                 here -= 1
-            rows = wanted.get(node.id)
-            if rows is None:
-                rows = wanted[node.id] = {}
-                max_bytes[node.id] = self._max_partition_bytes(node.id, len(positions))
-            rows[partition] = PartitionToFetch(
-                snapshot.topic_id(partition.topic),
-                position.offset if end_offset is None else end_offset,
-                max_bytes[node.id],
-                position.current_leader.epoch,
+            if partition.topic != topic:
+                topic = partition.topic
+                id_of_topic = topic_id(topic)
+            wanted[node_id][partition] = PartitionToFetch(
+                id_of_topic, offset, max_bytes[node_id], position.current_leader.epoch
             )
         buffer.holds_up = here > 0
         return wanted, wait_ms
@@ -170,20 +177,8 @@ class FetchRequestManager:
         del self._refused[partition]
         return 0
 
-    def _nodes_of(self, partitions: set[TopicPartition], now: int) -> set[int]:
-        nodes = set()
-        for partition in partitions:
-            if not self._subscriptions.is_fetchable(partition):
-                continue  # paused, perhaps for long: it must not hold up the others
-            position = self._subscriptions.position_or_none(partition)
-            if position is not None and position.current_leader.leader is not None:
-                nodes.add(self._select_read_replica(partition, position.current_leader.leader, now).id)
-        return nodes
-
-    def _select_read_replica(self, partition: TopicPartition, leader: Node, now: int) -> Node:
-        replica = self._subscriptions.preferred_read_replica(partition, now)
-        if replica is None:
-            return leader
+    def _read_replica(self, partition: TopicPartition, leader: Node, replica: int) -> Node:
+        """The preferred read replica, if it is there."""
         node = self._metadata.snapshot.nodes.get(replica)
         info = self._metadata.snapshot.partition(partition)
         if node is not None and (info is None or replica not in info.offline_replicas):
@@ -239,36 +234,32 @@ class FetchRequestManager:
         if not isinstance(body, FetchResponse):
             self._on_failure(node, session, fetch, response)
             return
-        if not session.handle_response(body):
+        answered = session.read_response(body)
+        if answered is None:
             if body.error_code == Errors.FETCH_SESSION_TOPIC_ID_ERROR:
                 self._metadata.request_update()
             return
-        self._metrics.record_latency(response.destination, response.latency_ms)
         completed: list[CompletedFetch] = []
         leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
         size = largest = 0
-        for topic in body.responses:
-            name = session.topic_name(topic.topic, topic.topic_id)
-            assert name is not None  # or the session would not have taken the answer
-            for data in topic.partitions:
-                partition = TopicPartition(name, data.partition_index)
-                row = fetch.partitions[partition]
-                if data.records is not None:
-                    size += len(data.records)
-                    largest = max(largest, len(data.records))
-                if data.error_code:
-                    self._refuse(partition, row, response.received_ms)
+        for partition, data in answered:
+            row = fetch.partitions[partition]
+            length = 0 if data.records is None else len(data.records)
+            size += length
+            largest = max(largest, length)
+            if data.error_code:
+                self._refuse(partition, row, response.received_ms)
                 if data.error_code in _STALE_LEADER and data.current_leader is not None:
                     leaders[partition] = LeaderIdAndEpoch(
                         data.current_leader.leader_id, data.current_leader.leader_epoch
                     )
-                if data.error_code or data.records or data.preferred_read_replica >= 0:
-                    completed.append(CompletedFetch(partition, data, row.fetch_offset, self._reading))
-                else:
-                    self._subscriptions.try_updating_watermarks(
-                        partition, data.high_watermark, data.log_start_offset, data.last_stable_offset
-                    )
-        self._metrics.bytes_fetched.record_soon(size)
+            if length or data.error_code or data.preferred_read_replica >= 0:
+                completed.append(CompletedFetch(partition, data, row.fetch_offset, self._reading))
+            else:
+                self._subscriptions.try_updating_watermarks(
+                    partition, data.high_watermark, data.log_start_offset, data.last_stable_offset
+                )
+        self._metrics.record_answer(response.destination, response.latency_ms, size)
         if node.id in self._sizes:
             self._sizes[node.id].answered(largest, response.received_ms)
         if leaders:

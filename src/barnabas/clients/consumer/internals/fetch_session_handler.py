@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from barnabas.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
 
 log = logging.getLogger(__name__)
 
@@ -27,15 +34,6 @@ class PartitionToFetch(NamedTuple):
     max_bytes: int
     current_leader_epoch: int | None
     last_fetched_epoch: int | None = None
-
-    def body(self, partition: int) -> FetchPartition:
-        return FetchPartition(
-            partition=partition,
-            current_leader_epoch=-1 if self.current_leader_epoch is None else self.current_leader_epoch,
-            fetch_offset=self.fetch_offset,
-            last_fetched_epoch=-1 if self.last_fetched_epoch is None else self.last_fetched_epoch,
-            partition_max_bytes=self.max_bytes,
-        )
 
 
 class SessionFetch(NamedTuple):
@@ -77,6 +75,8 @@ class FetchSessionHandler:
         self._partitions: dict[TopicPartition, PartitionToFetch] = {}
         self._used_topic_ids = True
         self._names: dict[Uuid, str] = {}
+        self._named: dict[tuple[str, int], TopicPartition] = {}
+        """The partitions of the session, by what they are called in answers."""
 
     @property
     def session_id(self) -> int:
@@ -90,30 +90,49 @@ class FetchSessionHandler:
 
     def build(self, wanted: Mapping[TopicPartition, PartitionToFetch]) -> SessionFetch:
         """A request that makes the session be about these partitions, in this order."""
-        with_ids = all(row.topic_id != ZERO_UUID for row in wanted.values())
+        with_ids = True
+        for row in wanted.values():
+            if row.topic_id == ZERO_UUID:
+                with_ids = False
+                break
         if self._next_epoch in {INITIAL_EPOCH, FINAL_EPOCH} or with_ids != self._used_topic_ids:
             # A session is about ids or about names, never both: another kind needs another session. Epoch 0 along with
             # the id of the old one tells the broker that it can let go of that.
             self._next_epoch = INITIAL_EPOCH
-            self._remember(wanted, with_ids)
-            return SessionFetch(self._session_id, INITIAL_EPOCH, _topics(wanted), [], dict(wanted), with_ids)
+            partitions = self._remember(wanted, with_ids)
+            return SessionFetch(self._session_id, INITIAL_EPOCH, _topics(wanted), [], partitions, with_ids)
         before = self._partitions
-        changed = {partition: row for partition, row in wanted.items() if before.get(partition) != row}
-        forgotten = {
-            partition: row
-            for partition, row in before.items()
+        changed: dict[TopicPartition, PartitionToFetch] = {}
+        kept = 0
+        for partition, row in wanted.items():
+            old = before.get(partition)
             # A topic that was deleted and created anew is another one, as far as the broker is concerned.
-            if partition not in wanted or (with_ids and wanted[partition].topic_id != row.topic_id)
-        }
-        self._remember(wanted, with_ids)
-        return SessionFetch(
-            self._session_id, self._next_epoch, _topics(changed), _forgotten(forgotten), dict(wanted), with_ids
-        )
+            if old is not None and (old.topic_id == row.topic_id or not with_ids):
+                kept += 1
+            if old != row:
+                changed[partition] = row
+        forgotten: list[ForgottenTopic] = []
+        if kept < len(before):
+            forgotten = _forgotten(
+                {
+                    partition: row
+                    for partition, row in before.items()
+                    if partition not in wanted or (with_ids and wanted[partition].topic_id != row.topic_id)
+                }
+            )
+        partitions = self._remember(wanted, with_ids)
+        return SessionFetch(self._session_id, self._next_epoch, _topics(changed), forgotten, partitions, with_ids)
 
-    def _remember(self, wanted: Mapping[TopicPartition, PartitionToFetch], with_ids: bool) -> None:
+    def _remember(
+        self, wanted: Mapping[TopicPartition, PartitionToFetch], with_ids: bool
+    ) -> Mapping[TopicPartition, PartitionToFetch]:
+        """Returns what the session is about now, which is never changed, only replaced."""
         self._partitions = dict(wanted)
+        if self._named.keys() != self._partitions.keys():
+            self._named = {partition: partition for partition in wanted}
         self._used_topic_ids = with_ids
         self._names = {row.topic_id: partition.topic for partition, row in wanted.items()} if with_ids else {}
+        return self._partitions
 
     def final_request(self) -> FetchRequest | None:
         """What closes the session; None if there is none."""
@@ -123,12 +142,8 @@ class FetchSessionHandler:
 
     # -- answers
 
-    def topic_name(self, topic: str, topic_id: Uuid) -> str | None:
-        """The name of a topic in an answer, which newer versions call by id."""
-        return topic or self._names.get(topic_id)
-
-    def handle_response(self, response: FetchResponse) -> bool:
-        """Whether the answer can be used."""
+    def read_response(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]] | None:
+        """What the answer says of which partitions, if it can be used."""
         if response.error_code:
             error = Errors.for_code(response.error_code)
             log.info(
@@ -140,19 +155,18 @@ class FetchSessionHandler:
             if error is Errors.FETCH_SESSION_ID_NOT_FOUND:
                 self._session_id = INVALID_SESSION_ID
             self._next_epoch = INITIAL_EPOCH
-            return False
-        answered = set(self._answered(response))
-        if self._next_epoch == INITIAL_EPOCH:
-            problem = answered != set(self._partitions)
-        else:
-            problem = not answered <= set(self._partitions)
-        if problem:
+            return None
+        answered = self._answered(response)
+        # The answer to a full request has all that was asked for.
+        if answered is None or (
+            self._next_epoch == INITIAL_EPOCH and {partition for partition, _ in answered} != self._partitions.keys()
+        ):
             log.info(
                 "Node %d answered about other partitions than it was asked for; the fetch session begins anew",
                 self._node_id,
             )
             self._next_epoch = INITIAL_EPOCH
-            return False
+            return None
         if response.session_id == INVALID_SESSION_ID:
             self._session_id = INVALID_SESSION_ID  # the broker has no room for sessions, or has dropped this one
             self._next_epoch = INITIAL_EPOCH
@@ -161,13 +175,22 @@ class FetchSessionHandler:
             self._next_epoch = 1
         else:
             self._next_epoch = 1 if self._next_epoch == _MAX_EPOCH else self._next_epoch + 1
-        return True
+        return answered
 
-    def _answered(self, response: FetchResponse) -> Iterable[TopicPartition | None]:
+    def _answered(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]] | None:
+        """The answer's rows; None if one of them is about a partition that the session is not about."""
+        found: list[tuple[TopicPartition, PartitionData]] = []
+        named = self._named
         for topic in response.responses:
-            name = self.topic_name(topic.topic, topic.topic_id)
+            name = topic.topic or self._names.get(topic.topic_id)  # newer versions call a topic by its id
+            if name is None:
+                return None
             for row in topic.partitions:
-                yield None if name is None else TopicPartition(name, row.partition_index)
+                partition = named.get((name, row.partition_index))
+                if partition is None:
+                    return None
+                found.append((partition, row))
+        return found
 
     def handle_error(self) -> None:
         """There was no answer. The broker may or may not have seen the request, so nothing is agreed on any more."""
@@ -186,7 +209,15 @@ def _topics(rows: Mapping[TopicPartition, PartitionToFetch]) -> list[FetchTopic]
     for partition, row in rows.items():
         if not topics or topics[-1].topic != partition.topic or topics[-1].topic_id != row.topic_id:
             topics.append(FetchTopic(topic=partition.topic, topic_id=row.topic_id))
-        topics[-1].partitions.append(row.body(partition.partition))
+        topics[-1].partitions.append(
+            FetchPartition(
+                partition=partition.partition,
+                current_leader_epoch=-1 if row.current_leader_epoch is None else row.current_leader_epoch,
+                fetch_offset=row.fetch_offset,
+                last_fetched_epoch=-1 if row.last_fetched_epoch is None else row.last_fetched_epoch,
+                partition_max_bytes=row.max_bytes,
+            )
+        )
     return topics
 
 

@@ -199,6 +199,8 @@ class OffsetsRequestManager:
     def poll(self, now: int) -> PollResult:
         self._validate_for_new_metadata()
         subscriptions = self._subscriptions
+        if not self._questions and subscriptions.all_settled():
+            return EMPTY
         requests: list[UnsentRequest] = []
         if subscriptions.num_assigned_partitions():
             self._give_leaders()

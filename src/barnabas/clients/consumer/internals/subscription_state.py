@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
@@ -472,6 +472,15 @@ class SubscriptionState:
                 if state is not None:
                     state.next_retry_ms = retry_ms
 
+    def all_settled(self) -> bool:
+        """Whether no partition is to be reset or validated, and no position lacks a leader: as nearly always."""
+        with self.lock:
+            for state in self._assignment.values():
+                position = state.position
+                if state.fetch_state is not FETCHING or position is None or position.current_leader.leader is None:
+                    return False
+        return True
+
     def time_until_next_retry(self, now: int) -> int | None:
         """When a partition that is to be reset or validated may be asked about again; None: there is none."""
         with self.lock:
@@ -706,15 +715,23 @@ class SubscriptionState:
             state = self._assignment.get(partition)
             return None if state is None else state.clear_preferred_read_replica()
 
-    def fetch_plan(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, FetchPosition]:
-        """The positions of those of them that can be fetched now."""
+    def fetch_plan(self, now: int) -> list[tuple[TopicPartition, FetchPosition, int | None]]:
+        """The partitions that can be fetched now, with their positions and their preferred read replicas."""
         with self.lock:
-            found = {}
-            for partition in partitions:
-                state = self._assignment.get(partition)
-                if state is not None and state.is_fetchable and state.position is not None:
-                    found[partition] = state.position
-            return found
+            return [
+                (
+                    partition,
+                    state.position,
+                    None if state.preferred_read_replica is None else state.preferred_replica(now),
+                )
+                for partition, state in self._assignment.items()
+                # As `is_fetchable` says, without a call for every partition in every turn.
+                if state.fetch_state is FETCHING
+                and not state.paused
+                and not state.pending_revocation
+                and not state.pending_on_assigned_callback
+                and state.position is not None
+            ]
 
     def __repr__(self) -> str:
         with self.lock:
