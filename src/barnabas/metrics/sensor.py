@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -49,6 +48,19 @@ class _FixedConfig:
 
 
 _Recorder: TypeAlias = "tuple[Callable[[MetricConfig, float, int], None], KafkaMetric | _FixedConfig]"
+_RecorderOfAll: TypeAlias = "tuple[Callable[[MetricConfig, Sequence[float], int], None], KafkaMetric | _FixedConfig]"
+
+
+def _of_all(recorder: _Recorder) -> _RecorderOfAll:
+    """The same for several values: the stat's own way, if it has one."""
+    record, holder = recorder
+    record_all = getattr(getattr(record, "__self__", None), "record_all", None)
+
+    def one_by_one(config: MetricConfig, values: Sequence[float], time_ms: int) -> None:
+        for value in values:
+            record(config, value, time_ms)
+
+    return (one_by_one if record_all is None else record_all), holder
 
 
 class Sensor:
@@ -85,6 +97,7 @@ class Sensor:
         "_lock",
         "_metrics",
         "_recorders",
+        "_recorders_of_all",
         "_registry",
         "_removed",
         "_should_record",
@@ -118,9 +131,11 @@ class Sensor:
         self._lock = threading.Lock()
         self._metrics: dict[MetricName, KafkaMetric] = {}
         self._recorders: tuple[_Recorder, ...] = ()
+        self._recorders_of_all: tuple[_RecorderOfAll, ...] = ()
         self._limited: tuple[tuple[KafkaMetric, bool], ...] = ()
-        self._soon: deque[float] = deque()
-        """Noted down and not recorded yet. One thread adds at its end, any takes from its beginning: without a lock."""
+        self._soon: list[float] = []
+        """Noted down and not recorded yet. One thread adds at its end, without a lock; any takes from its beginning,
+        with `_lock` held."""
         self._soon_ms = self._last_record_ms - TOGETHER_MS
         """As of when the values above will be recorded."""
         self._refuse_shared_ancestors(set())
@@ -171,14 +186,8 @@ class Sensor:
             return
         self._last_record_ms = time_ms
         with self._lock:
-            for record, holder in self._recorders:
-                config = holder.config
-                record_all = getattr(getattr(record, "__self__", None), "record_all", None)
-                if record_all is not None:
-                    record_all(config, values, time_ms)
-                else:
-                    for value in values:
-                        record(config, value, time_ms)
+            for record_all, holder in self._recorders_of_all:
+                record_all(holder.config, values, time_ms)
         for parent in self.parents:
             parent.record_all(values, time_ms)
 
@@ -211,12 +220,9 @@ class Sensor:
         """Records what `record_soon` has noted down. May be called from any thread, without a lock."""
         soon = self._soon
         if soon:
-            values: list[float] = []
-            try:
-                while True:
-                    values.append(soon.popleft())
-            except IndexError:  # until somebody, who may not be this thread, has taken the last one
-                pass
+            with self._lock:
+                values = soon[:]
+                del soon[: len(values)]  # and no more: others may have come meanwhile
             self.record_all(values, self._soon_ms)
 
     def check_quotas(self, time_ms: int | None = None) -> None:
@@ -298,6 +304,7 @@ class Sensor:
         # Taken so that a recording in progress does not feed a stat and then check another list of metrics.
         with self._lock:
             self._recorders = (*self._recorders, recorder)
+            self._recorders_of_all = (*self._recorders_of_all, _of_all(recorder))
             self._limited = tuple((m, isinstance(m.measurable, TokenBucket)) for m in self._metrics.values())
 
     @property

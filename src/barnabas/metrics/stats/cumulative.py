@@ -18,6 +18,11 @@ class Value:
     def record(self, config: MetricConfig, value: float, time_ms: int) -> None:  # noqa: ARG002 - the interface
         self._value = value
 
+    def record_all(self, config: MetricConfig, values: Sequence[float], time_ms: int) -> None:  # noqa: ARG002
+        """`record` for several values."""
+        if values:
+            self._value = values[-1]
+
     def measure(self, config: MetricConfig, now_ms: int) -> float:  # noqa: ARG002 - the interface
         return self._value
 

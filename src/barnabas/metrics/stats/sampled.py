@@ -306,6 +306,13 @@ class Min(SampledStat):
         if value < sample.value or math.isnan(value):
             sample.value = value
 
+    def update_all(self, sample: Sample, values: Sequence[float]) -> None:
+        least = sample.value
+        for value in values:
+            if value < least or value != value:  # noqa: PLR0124 - not a number
+                least = value
+        sample.value = least
+
     def combine(self, samples: Sequence[Sample]) -> float:
         least = sys.float_info.max
         count = 0
