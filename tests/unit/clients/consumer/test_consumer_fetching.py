@@ -446,6 +446,19 @@ def test_a_partition_that_was_paused_is_fetched_on_when_it_is_read_again(monkeyp
     assert woken
 
 
+def test_an_answer_that_was_read_is_let_go_of() -> None:
+    """Even if the next one of the partition is there already: the memory of one is used for another."""
+    cluster = cluster_with(30)
+    consumer = assigned(cluster, max_partition_fetch_bytes=1)
+    assert table_offsets(cluster, consumer) == [0, 1, 2, 3, 4]
+    for _ in range(5):
+        consumer.network_thread.run_once()
+    buffer = consumer.network_thread._managers[-1]._buffer  # type: ignore[attr-defined]
+    assert consumer.poll_table().num_rows == 5
+    assert not buffer.is_empty()
+    assert buffer.next_in_line is None
+
+
 def test_nothing_is_fetched_ahead_of_an_error() -> None:
     cluster = cluster_with(10)
     consumer = assigned(cluster, max_partition_fetch_bytes=1)

@@ -107,6 +107,12 @@ def test_the_plan_has_what_can_be_fetched() -> None:
             for partition in subscriptions.fetchable_partitions(lambda _: True)
         ]
         assert plan == expected
+        for partition in PARTITIONS:
+            state = state_of(subscriptions, partition)
+            assert subscriptions.fetchable_position(partition) == (state.position if state.is_fetchable else None)
+        valid = [state_of(subscriptions, partition).has_valid_position for partition in PARTITIONS]
+        assert subscriptions.has_all_fetch_positions() is all(valid)
+    assert assigned().fetchable_position(TopicPartition("a", 99)) is None
 
 
 def test_all_is_settled_when_no_partition_waits_for_anything() -> None:

@@ -65,6 +65,7 @@ class ConsumerCore:
         self.parts = parts
         self.config = parts.config
         self.clock = parts.clock
+        self.now = parts.clock.hi_res_milliseconds
         self.subscriptions = parts.subscriptions
         self.metadata = parts.metadata
         self.buffer = parts.buffer
@@ -130,9 +131,6 @@ class ConsumerCore:
                 raise KafkaTimeoutError(f"Timeout expired before {what}. {silence}".rstrip())
             yield remaining_ms
         return future.result()
-
-    def now(self) -> int:
-        return self.clock.hi_res_milliseconds()
 
     def deadline(self, timeout_ms: float | None) -> int:
         if timeout_ms is not None and timeout_ms < 0:

@@ -11,7 +11,7 @@ from barnabas.clients.consumer.errors import IllegalStateError
 from barnabas.clients.consumer.internals.application_events import ApplicationEventQueue
 from barnabas.clients.consumer.internals.background_events import BackgroundEventQueue, ErrorEvent
 from barnabas.clients.consumer.internals.network_client_delegate import NetworkClientDelegate
-from barnabas.clients.consumer.internals.request_managers import FOREVER, RequestManager
+from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, RequestManager
 from barnabas.common.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -89,11 +89,13 @@ class ConsumerNetworkThread:
         wait_ms = FOREVER
         for manager in self._managers:
             result = manager.poll(now)
+            if result is EMPTY:  # as most of them say in most turns
+                continue
             if result.unsent_requests:
                 delegate.add(result.unsent_requests, now)
             wait_ms = min(wait_ms, result.time_until_next_poll_ms)
         delegate.poll(wait_ms, now)
-        self.maximum_time_to_wait_ms = min(manager.maximum_time_to_wait(now) for manager in self._managers)
+        self.maximum_time_to_wait_ms = min([manager.maximum_time_to_wait(now) for manager in self._managers])
 
     def wakeup(self) -> None:
         """Ends the wait of the turn that is under way. May be called from any thread."""

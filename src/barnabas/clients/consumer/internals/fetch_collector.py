@@ -142,23 +142,22 @@ class FetchCollector:
         buffer, subscriptions = self._buffer, self._subscriptions
         paused: list[CompletedFetch] = []
         finished: list[CompletedFetch] = []
+        fetch = buffer.next_in_line
         try:
             while max_records is None or found.count < max_records:
-                fetch = buffer.next_in_line
                 if fetch is None or fetch.is_consumed:
                     fetch = buffer.peek()
-                    if fetch is None:
-                        buffer.next_in_line = None
-                        break
-                    if fetch.partition in unwanted:
+                    if fetch is None or fetch.partition in unwanted:
+                        buffer.next_in_line = None  # or what it came with could not be used for another answer yet
                         break
                     if not self._initialize_next(fetch, found):
+                        fetch = None
                         continue
                 position = subscriptions.fetchable_position(fetch.partition)
                 if position is None and subscriptions.is_paused(fetch.partition):
                     # Kept for when it is resumed, and out of the way of others until then.
                     paused.append(fetch)
-                    buffer.next_in_line = None
+                    fetch = buffer.next_in_line = None
                 elif self._collect_from(fetch, position, found, take):
                     finished.append(fetch)
                     if buffer.holds_up:
@@ -236,7 +235,9 @@ class FetchCollector:
 
     def _initialize(self, fetch: CompletedFetch) -> bool:
         partition, subscriptions, data = fetch.partition, self._subscriptions, fetch.data
-        if (data.error_code or not fetch.has_whole_batch()) and not self._initialize_without_records(fetch):
+        # Where the end has been looked for and found, there is a whole batch.
+        has_records = not data.error_code and (fetch.known_end_offset is not None or fetch.has_whole_batch())
+        if not has_records and not self._initialize_without_records(fetch):
             return False
         if not subscriptions.try_updating_watermarks(
             partition, data.high_watermark, data.log_start_offset, data.last_stable_offset, fetch.fetch_offset

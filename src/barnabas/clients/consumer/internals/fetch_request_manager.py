@@ -32,7 +32,9 @@ from barnabas.protocol.versions import VersionRange
 
 log = logging.getLogger(__name__)
 
-_LAST_VERSION_WITH_NAMES: Final = 12
+_VERSIONS: Final = ApiKey.FETCH.stable_versions
+_VERSIONS_WITH_NAMES: Final = VersionRange(_VERSIONS.lowest, 12)
+"""The last ones call topics by their ids only."""
 _STALE_LEADER: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
 
 
@@ -209,15 +211,8 @@ class FetchRequestManager:
             ),
             node,
             lambda response: self._on_response(node, session, fetch, response),
-            allowed_versions=self._versions(fetch),
+            allowed_versions=_VERSIONS if fetch.can_use_topic_ids else _VERSIONS_WITH_NAMES,
         )
-
-    @staticmethod
-    def _versions(fetch: SessionFetch) -> VersionRange | None:
-        """Without the ids of all topics it has to be a version that calls them by name."""
-        if fetch.can_use_topic_ids:
-            return None
-        return VersionRange(ApiKey.FETCH.stable_versions.lowest, _LAST_VERSION_WITH_NAMES)
 
     def maximum_time_to_wait(self, now: int) -> int:  # noqa: ARG002 - answers wake the application by themselves
         return FOREVER

@@ -79,10 +79,10 @@ class NetworkClientDelegate:
         if self._unsent:
             timeout_ms = min(timeout_ms, self._try_send(now))
         deadline_ms = now + min(timeout_ms, _LONGEST_POLL_MS)
-        client, version = self.client, self._metadata.update_version
+        client, metadata, version = self.client, self._metadata, self._seen_metadata_version
         while True:
             ended = client.poll(max(deadline_ms - now, 0), now)
-            if ended or self._unsent or self._woken or self._metadata.update_version != version:
+            if ended or self._unsent or self._woken or metadata.update_version != version:
                 break
             now = self._clock.hi_res_milliseconds()
             if now >= deadline_ms:
@@ -163,9 +163,10 @@ class NetworkClientDelegate:
             metadata.maybe_raise_fatal_error()
         except BarnabasError as error:
             self._background_events.put(ErrorEvent(error))
-        if metadata.update_version == self._seen_metadata_version:
+        version = metadata.update_version
+        if version == self._seen_metadata_version:
             return
-        self._seen_metadata_version = metadata.update_version
+        self._seen_metadata_version = version
         snapshot = metadata.snapshot
         wanted = frozenset(metadata.topic_names())
         if unauthorized := sorted(snapshot.unauthorized_topics & wanted):

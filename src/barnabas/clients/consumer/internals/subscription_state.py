@@ -355,6 +355,8 @@ class SubscriptionState:
         """The records that an iteration left over."""
         with self.lock:
             held = [state.in_hand for state in self._assignment.values() if state.in_hand is not None]
+            if not held:
+                return held
             for state in self._assignment.values():
                 state.in_hand = None
             return held
@@ -387,7 +389,15 @@ class SubscriptionState:
         """Where a partition is, if records of it may be handed out now."""
         with self.lock:
             state = self._assignment.get(partition)
-            return state.position if state is not None and state.is_fetchable else None
+            if (
+                state is None
+                or state.fetch_state is not FETCHING
+                or state.paused
+                or state.pending_revocation
+                or state.pending_on_assigned_callback
+            ):
+                return None
+            return state.position
 
     def has_valid_position(self, partition: TopicPartition) -> bool:
         with self.lock:
@@ -396,7 +406,7 @@ class SubscriptionState:
 
     def has_all_fetch_positions(self) -> bool:
         with self.lock:
-            return all(state.has_valid_position for state in self._assignment.values())
+            return not [state for state in self._assignment.values() if state.fetch_state is not FETCHING]
 
     def partitions_without_leader(self) -> list[TopicPartition]:
         """Those that have a position, and of which it is not known whom to fetch from."""
