@@ -11,7 +11,7 @@ from barnabas.clients.consumer.errors import IllegalStateError
 from barnabas.clients.consumer.internals.application_events import ApplicationEventQueue
 from barnabas.clients.consumer.internals.background_events import BackgroundEventQueue, ErrorEvent
 from barnabas.clients.consumer.internals.network_client_delegate import NetworkClientDelegate
-from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, RequestManager
+from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, PatientRequestManager, RequestManager
 from barnabas.common.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ class ConsumerNetworkThread:
         name: str = "",
     ) -> None:
         self._managers = tuple(managers)
+        self._impatient = [manager for manager in managers if not isinstance(manager, PatientRequestManager)]
         self._delegate = delegate
         self._background_events = background_events
         self._clock = clock
@@ -95,7 +96,8 @@ class ConsumerNetworkThread:
                 delegate.add(result.unsent_requests, now)
             wait_ms = min(wait_ms, result.time_until_next_poll_ms)
         delegate.poll(wait_ms, now)
-        self.maximum_time_to_wait_ms = min([manager.maximum_time_to_wait(now) for manager in self._managers])
+        if self._impatient:
+            self.maximum_time_to_wait_ms = min([manager.maximum_time_to_wait(now) for manager in self._impatient])
 
     def wakeup(self) -> None:
         """Ends the wait of the turn that is under way. May be called from any thread."""

@@ -19,7 +19,13 @@ from barnabas.clients.consumer.internals.fetch_session_handler import (
     SessionFetch,
 )
 from barnabas.clients.consumer.internals.fetch_size import FetchSize
-from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, PollResult, UnsentRequest
+from barnabas.clients.consumer.internals.request_managers import (
+    EMPTY,
+    FOREVER,
+    PatientRequestManager,
+    PollResult,
+    UnsentRequest,
+)
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID
@@ -38,7 +44,7 @@ _VERSIONS_WITH_NAMES: Final = VersionRange(_VERSIONS.lowest, 12)
 _STALE_LEADER: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
 
 
-class FetchRequestManager:
+class FetchRequestManager(PatientRequestManager):
     """One fetch request in flight to each node, for all partitions that have a position and nothing in the buffer.
 
     **Pipelining.** As soon as the application has taken the last record of an answer, the next request is on its way,
@@ -148,8 +154,10 @@ class FetchRequestManager:
                 self._nodes[node_id] = node
                 wanted[node_id] = {}
                 max_bytes[node_id] = self._max_partition_bytes(node_id, len(plan))
-            offset, end_offset = position.offset, ends.get(partition)
-            if end_offset is not None:
+            offset = position.offset
+            if partition in ends:
+                end_offset = ends[partition]
+                assert end_offset is not None  # or it were buffered, and not asked for
                 offset = end_offset
                 here -= 1
             if partition.topic != topic:
@@ -213,9 +221,6 @@ class FetchRequestManager:
             lambda response: self._on_response(node, session, fetch, response),
             allowed_versions=_VERSIONS if fetch.can_use_topic_ids else _VERSIONS_WITH_NAMES,
         )
-
-    def maximum_time_to_wait(self, now: int) -> int:  # noqa: ARG002 - answers wake the application by themselves
-        return FOREVER
 
     # -- answers
 

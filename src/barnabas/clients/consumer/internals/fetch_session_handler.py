@@ -105,12 +105,14 @@ class FetchSessionHandler:
         changed: dict[TopicPartition, PartitionToFetch] = {}
         kept = 0
         for partition, row in wanted.items():
-            old = before.get(partition)
-            # A topic that was deleted and created anew is another one, as far as the broker is concerned.
-            if old is not None and (old.topic_id == row.topic_id or not with_ids):
-                kept += 1
-            if old != row:
-                changed[partition] = row
+            if partition in before:
+                old = before[partition]
+                # A topic that was deleted and created anew is another one, as far as the broker is concerned.
+                if old.topic_id == row.topic_id or not with_ids:
+                    kept += 1
+                if old == row:
+                    continue
+            changed[partition] = row
         forgotten: list[ForgottenTopic] = []
         if kept < len(before):
             forgotten = _forgotten(
@@ -186,10 +188,10 @@ class FetchSessionHandler:
             if name is None:
                 return None
             for row in topic.partitions:
-                partition = named.get((name, row.partition_index))
-                if partition is None:
+                key = (name, row.partition_index)
+                if key not in named:
                     return None
-                found.append((partition, row))
+                found.append((named[key], row))
         return found
 
     def handle_error(self) -> None:

@@ -21,7 +21,13 @@ from barnabas.clients.consumer.internals.list_offsets import (
     ListOffsetsQuestion,
     ListOffsetsRequester,
 )
-from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, PollResult, UnsentRequest
+from barnabas.clients.consumer.internals.request_managers import (
+    EMPTY,
+    FOREVER,
+    PatientRequestManager,
+    PollResult,
+    UnsentRequest,
+)
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BarnabasError, Errors, TopicAuthorizationError
@@ -67,7 +73,7 @@ class OffsetsSettings(NamedTuple):
     default_api_timeout_ms: int
 
 
-class OffsetsRequestManager:
+class OffsetsRequestManager(PatientRequestManager):
     """Gives every partition a position, and sees to it that it stays a true one.
 
     A partition that is new gets its position in this order: what the group has committed for it; else a *reset*, to
@@ -197,7 +203,8 @@ class OffsetsRequestManager:
     # -- the turn of the background thread
 
     def poll(self, now: int) -> PollResult:
-        self._validate_for_new_metadata()
+        if self._metadata.update_version != self._seen_metadata_version:
+            self._validate_for_new_metadata()
         subscriptions = self._subscriptions
         if not self._questions and subscriptions.all_settled():
             return EMPTY
@@ -228,9 +235,6 @@ class OffsetsRequestManager:
                 self._check_leader(partition)
             else:
                 self._metadata.request_update()
-
-    def maximum_time_to_wait(self, now: int) -> int:  # noqa: ARG002 - answers change positions, which wake nobody else
-        return FOREVER
 
     def poll_on_close(self, now: int) -> PollResult:  # noqa: ARG002 - nobody waits for positions any more
         return EMPTY

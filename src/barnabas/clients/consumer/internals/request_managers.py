@@ -24,7 +24,7 @@ from barnabas.network.node import Node
 from barnabas.protocol.message import Request
 from barnabas.protocol.versions import VersionRange
 
-__all__ = ["EMPTY", "FOREVER", "PollResult", "RequestManager", "UnsentRequest"]
+__all__ = ["EMPTY", "FOREVER", "PatientRequestManager", "PollResult", "RequestManager", "UnsentRequest"]
 
 
 class UnsentRequest:
@@ -67,6 +67,14 @@ class PollResult(NamedTuple):
 
 EMPTY: Final = PollResult(FOREVER)
 """Nothing to send, and nothing to wait for but events and answers."""
+
+
+class PatientRequestManager:
+    """One for which the application thread never has to look around: it is woken by what it waits for. So the
+    background thread need not ask, which it would do in every turn."""
+
+    def maximum_time_to_wait(self, now: int) -> int:  # noqa: ARG002 - however long
+        return FOREVER
 
 
 class RequestManager(Protocol):

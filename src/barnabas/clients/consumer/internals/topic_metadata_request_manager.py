@@ -7,7 +7,13 @@ from concurrent.futures import Future
 
 from barnabas.clients.common.metadata_snapshot import PartitionInfo
 from barnabas.clients.consumer.internals.background_future import new_future
-from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, PollResult, UnsentRequest
+from barnabas.clients.consumer.internals.request_managers import (
+    EMPTY,
+    FOREVER,
+    PatientRequestManager,
+    PollResult,
+    UnsentRequest,
+)
 from barnabas.common.errors import (
     Errors,
     InvalidTopicError,
@@ -35,7 +41,7 @@ class _Question:
         self.not_before_ms = 0
 
 
-class TopicMetadataRequestManager:
+class TopicMetadataRequestManager(PatientRequestManager):
     """Unlike the metadata that the consumer itself works with, this is asked for each time, and forgotten."""
 
     def __init__(self, *, allow_auto_topic_creation: bool, retry_backoff_ms: int) -> None:
@@ -126,9 +132,6 @@ class TopicMetadataRequestManager:
     def _end(self, question: _Question, error: Exception | None) -> None:
         self._questions.remove(question)
         question.future.set_exception(error)
-
-    def maximum_time_to_wait(self, now: int) -> int:  # noqa: ARG002 - the application waits for the future
-        return FOREVER
 
     def poll_on_close(self, now: int) -> PollResult:  # noqa: ARG002
         return EMPTY
