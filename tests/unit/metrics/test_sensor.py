@@ -478,6 +478,22 @@ class TestSoon:
                 # Times that are multiples of what counts as simultaneous, so that both take them for the same ones.
                 clock.advance(random.choice([TOGETHER_MS, 5 * TOGETHER_MS, 37 * TOGETHER_MS]))
 
+    def test_many_sensors_note_one_value_each(self, clock: MockClock) -> None:
+        random = Random(6)
+        one_by_one, together = ([self.all_kinds(clock, "s") for _ in range(3)] for _ in range(2))
+        for _ in range(300):
+            values = [random.randrange(100) for _ in range(3)]
+            for (sensor, _), value in zip(one_by_one, values, strict=True):
+                sensor.record_soon(value, clock.milliseconds())
+            notes = [(sensor, value) for (sensor, _), value in zip(together, values, strict=True)]
+            Sensor.record_each_soon(notes, clock.milliseconds())
+            if random.random() < 0.2:
+                clock.advance(random.randrange(3 * TOGETHER_MS))
+            if random.random() < 0.2:
+                assert [read() for _, reads in together for read in reads] == [
+                    read() for _, reads in one_by_one for read in reads
+                ]
+
     def test_values_of_long_ago_stay_there(self, metrics: Metrics, clock: MockClock) -> None:
         sensor = metrics.sensor("s")
         sensor.add(MetricName("avg", "g"), Avg())
@@ -507,6 +523,7 @@ class TestSoon:
         sensor.add(MetricName("sum", "g"), CumulativeSum())
         sensor.record_soon(1)
         sensor.record_all_soon([1, 2], 0)
+        Sensor.record_each_soon([(sensor, 1)], 0)
         assert value_of(metrics, "sum") == 0
 
     def test_a_sensor_that_notes_down_does_not_expire(self, clock: MockClock) -> None:

@@ -147,6 +147,7 @@ class FetchMetrics:
         partitions, and to record each by itself would take about as long as to decode a hundred records.
         """
         time_ms = self._metrics.clock.milliseconds()
+        notes: list[tuple[Sensor, float]] = []
         topics: dict[str, list[int]] = {}
         largest_lag: int | None = None
         smallest_lead: int | None = None
@@ -166,24 +167,26 @@ class FetchMetrics:
                 continue
             of_lag, of_lead = self._of_partition.get(partition) or self._partition(partition)
             if lag is not None:
-                of_lag.record_soon(lag, time_ms)
+                notes += ((of_lag, lag),)
                 if largest_lag is None or lag > largest_lag:
                     largest_lag = lag
             if lead is not None:
-                of_lead.record_soon(lead, time_ms)
+                notes += ((of_lead, lead),)
                 if smallest_lead is None or lead < smallest_lead:
                     smallest_lead = lead
         if topics:
-            self._bytes.record_soon(sum([size for size, _ in topics.values()]), time_ms)
-            self._records.record_soon(sum([records for _, records in topics.values()]), time_ms)
+            all_bytes = all_records = 0
             for name, (size, records) in topics.items():
                 by_bytes, by_records = self._of_topic.get(name) or self._topic(name)
-                by_bytes.record_soon(size, time_ms)
-                by_records.record_soon(records, time_ms)
+                notes += ((by_bytes, size), (by_records, records))
+                all_bytes += size
+                all_records += records
+            notes += ((self._bytes, all_bytes), (self._records, all_records))
         if largest_lag is not None:
-            self._lag.record_soon(largest_lag, time_ms)
+            notes += ((self._lag, largest_lag),)
         if smallest_lead is not None:
-            self._lead.record_soon(smallest_lead, time_ms)
+            notes += ((self._lead, smallest_lead),)
+        Sensor.record_each_soon(notes, time_ms)
 
     def _topic(self, topic: str) -> tuple[Sensor, Sensor]:
         tags = {"topic": topic}
