@@ -85,7 +85,8 @@ class Sensor:
     **Soon.** Recording takes some microseconds, most of them for finding out that the window is still the same one.
     Whoever records for every request can leave that to `record_soon`, which notes the value down. What was noted within
     a tenth of a second is recorded together, as of the first of these values: with the next one after that, or when
-    somebody looks at a metric of this sensor. So what is seen is always complete.
+    somebody looks at a metric of this sensor. So what is seen is always complete. Whoever feeds many sensors with every
+    request keeps one list of notes for all of them, and is the `source` of each: it is asked to record them then.
     """
 
     __slots__ = (
@@ -105,6 +106,7 @@ class Sensor:
         "_soon_ms",
         "name",
         "parents",
+        "source",
     )
 
     def __init__(
@@ -138,6 +140,8 @@ class Sensor:
         with `_lock` held."""
         self._soon_ms = self._last_record_ms - TOGETHER_MS
         """As of when the values above will be recorded."""
+        self.source: Callable[[], None] | None = None
+        """Records here what somebody has noted down elsewhere. Called from any thread, without a lock."""
         self._refuse_shared_ancestors(set())
 
     def _refuse_shared_ancestors(self, seen: set[Sensor]) -> None:
@@ -229,7 +233,9 @@ class Sensor:
                 self.catch_up()
 
     def catch_up(self) -> None:
-        """Records what `record_soon` has noted down. May be called from any thread, without a lock."""
+        """Records what `record_soon`, or the source, has noted down. May be called from any thread, without a lock."""
+        if self.source is not None:
+            self.source()
         soon = self._soon
         if soon:
             with self._lock:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from barnabas.metrics.metric import Gauge
 from barnabas.metrics.names import MetricName
 from barnabas.metrics.registry import Metrics
-from barnabas.metrics.sensor import Sensor
+from barnabas.metrics.sensor import TOGETHER_MS, Sensor
 from barnabas.metrics.stats import Avg, CumulativeSum, Max, Meter
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 GROUP: Final = "producer-metrics"
 TOPIC_GROUP: Final = "producer-topic-metrics"
 NODE_GROUP: Final = "producer-node-metrics"
+
+_Note = TypeVar("_Note")
 
 
 class KafkaProducerMetrics:
@@ -51,11 +54,16 @@ class TopicSensors(NamedTuple):
     errors: Sensor
 
 
+BatchNote: TypeAlias = tuple[TopicSensors, int, int, int, int, float]
+"""Of a batch: its topic, records, bytes, milliseconds in the queue, bytes of its largest record, compression ratio."""
+
+
 class SenderMetrics:
     """What the I/O thread sends, and how that goes.
 
-    Recorded once for a batch or a request, never for a record; and what belongs to every request is only noted down at
-    that time (`Sensor.record_soon`).
+    Recorded once for a batch or a request, never for a record. What belongs to every request is only noted down at that
+    time, once for all sensors that want to know of it, and recorded together with what follows within a tenth of a
+    second, or when somebody looks at one of their metrics: as `Sensor.record_soon` does it for a single sensor.
     """
 
     def __init__(self, metrics: Metrics, *, compresses: bool = False) -> None:
@@ -65,6 +73,14 @@ class SenderMetrics:
         self._topics: dict[str, TopicSensors] = {}
         self._latencies: dict[str, Sensor] = {}
         """By node."""
+        # Notes. The I/O thread adds at their ends, any thread takes from their beginnings: without a lock.
+        self._batches: deque[BatchNote] = deque()
+        self._requests: deque[int] = deque()
+        """Of each request: its records."""
+        self._answers: deque[tuple[Sensor, int]] = deque()
+        """Of each answer: the sensor of its node, and the milliseconds until it came."""
+        self._noted_ms = metrics.clock.milliseconds() - TOGETHER_MS
+        """As of when the notes will be recorded."""
         self.batch_size = self._avg_max("batch-size", "batch-size", "bytes of a batch")
         self.compression_rate = metrics.sensor("compression-rate")
         self.compression_rate.add(
@@ -85,6 +101,15 @@ class SenderMetrics:
         self.throttle_time = self._avg_max(
             "produce-throttle-time", "produce-throttle-time", "milliseconds that a broker throttled this producer"
         )
+        for sensor in (
+            self.batch_size,
+            self.compression_rate,
+            self.queue_time,
+            self.request_time,
+            self.records_per_request,
+            self.record_size,
+        ):
+            sensor.source = self.catch_up
 
     def _name(self, name: str, description: str) -> MetricName:
         return self._metrics.metric_name(name, GROUP, description=description)
@@ -141,48 +166,79 @@ class SenderMetrics:
             Avg(),
         )
         records, size, retries, errors = sensors
+        for sensor in (records, size, compression):
+            sensor.source = self.catch_up
         found = self._topics[topic] = TopicSensors(records, size, compression, retries, errors)
         return found
 
+    # -- what happens with every request: the I/O thread
+
     def update_produce_request_metrics(self, batches: Mapping[int, Iterable[ProducerBatch]], now_ms: int) -> None:
         """Batches are about to be sent."""
-        # What adds up is noted once for all batches of a topic, and the rest once for all batches of this turn.
-        topics: dict[str, list[int]] = {}
-        sizes: list[int] = []
-        queue_times: list[int] = []
-        record_sizes: list[int] = []
+        if not 0 <= now_ms - self._noted_ms < TOGETHER_MS:
+            self._begin_notes(now_ms)
+        note = self._batches.append
         for node_batches in batches.values():
             records = 0
             for batch in node_batches:
                 topic = batch.topic_partition.topic
                 count = batch.builder.record_count
-                size = batch.estimated_size_in_bytes
-                sums = topics.get(topic)
-                if sums is None:
-                    sums = topics[topic] = [0, 0]
-                sums[0] += count
-                sums[1] += size
-                sizes.append(size)
-                queue_times.append(batch.drained_ms - batch.created_ms)
-                record_sizes.append(batch.max_record_size)
-                if self._compresses:
-                    self.compression_rate.record_soon(batch.compression_ratio, now_ms)
-                    self._topic(topic).compression_rate.record_soon(batch.compression_ratio, now_ms)
                 records += count
+                note(
+                    (
+                        self._topics.get(topic) or self._register_topic(topic),
+                        count,
+                        batch.estimated_size_in_bytes,
+                        batch.drained_ms - batch.created_ms,
+                        batch.max_record_size,
+                        batch.compression_ratio if self._compresses else 1.0,
+                    )
+                )
             if records:
-                self.records_per_request.record_soon(records, now_ms)
-        if not sizes:
-            return
-        self.batch_size.record_all_soon(sizes, now_ms)
-        self.queue_time.record_all_soon(queue_times, now_ms)
-        self.record_size.record_all_soon(record_sizes, now_ms)
-        for topic, (count, size) in topics.items():
-            sensors = self._topics.get(topic) or self._register_topic(topic)
-            sensors.records.record_soon(count, now_ms)
-            sensors.bytes.record_soon(size, now_ms)
-            if not self._compresses:
-                self.compression_rate.record_soon(1.0, now_ms)
-                sensors.compression_rate.record_soon(1.0, now_ms)
+                self._requests.append(records)
+
+    def record_latency(self, node: str, latency_ms: int, now_ms: int) -> None:
+        if not 0 <= now_ms - self._noted_ms < TOGETHER_MS:
+            self._begin_notes(now_ms)
+        self._answers.append((self._latencies.get(node) or self._register_node(node), latency_ms))
+
+    def _begin_notes(self, now_ms: int) -> None:
+        self.catch_up()
+        self._noted_ms = now_ms
+
+    def catch_up(self) -> None:
+        """Records what was noted down. May be called from any thread, without a lock."""
+        batches = _taken(self._batches)
+        requests = _taken(self._requests)
+        answers = _taken(self._answers)
+        noted_ms = self._noted_ms
+        if batches:
+            _, _, sizes, queue_times, record_sizes, ratios = zip(*batches, strict=True)
+            self.batch_size.record_all(sizes, noted_ms)
+            self.queue_time.record_all(queue_times, noted_ms)
+            self.record_size.record_all(record_sizes, noted_ms)
+            self.compression_rate.record_all(ratios if self._compresses else (1.0,), noted_ms)
+            self._record_topics(batches, noted_ms)
+        if requests:
+            self.records_per_request.record_all(requests, noted_ms)
+        if answers:
+            self.request_time.record_all([latency_ms for _, latency_ms in answers], noted_ms)
+            by_node: dict[Sensor, list[int]] = {}
+            for sensor, latency_ms in answers:
+                by_node.setdefault(sensor, []).append(latency_ms)
+            for sensor, latencies in by_node.items():
+                sensor.record_all(latencies, noted_ms)
+
+    def _record_topics(self, batches: Sequence[BatchNote], noted_ms: int) -> None:
+        """What adds up is recorded as one value."""
+        by_topic: dict[TopicSensors, list[BatchNote]] = {}
+        for note in batches:
+            by_topic.setdefault(note[0], []).append(note)
+        for topic, notes in by_topic.items():
+            _, counts, sizes, _, _, ratios = zip(*notes, strict=True)
+            topic.records.record_unchecked(sum(counts), noted_ms)
+            topic.bytes.record_unchecked(sum(sizes), noted_ms)
+            topic.compression_rate.record_all(ratios if self._compresses else (1.0,), noted_ms)
 
     def record_retries(self, topic: str, count: int) -> None:
         self.retries.record_unchecked(count)
@@ -192,14 +248,21 @@ class SenderMetrics:
         self.errors.record_unchecked(count)
         self._topic(topic).errors.record_unchecked(count)
 
-    def record_latency(self, node: str, latency_ms: int, now_ms: int) -> None:
-        self.request_time.record_soon(latency_ms, now_ms)
-        (self._latencies.get(node) or self._register_node(node)).record_soon(latency_ms, now_ms)
-
     def _register_node(self, node: str) -> Sensor:
         sensor = self._latencies[node] = self._metrics.sensor(f"node-{node}.latency")
         tags = {"node-id": f"node-{node}"}
         name = self._metrics.metric_name
         sensor.add(name("request-latency-avg", NODE_GROUP, tags, "Milliseconds until an answer of a node."), Avg())
         sensor.add(name("request-latency-max", NODE_GROUP, tags, "The same, at most."), Max())
+        sensor.source = self.catch_up
         return sensor
+
+
+def _taken(notes: deque[_Note]) -> list[_Note]:
+    """Takes out all notes. Somebody else may do so, too, and the I/O thread add more."""
+    taken: list[_Note] = []
+    try:
+        while True:
+            taken.append(notes.popleft())
+    except IndexError:
+        return taken
