@@ -13,6 +13,7 @@ from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, Partitio
 from barnabas.clients.producer.errors import BufferExhaustedError, ProducerClosedError
 from barnabas.clients.producer.internals.append_state import PartitionQueue, TopicEntry
 from barnabas.clients.producer.internals.buffer_pool import BufferPool
+from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch
 from barnabas.clients.producer.internals.record_accumulator import (
     AccumulatorConfig,
@@ -23,6 +24,7 @@ from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION
 from barnabas.common.clock import MockClock
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.network.exponential_backoff import ExponentialBackoff
 from barnabas.network.inflight import FOREVER
 from barnabas.network.node import Node
 from barnabas.records.batch import CompressionType
@@ -521,3 +523,96 @@ def test_a_batch_is_completed_once() -> None:
     with pytest.raises(RuntimeError, match="completed twice"):
         harness.accumulator.deallocate(batch)
     assert harness.accumulator.pool.available_memory() == 1 << 20
+
+
+def expected(harness: Harness) -> tuple[list[Node], int, set[str], int, list[int] | None, list[int]]:
+    """What `ready` has to find, looked up afresh for each partition: nodes, delay, topics without a leader, the next
+    expiry, and the lengths of the queues to choose between with their partitions."""
+    accumulator, now = harness.accumulator, harness.now
+    config = accumulator.config
+    nodes: dict[int, Node] = {}
+    delay, earliest, unknown = FOREVER, FOREVER, set()
+    queues = accumulator.topics["t"].queues
+    sizes: list[int] = []
+    ids: list[int] = []
+    for partition, queue in queues.items():
+        info = harness.world.partition(queue.topic_partition)
+        leader = None if info is None else info.leader
+        state = None if leader is None else accumulator._nodes.get(leader.id)
+        stats = None if state is None else state.latency
+        late = 0 if stats is None else stats.ready_time_ms - stats.drain_time_ms
+        if leader is not None and not 0 < config.partition_availability_timeout_ms < late:
+            sizes.append(len(queue.batches))
+            ids.append(partition)
+        if not queue.batches:
+            continue
+        batch = queue.batches[0]
+        earliest = min(earliest, batch.created_ms)
+        if leader is None:
+            unknown.add("t")
+            continue
+        if queue.muted or leader.id in nodes:
+            continue
+        waited = batch.waited_time_ms(now)
+        backs_off = batch.attempts > 0 and waited < 100 and not batch.has_leader_changed_for_the_ongoing_retry
+        wait = 100 if backs_off else config.linger_ms
+        if not backs_off and (len(queue.batches) > 1 or batch.is_ready or waited >= wait):
+            nodes[leader.id] = leader
+        else:
+            delay = min(delay, wait - waited)
+    expiry = FOREVER if earliest == FOREVER else earliest + config.delivery_timeout_ms
+    covered = len(queues) >= (harness.world.partition_count("t") or 0)
+    return list(nodes.values()), delay, unknown, expiry, sizes if covered else None, ids
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_ready_follows_every_change_of_queues_and_metadata(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps what it has looked up for a topic, and must not keep it for longer than it is true."""
+    random = Random(seed)
+    harness = Harness(
+        batch_size=100,
+        retry_backoff_max_ms=100,
+        partition_availability_timeout_ms=random.choice([0, 20]),
+    )
+    harness.accumulator._retry_backoff = ExponentialBackoff(100, 1, 100, 0, Random(1))
+    told: list[Any] = []
+
+    def tell(_: BuiltInPartitioner, sizes: Any, ids: Any = (), racks: Any = (), excluded: int = 0) -> None:
+        assert len(racks) == len(ids)
+        told.append((sizes, ids, excluded))
+
+    monkeypatch.setattr(BuiltInPartitioner, "update_partition_load_stats", tell)
+    harness.accumulator.entry("t")
+    in_flight: list[ProducerBatch] = []
+    epoch = 0
+    for _ in range(80):
+        step = random.randrange(8)
+        if step < 3:
+            harness.append(random.randrange(3), random.choice([5, 60]))
+        elif step == 3:
+            epoch += 1
+            leaders = [random.choice([ONE, TWO, None]) for _ in range(random.choice([2, 3, 3, 4]))]
+            harness.world = world(*leaders, epoch=epoch)
+        elif step == 4:
+            in_flight += harness.drain(random.choice([ONE, TWO]))
+        elif step == 5 and in_flight:
+            harness.accumulator.reenqueue(in_flight.pop(random.randrange(len(in_flight))), harness.now)
+        elif step == 6:
+            harness.accumulator.update_node_latency_stats(random.choice([1, 2]), harness.now, random.random() < 0.5)
+        elif harness.accumulator.topics["t"].queues:
+            queue = random.choice(list(harness.accumulator.topics["t"].queues.values()))
+            queue.muted = not queue.muted
+        harness.clock.advance(random.choice([0, 1, 5, 30]))
+        found = harness.accumulator.ready(harness.world, harness.now)
+        nodes, delay, unknown, expiry, sizes, ids = expected(harness)
+        assert found.ready_nodes == nodes
+        assert found.next_ready_check_delay_ms == delay
+        assert found.unknown_leader_topics == unknown
+        assert harness.accumulator.next_expiry_time_ms == expiry
+        if sizes is None:
+            assert told[-1][0] is None
+        else:
+            assert told[-1][:2] == (sizes, ids)
+            queues = harness.accumulator.topics["t"].queues.values()
+            leaders_known = [harness.world.leader_for(queue.topic_partition) for queue in queues]
+            assert told[-1][2] == sum(leader is not None for leader in leaders_known) - len(sizes)

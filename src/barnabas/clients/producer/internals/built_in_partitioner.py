@@ -6,6 +6,7 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -31,13 +32,8 @@ class PartitionLoadStats:
     __slots__ = ("cumulative_frequency_table", "partition_ids")
 
     def __init__(self, queue_sizes: Sequence[int], partition_ids: Sequence[int]) -> None:
-        longest = max(queue_sizes)
-        total = 0
-        table = []
-        for size in queue_sizes:
-            total += longest + 1 - size
-            table.append(total)
-        self.cumulative_frequency_table = table
+        most = max(queue_sizes) + 1
+        self.cumulative_frequency_table = list(accumulate([most - size for size in queue_sizes]))
         self.partition_ids = list(partition_ids)
 
     def draw(self, random: int) -> int:

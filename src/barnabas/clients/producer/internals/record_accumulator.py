@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from random import Random
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
 from barnabas.clients.common.metadata_snapshot import EMPTY_SNAPSHOT, MetadataSnapshot
@@ -82,6 +82,25 @@ class ReadyCheckResult(NamedTuple):
     ready_nodes: list[Node]
     next_ready_check_delay_ms: int
     unknown_leader_topics: set[str]
+
+
+_PlanRow: TypeAlias = "tuple[PartitionQueue, deque[ProducerBatch], Node | None, int | None]"
+"""A queue, its batches, and who leads its partition since which epoch."""
+
+
+class _ReadyPlan(NamedTuple):
+    """What `RecordAccumulator.ready` goes through for a topic. It is the same in one turn after the other, until there
+    is other metadata, or a queue more."""
+
+    snapshot: MetadataSnapshot
+    queues: dict[int, PartitionQueue]
+    rows: list[_PlanRow]
+    covers_topic: bool
+    """Whether there is a queue for each of its partitions: only then can the load of all be compared."""
+    partitions: list[int]
+    """Those with a leader, in the order of the rows. The next two belong to them."""
+    leaders: list[Node]
+    racks: list[str | None]
 
 
 @dataclass(slots=True)
@@ -158,7 +177,9 @@ class RecordAccumulator:
         self.closed = False
         self._flushes_in_progress = 0
         self._nodes: dict[int, _NodeState] = {}
-        """Belongs to the I/O thread, as does the next field."""
+        """Belongs to the I/O thread, as do the next two fields."""
+        self._plans: dict[str, _ReadyPlan] = {}
+        """By topic."""
         self._next_batch_expiry_ms = FOREVER
         if metrics is not None:
             self._register(metrics)
@@ -385,61 +406,82 @@ class RecordAccumulator:
         delay_ms = FOREVER
         earliest_ms = FOREVER
         for entry in self.topics.values():
-            sizes: list[int] = []
-            ids: list[int] = []
-            racks: list[str | None] = []
-            excluded = 0
             topic = entry.topic
-            queues = entry.queues
-            adaptive = config.adaptive_partitioning and len(queues) >= (snapshot.partition_count(topic) or 0)
-            expands = self._batch_max_size > batch_size and topic not in self._not_expanded
-            for partition, queue in queues.items():
-                batches = queue.batches
-                if not batches and not adaptive:
-                    continue
-                info = snapshot.partition(queue.topic_partition)
-                leader = None if info is None else info.leader
-                weigh = False
-                if adaptive and leader is not None:
-                    if may_be_stuck and self._is_stuck(leader):
-                        excluded += 1
-                    else:
-                        sizes.append(len(batches))
-                        ids.append(partition)
-                        racks.append(leader.rack)
-                        weigh = expands
+            plan = self._plans.get(topic)
+            if plan is None or plan.snapshot is not snapshot or plan.queues is not entry.queues:
+                plan = self._plans[topic] = self._make_plan(entry, snapshot)
+            adaptive = plan.covers_topic and config.adaptive_partitioning
+            weigh = adaptive and self._batch_max_size > batch_size and topic not in self._not_expanded
+            sizes: list[int] = []
+            for queue, batches, leader, leader_epoch in plan.rows:
                 if not batches:
+                    if leader is not None:
+                        sizes.append(0)
                     continue
                 with queue.lock:
                     if not batches:
+                        if leader is not None:
+                            sizes.append(0)
                         continue
+                    batch = batches[0]
+                    size = len(batches)
+                    full = size > 1 or batch.is_ready
                     if weigh:
                         # One that was expanded counts for as many as there would be had it not been.
-                        sizes[-1] = max(len(batches), sum(map(_RESERVED_BYTES, batches)) // batch_size)
-                    batch = batches[0]
-                    waited_ms = batch.waited_time_ms(now)
-                    if info is not None and batch.current_leader_epoch != info.leader_epoch:
-                        batch.maybe_update_leader_epoch(info.leader_epoch)
-                    attempts = batch.attempts
-                    backing_off = attempts > 0 and self._should_back_off(batch, waited_ms)
-                    full = len(batches) > 1 or batch.is_ready
-                    earliest_ms = min(earliest_ms, batch.created_ms)
+                        size = max(size, sum(map(_RESERVED_BYTES, batches)) // batch_size)
+                    if batch.current_leader_epoch != leader_epoch:
+                        batch.maybe_update_leader_epoch(leader_epoch)
+                earliest_ms = min(earliest_ms, batch.created_ms)
                 if leader is None:
                     unknown_leader_topics.add(topic)
                     continue
-                if queue.muted or leader.id in ready_nodes:
+                sizes.append(size)
+                if leader.id in ready_nodes or queue.muted:
                     continue
+                attempts = batch.attempts
+                if not attempts and (full or send_all):
+                    ready_nodes[leader.id] = leader
+                    continue
+                waited_ms = batch.waited_time_ms(now)
+                backing_off = attempts > 0 and self._should_back_off(batch, waited_ms)
                 wait_ms = self._retry_backoff.backoff(max(attempts - 1, 0)) if backing_off else config.linger_ms
                 if not backing_off and (full or send_all or waited_ms >= wait_ms):
                     ready_nodes[leader.id] = leader
                 else:
                     delay_ms = min(delay_ms, max(wait_ms - waited_ms, 0))
-            if adaptive:
-                entry.partitioner.update_partition_load_stats(sizes, ids, racks, excluded=excluded)
-            else:
+            if not adaptive:
                 entry.partitioner.update_partition_load_stats(None)
+            elif may_be_stuck:
+                kept = [index for index, leader in enumerate(plan.leaders) if not self._is_stuck(leader)]
+                entry.partitioner.update_partition_load_stats(
+                    [sizes[index] for index in kept],
+                    [plan.partitions[index] for index in kept],
+                    [plan.racks[index] for index in kept],
+                    excluded=len(sizes) - len(kept),
+                )
+            else:
+                entry.partitioner.update_partition_load_stats(sizes, plan.partitions, plan.racks)
         self._next_batch_expiry_ms = FOREVER if earliest_ms == FOREVER else earliest_ms + config.delivery_timeout_ms
         return ReadyCheckResult(list(ready_nodes.values()), delay_ms, unknown_leader_topics)
+
+    @staticmethod
+    def _make_plan(entry: TopicEntry, snapshot: MetadataSnapshot) -> _ReadyPlan:
+        queues = entry.queues
+        rows: list[_PlanRow] = []
+        for queue in queues.values():
+            info = snapshot.partition(queue.topic_partition)
+            leader, epoch = (None, None) if info is None else (info.leader, info.leader_epoch)
+            rows.append((queue, queue.batches, leader, epoch))
+        led = [(queue.topic_partition.partition, leader) for queue, _, leader, _ in rows if leader is not None]
+        return _ReadyPlan(
+            snapshot,
+            queues,
+            rows,
+            len(queues) >= (snapshot.partition_count(entry.topic) or 0),
+            [partition for partition, _ in led],
+            [leader for _, leader in led],
+            [leader.rack for _, leader in led],
+        )
 
     def retry_backoff_ms(self, attempts: int) -> int:
         return self._retry_backoff.backoff(attempts)
@@ -502,13 +544,18 @@ class RecordAccumulator:
             where = partitions[index]
             entry = topics.get(where.topic)
             queue = None if entry is None else entry.queues.get(where.partition)
-            if queue is None or queue.muted or not queue.batches:
+            if queue is None or queue.muted:
+                continue
+            batches = queue.batches
+            if not batches:
                 continue
             with queue.lock:
-                if not queue.batches:
+                if not batches:
                     continue
-                first = queue.batches[0]
-                first.maybe_update_leader_epoch(snapshot.leader_epoch_for(where))
+                first = batches[0]
+                epoch = snapshot.leader_epoch_for(where)
+                if first.current_leader_epoch != epoch:
+                    first.maybe_update_leader_epoch(epoch)
                 if first.attempts and self._should_back_off(first, first.waited_time_ms(now)):
                     continue
                 if ready and size + first.estimated_size_in_bytes > max_size:
@@ -517,7 +564,7 @@ class RecordAccumulator:
                     first.close_for_record_appends()
                 elif not manager.prepare_to_send(first):
                     continue
-                batch = queue.batches.popleft()
+                batch = batches.popleft()
             # Outside the lock: compression and checksum take their time, and nobody else has the batch any more.
             size += len(batch.close())
             ready.append(batch)
