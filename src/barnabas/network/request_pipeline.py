@@ -73,6 +73,10 @@ class RequestPipeline:
         self._throttle_time_sensor = throttle_time_sensor
         self._metrics = metrics
         self.in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
+        # Asked several times for every request.
+        self._has_room = self.in_flight.can_send_more
+        self._is_node_ready = connections.states.is_ready
+        self._is_channel_ready = selector.is_channel_ready
         self.ended: list[ClientResponse] = []
         self._correlation_id = 0
 
@@ -107,7 +111,7 @@ class RequestPipeline:
 
     def can_send(self, node_id: str, now: int) -> bool:
         """Connected, not throttled, the last request sent whole, and room for another one in flight."""
-        return self.in_flight.can_send_more(node_id) and self._connections.is_ready(node_id, now)
+        return self._has_room(node_id) and self._is_node_ready(node_id, now) and self._is_channel_ready(node_id)
 
     def send(self, request: ClientRequest, now: int, *, internal: bool = False) -> None:
         """Sends a request in the newest version that both sides have; without one, it has ended already.

@@ -104,13 +104,18 @@ class Metadata:
 
     def time_to_next_update(self, now: int) -> int:
         """How long to wait before asking for metadata; 0: it is time."""
+        # As nearly always: nobody wants any, and no back-off is longer than what they are good for still. Without the
+        # lock: who wants some after this has looked ends the poll that follows, and it looks again.
+        refreshed_ms = self._last_successful_refresh_ms
+        if not (self._need_full_update or self._need_partial_update) and refreshed_ms is not None:
+            expire_ms = refreshed_ms + self.metadata_expire_ms - now
+            if expire_ms >= self._refresh_backoff_max_ms > 0:
+                return expire_ms
         with self.lock:
             if self._need_full_update or self._need_partial_update or self._last_successful_refresh_ms is None:
                 expire_ms = 0
             else:
                 expire_ms = max(self._last_successful_refresh_ms + self.metadata_expire_ms - now, 0)
-                if expire_ms >= self._refresh_backoff_max_ms:
-                    return expire_ms  # as nearly always; no back-off is longer
             return max(expire_ms, self._time_to_allow_update(now, expired=expire_ms == 0))
 
     def _time_to_allow_update(self, now: int, *, expired: bool) -> int:

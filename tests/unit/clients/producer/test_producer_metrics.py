@@ -89,11 +89,11 @@ def test_notes_come_to_what_one_value_after_the_other_would(seed: int, compresse
                 ]
                 for node in range(random.randrange(1, 3))
             }
-            noted.update_produce_request_metrics(batches, now)
+            noted.update_produce_request_metrics(batches, clock.hi_res_milliseconds())
             plain.send(batches, now)
         else:
             node, latency_ms = random.choice("12"), random.randrange(300)
-            noted.record_latency(node, latency_ms, now)
+            noted.record_latency(node, latency_ms, clock.hi_res_milliseconds())
             plain.answer(node, latency_ms, now)
         if random.random() < 0.2:
             assert values(noted_metrics) == pytest.approx(values(plain_metrics), nan_ok=True)
@@ -107,8 +107,8 @@ def test_each_metric_alone_sees_what_was_noted() -> None:
     for looked_at in range(60):
         metrics = Metrics(clock=clock)
         noted = SenderMetrics(metrics)
-        noted.update_produce_request_metrics({1: [batch("t", 3, 500, 7, 90, 1.0)]}, clock.milliseconds())
-        noted.record_latency("1", 11, clock.milliseconds())
+        noted.update_produce_request_metrics({1: [batch("t", 3, 500, 7, 90, 1.0)]}, clock.hi_res_milliseconds())
+        noted.record_latency("1", 11, clock.hi_res_milliseconds())
         told = list(metrics.metrics.values())
         if looked_at >= len(told):
             break
@@ -130,9 +130,9 @@ def test_a_window_that_has_ended_gets_nothing_of_what_comes_after_it() -> None:
     clock = MockClock()
     metrics = Metrics(clock=clock)
     noted = SenderMetrics(metrics)
-    noted.record_latency("1", 1_000, clock.milliseconds())
+    noted.record_latency("1", 1_000, clock.hi_res_milliseconds())
     clock.advance(3_600_000)
-    noted.record_latency("1", 1, clock.milliseconds())
+    noted.record_latency("1", 1, clock.hi_res_milliseconds())
     (latest,) = [
         m for n, m in metrics.metrics.items() if (n.name, n.group) == ("request-latency-max", "producer-metrics")
     ]

@@ -79,8 +79,10 @@ class SenderMetrics:
         """Of each request: its records."""
         self._answers: deque[tuple[Sensor, int]] = deque()
         """Of each answer: the sensor of its node, and the milliseconds until it came."""
-        self._noted_ms = metrics.clock.milliseconds() - TOGETHER_MS
+        self._noted_ms = 0
         """As of when the notes will be recorded."""
+        self._begun_ms: int | None = None
+        """The same by the steady clock, which the I/O thread has read anyway."""
         self.batch_size = self._avg_max("batch-size", "batch-size", "bytes of a batch")
         self.compression_rate = metrics.sensor("compression-rate")
         self.compression_rate.add(
@@ -173,10 +175,10 @@ class SenderMetrics:
 
     # -- what happens with every request: the I/O thread
 
-    def update_produce_request_metrics(self, batches: Mapping[int, Iterable[ProducerBatch]], now_ms: int) -> None:
-        """Batches are about to be sent."""
-        if not 0 <= now_ms - self._noted_ms < TOGETHER_MS:
-            self._begin_notes(now_ms)
+    def update_produce_request_metrics(self, batches: Mapping[int, Iterable[ProducerBatch]], now: int) -> None:
+        """Batches are about to be sent. ``now`` is the time of the steady clock, here and below."""
+        if self._begun_ms is None or now - self._begun_ms >= TOGETHER_MS:
+            self._begin_notes(now)
         note = self._batches.append
         for node_batches in batches.values():
             records = 0
@@ -197,14 +199,15 @@ class SenderMetrics:
             if records:
                 self._requests.append(records)
 
-    def record_latency(self, node: str, latency_ms: int, now_ms: int) -> None:
-        if not 0 <= now_ms - self._noted_ms < TOGETHER_MS:
-            self._begin_notes(now_ms)
+    def record_latency(self, node: str, latency_ms: int, now: int) -> None:
+        if self._begun_ms is None or now - self._begun_ms >= TOGETHER_MS:
+            self._begin_notes(now)
         self._answers.append((self._latencies.get(node) or self._register_node(node), latency_ms))
 
-    def _begin_notes(self, now_ms: int) -> None:
+    def _begin_notes(self, now: int) -> None:
         self.catch_up()
-        self._noted_ms = now_ms
+        self._begun_ms = now
+        self._noted_ms = self._metrics.clock.milliseconds()
 
     def catch_up(self) -> None:
         """Records what was noted down. May be called from any thread, without a lock."""

@@ -373,15 +373,20 @@ class Sender:
             self._metadata.request_update()
         not_ready_ms = FOREVER
         ready_nodes: list[Node] = []
+        watches_latency = accumulator.config.partition_availability_timeout_ms > 0
         for node in result.ready_nodes:
             if self._client.ready(node, now):
-                accumulator.update_node_latency_stats(node.id, now, True)
+                if watches_latency:
+                    accumulator.update_node_latency_stats(node.id, now, True)
                 ready_nodes.append(node)
             else:
-                accumulator.update_node_latency_stats(node.id, now, False)
+                if watches_latency:
+                    accumulator.update_node_latency_stats(node.id, now, False)
                 not_ready_ms = min(not_ready_ms, self._client.poll_delay_ms(node, now))
-        batches = accumulator.drain(snapshot, ready_nodes, self._config.max_request_size, now) if ready_nodes else {}
-        self._add_to_in_flight_batches(batches)
+        batches: Mapping[int, list[ProducerBatch]] = {}
+        if ready_nodes:
+            batches = accumulator.drain(snapshot, ready_nodes, self._config.max_request_size, now)
+            self._add_to_in_flight_batches(batches)
         expiry_ms = min(
             accumulator.next_expiry_time_ms, self._earliest_in_flight_ms + accumulator.config.delivery_timeout_ms
         )
@@ -393,7 +398,7 @@ class Sender:
             )
         if not batches:
             return max(min(result.next_ready_check_delay_ms, not_ready_ms, expiry_ms - now), 0)
-        self._metrics.update_produce_request_metrics(batches, self._clock.milliseconds())
+        self._metrics.update_produce_request_metrics(batches, now)
         takes_more = False
         for node in ready_nodes:
             node_batches = batches[node.id]
@@ -510,7 +515,7 @@ class Sender:
         batches = {node.id: [batch]}
         batch.drained(now)
         self._add_to_in_flight_batches(batches)
-        self._metrics.update_produce_request_metrics(batches, self._clock.milliseconds())
+        self._metrics.update_produce_request_metrics(batches, now)
         self._send_produce_request(now, node, batches[node.id], self._metadata.snapshot)
 
     # -- answers
@@ -518,7 +523,7 @@ class Sender:
     def _handle_produce_response(
         self, response: ClientResponse, batches: Mapping[TopicPartition, ProducerBatch], names: Mapping[Uuid, str]
     ) -> None:
-        now = self._now()
+        now = response.received_ms
         body = response.body
         leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
         if body is None:
@@ -536,7 +541,8 @@ class Sender:
             nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in body.node_endpoints]
             for partition in self._metadata.update_partition_leadership(leaders, nodes):
                 log.debug("The leader of %s has changed", partition)
-        self._metrics.record_latency(response.destination, response.latency_ms, self._clock.milliseconds())
+        request = response.request
+        self._metrics.record_latency(request.destination, now - request.created_ms, now)
 
     def _complete_answered(
         self,
