@@ -137,6 +137,8 @@ def decode_response(response: SendResponse | NetworkResponse, message: type[R], 
 class FakeQuota:
     """A quota that says what it was told to say, and remembers."""
 
+    is_enabled = True
+
     def __init__(self, throttle_time_ms: int = 0) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.throttled: list[tuple[Request, int]] = []

@@ -226,13 +226,7 @@ class IncrementalFetchContext(FetchContext):
         with session.lock:
             if not self._is_current():
                 return False
-            for partition, (_, high_watermark, log_start_offset, records, _, _, _, _, _) in results:
-                cached = session.find(partition)
-                if cached is not None:  # as it is: a session does not lose partitions while its epoch is the same
-                    cached.high_watermark = high_watermark
-                    cached.log_start_offset = log_start_offset
-                    if records:
-                        session.move_to_end(partition)
+            session.note_told(results)
         return True
 
     def may_omit(self, partition: TopicIdPartition, high_watermark: int, log_start_offset: int, /) -> bool:

@@ -28,11 +28,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.identifiers import Uuid
 from barnabas.common.named_tuple import NamedTuple
-from barnabas.protocol.messages.fetch import FetchPartition, PartitionData
+from barnabas.protocol.messages.fetch import FetchPartition, FetchTopic, PartitionData
+
+if TYPE_CHECKING:
+    from barnabas.replica.results import FetchPartitionData
 
 INVALID_SESSION_ID: Final = 0
 """In a request: there is no session yet. In an answer: none was made."""
@@ -268,6 +271,30 @@ class FetchSession:
                 self._listing = None
         return SessionChange(added, updated, removed)
 
+    def renew(self, topics: Iterable[FetchTopic]) -> bool:
+        """As :meth:`update` for a request that lists nothing new; false, and nothing has changed, for any other.
+
+        It takes what was decoded as it is: to find a partition that is known nothing has to be made, or looked up,
+        beside its key. The caller holds ``lock``.
+        """
+        by_key = self.by_key
+        uses_topic_ids = self.uses_topic_ids
+        renewed: list[tuple[CachedPartition, FetchPartition]] = []
+        for topic in topics:
+            which = topic.topic_id if uses_topic_ids else topic.topic
+            for request in topic.partitions:
+                cached = by_key.get((which, request.partition))
+                if cached is None:
+                    return False
+                renewed.append((cached, request))
+        for cached, request in renewed:
+            # Whatever else the client has put in is not to be kept.
+            request.unknown_tagged_fields = None
+            cached.request = request
+        if renewed:
+            self._listing = None
+        return bool(by_key)  # one without partitions ends
+
     def partitions(self, topic_names: TopicNames) -> tuple[tuple[TopicIdPartition, FetchPartition], ...]:
         """All partitions in their order, each with what the reader asks.
 
@@ -291,9 +318,27 @@ class FetchSession:
 
     def move_to_end(self, partition: TopicIdPartition) -> None:
         """The partition has had its turn. The caller holds ``lock``."""
-        key = self._key(partition)
+        key = (partition[0] if self.uses_topic_ids else partition[1], partition[2])
         self.by_key[key] = self.by_key.pop(key)
         self._listing = None
+
+    def note_told(self, results: Iterable[tuple[TopicIdPartition, FetchPartitionData]]) -> None:
+        """The reader is told these, none of them with an error; those with records have had their turn.
+
+        The caller holds ``lock``.
+        """
+        by_key = self.by_key
+        uses_topic_ids = self.uses_topic_ids
+        for (topic_id, topic, index), (_, high_watermark, log_start_offset, records, _, _, _, _, _) in results:
+            key = (topic_id if uses_topic_ids else topic, index)
+            cached = by_key.get(key)
+            if cached is not None:  # as it is: a session does not lose partitions while its epoch is the same
+                cached.high_watermark = high_watermark
+                cached.log_start_offset = log_start_offset
+                if records:
+                    del by_key[key]
+                    by_key[key] = cached
+                    self._listing = None
 
     def __repr__(self) -> str:
         return (

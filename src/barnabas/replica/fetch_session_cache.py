@@ -162,8 +162,7 @@ class FetchSessionCacheShard:
     def touch(self, session: FetchSession, now_ms: int) -> None:
         """The session is in use, and may have got another size."""
         with self.lock:
-            with session.lock:
-                size = len(session)
+            size = len(session.by_key)
             self._sessions.move_to_end(session.id)
             self._total_partitions += size - session.cached_size
             session.cached_size = size

@@ -39,6 +39,13 @@ class IsolationLevel(IntEnum):
     """None of a transaction that is open or was aborted."""
 
 
+# Looked up once: a member of an enumeration takes as long as a call.
+READ_COMMITTED: Final = IsolationLevel.READ_COMMITTED
+LOG_END: Final = FetchIsolation.LOG_END
+HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
+TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
+
+
 # Produce
 
 
@@ -121,10 +128,8 @@ class FetchParams:
     def isolation_of(replica_id: int, isolation_level: int) -> FetchIsolation:
         """How far a reader sees who has said this in its request."""
         if replica_id != CONSUMER_REPLICA_ID:
-            return FetchIsolation.LOG_END
-        if isolation_level == IsolationLevel.READ_COMMITTED:
-            return FetchIsolation.TXN_COMMITTED
-        return FetchIsolation.HIGH_WATERMARK
+            return LOG_END
+        return TXN_COMMITTED if isolation_level == READ_COMMITTED else HIGH_WATERMARK
 
     def __repr__(self) -> str:
         return f"FetchParams({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"

@@ -55,8 +55,8 @@ class DelayedActionQueue:
 
     def try_complete_actions(self) -> int:
         local = self._local
-        if local.running:
-            return 0  # called by an action: the loop that runs it gets to the others as well
+        if not local.pending or local.running:
+            return 0  # nothing to do; or called by an action: the loop that runs it gets to the others as well
         done = 0
         local.running = True
         try:

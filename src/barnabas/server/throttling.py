@@ -32,6 +32,11 @@ class Throttler(Protocol):
 class RequestQuota(Throttler, Protocol):
     """The share of the threads' time that a client may have (``request_percentage``)."""
 
+    @property
+    def is_enabled(self) -> bool:
+        """Whether anybody has such a quota at all. If not, nobody needs to ask what time it is."""
+        ...
+
     def maybe_record_and_get_throttle_time_ms(self, request: Request, now_ms: int) -> int:
         """Charges the request's time so far; how long the client is to be held back."""
         ...
@@ -98,6 +103,7 @@ class QuotaManagers(Protocol):
 class Unlimited:
     """No quota at all."""
 
+    is_enabled: Final = False
     throttle_time_ms: Final = 0
     is_exceeded: Final = False
 

@@ -652,6 +652,83 @@ class TestReadingRequests:
         )
         assert type(broker.manager.context_of(self.round_trip(following, 12), 12, {})) is SessionlessFetchContext
 
+    @pytest.mark.parametrize("seed", range(10))
+    @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
+    def test_a_request_of_a_session_means_the_same_by_the_short_way(self, version: int, seed: int) -> None:
+        chance = random.Random(seed)
+        short, long = Broker(), Broker()
+        sessions: list[FetchMetadata] = []
+        for way in (short, long):
+            context = self.by_the_long_way(way, self.some_request(random.Random(seed), version, INITIAL), version)
+            response = context.update_and_generate_response_data(news(context))
+            sessions.append(FetchMetadata(response.session_id, 1))
+        for _ in range(30):
+            metadata = sessions[0]
+            sent_again = chance.random() < 0.1
+            if sent_again:
+                metadata = FetchMetadata(metadata.session_id, metadata.epoch - 1 or 7)
+            other = BY_ID + BY_NAME - version if chance.random() < 0.05 else version
+            request = self.some_request(chance, other, metadata)
+            passed_ms = chance.randrange(5)
+            short.clock.advance(passed_ms)
+            long.clock.advance(passed_ms)
+            one = short.manager.context_of(self.round_trip(request, other), other, NAMES)
+            two = self.by_the_long_way(long, self.round_trip(request, other), other)
+            assert type(one) is type(two)
+            assert [(str(key), str(value)) for key, value in one.partitions()] == [
+                (str(key), str(value)) for key, value in two.partitions()
+            ]
+            assert short.cache.total_partitions == long.cache.total_partitions
+            kept = [way.cache.get(metadata.session_id) for way in (short, long)]
+            assert (
+                len({session and (session.epoch, session.last_used_ms, session.cached_size) for session in kept}) == 1
+            )
+            if kept[0] is None:
+                break
+            if type(one) is IncrementalFetchContext:
+                sessions = [metadata.next_incremental()] * 2
+
+    @staticmethod
+    def some_request(chance: random.Random, version: int, metadata: FetchMetadata) -> FetchRequest:
+        """Mostly partitions that the session has, now and then twice, a new one, or one less."""
+        full = metadata == INITIAL
+        topics = [
+            FetchTopic(
+                **({"topic": topic} if version == BY_NAME else {"topic_id": topic_id}),
+                partitions=[
+                    FetchPartition(partition=index, fetch_offset=chance.randrange(1000))
+                    for index in (range(4) if full else chance.choices([*range(4)] * 6 + [4, 5], k=chance.randrange(5)))
+                ],
+            )
+            for topic_id, topic in NAMES.items()
+        ]
+        forgotten = []
+        if not full and chance.random() < 0.2:
+            topic_id, topic = chance.choice([*NAMES.items()])
+            forgotten.append(
+                ForgottenTopic(
+                    **({"topic": topic} if version == BY_NAME else {"topic_id": topic_id}),
+                    partitions=[chance.randrange(5)],
+                )
+            )
+        return FetchRequest(
+            session_id=metadata.session_id,
+            session_epoch=metadata.epoch,
+            topics=topics,
+            forgotten_topics_data=forgotten,
+        )
+
+    @staticmethod
+    def by_the_long_way(broker: Broker, request: FetchRequest, version: int) -> FetchContext:
+        return broker.manager.new_context(
+            version,
+            FetchMetadata(request.session_id, request.session_epoch),
+            False,
+            fetch_data(request, version, NAMES),
+            forgotten_partitions(request, version, NAMES),
+            NAMES,
+        )
+
     def test_a_request_too_old_for_sessions(self, broker: Broker) -> None:
         request = self.round_trip(FetchRequest(topics=[FetchTopic(topic="foo", partitions=[FetchPartition()])]), 6)
         context = broker.manager.context_of(request, 6, {})

@@ -78,6 +78,8 @@ _PREFERRED_REPLICA: Final = 11
 _LEADER_HINTS: Final = 16
 _LEADER_CHANGED: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
 _ISOLATION_LEVELS: Final = frozenset(IsolationLevel)
+_new_tuple = tuple.__new__
+"""Makes a named tuple without a call of its class, which takes several times as long."""
 
 
 class RecordReader(Protocol):
@@ -114,6 +116,8 @@ class FetchHandler:
         self._fetch_messages = replicas.fetch_messages
         self._context_of = fetch_manager.context_of
         self._fetch_max_bytes = fetch_max_bytes
+        self._topic_names = TopicNames(cache.image.topics.by_id)
+        """Those of the last request, and of all that come before the topics change."""
 
     @handles(ApiKey.FETCH)
     def fetch(self, request: Request, _local: RequestLocal) -> None:
@@ -127,7 +131,10 @@ class FetchHandler:
         if body.max_bytes < 0:
             raise InvalidRequestError(f"{body.max_bytes} is no number of bytes to fetch")
         topics = self.cache.image.topics
-        context = self._context_of(body, version, TopicNames(topics.by_id))
+        names = self._topic_names
+        if names.by_id is not topics.by_id:
+            names = self._topic_names = TopicNames(topics.by_id)
+        context = self._context_of(body, version, names)
         erroneous: dict[TopicIdPartition, PartitionData] = {}
         interesting: list[tuple[TopicIdPartition, FetchPartition]] = []
         denied = () if self._auth.authorizer is None else self._denied_topics(request, context, is_follower)
@@ -185,12 +192,15 @@ class FetchHandler:
         if version >= _PREFERRED_REPLICA:
             context = request.context
             principal = context.principal
-            client = ClientMetadata(
-                body.rack_id,
-                request.client_id or "",
-                context.client_address,
-                _ANONYMOUS_NAME if principal is None else str(principal),
-                context.listener_name,
+            client = _new_tuple(
+                ClientMetadata,
+                (
+                    body.rack_id,
+                    request.client_id or "",
+                    context.client_address,
+                    _ANONYMOUS_NAME if principal is None else str(principal),
+                    context.listener_name,
+                ),
             )
         state = body.replica_state
         return FetchParams(
@@ -239,7 +249,8 @@ class FetchAnswer:
         request_throttle_ms = 0
         if not self._is_follower:
             quota = self._handler.helper.quotas.request
-            request_throttle_ms = quota.maybe_record_and_get_throttle_time_ms(request, self._handler.now_ms())
+            if quota.is_enabled:
+                request_throttle_ms = quota.maybe_record_and_get_throttle_time_ms(request, self._handler.now_ms())
             if not request_throttle_ms and self._send_plain(news):
                 return
         updates: dict[TopicIdPartition, PartitionData] = {}
@@ -401,21 +412,21 @@ def _error(partition: TopicIdPartition, error: Errors) -> PartitionData:
 class TopicNames(Mapping[Uuid, str]):
     """The names of topics by their ids, from the image that has them."""
 
-    __slots__ = ("_by_id",)
+    __slots__ = ("by_id",)
 
     def __init__(self, by_id: Mapping[Uuid, TopicImage]) -> None:
-        self._by_id = by_id
+        self.by_id = by_id
 
     def __getitem__(self, topic_id: Uuid) -> str:
-        return self._by_id[topic_id].name
+        return self.by_id[topic_id].name
 
     def get(self, topic_id: Uuid, default: Any = None, /) -> Any:
         """The same as without it, for half the price: one that is not there is no exception."""
-        found = self._by_id.get(topic_id)
+        found = self.by_id.get(topic_id)
         return default if found is None else found.name
 
     def __iter__(self) -> Iterator[Uuid]:
-        return iter(self._by_id)
+        return iter(self.by_id)
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self.by_id)

@@ -277,12 +277,11 @@ class ProduceHandler:
     def _answer(self, request: Request, acks: int, results: dict[TopicIdPartition, ProduceResult]) -> None:
         helper = self._helper
         quotas = helper.quotas
-        now_ms = self._now_ms()
         bandwidth_ms = request_ms = throttle_time_ms = 0
         if quotas.produce.is_enabled:
-            bandwidth_ms = quotas.produce.maybe_record_and_get_throttle_time_ms(request, request.size, now_ms)
-        if acks != _NO_ACKS:
-            request_ms = quotas.request.maybe_record_and_get_throttle_time_ms(request, now_ms)
+            bandwidth_ms = quotas.produce.maybe_record_and_get_throttle_time_ms(request, request.size, self._now_ms())
+        if acks != _NO_ACKS and quotas.request.is_enabled:
+            request_ms = quotas.request.maybe_record_and_get_throttle_time_ms(request, self._now_ms())
         if bandwidth_ms or request_ms:
             throttle_time_ms = max(bandwidth_ms, request_ms)
             request.api_throttle_time_ms = throttle_time_ms
