@@ -186,16 +186,26 @@ class Processor:
             self._close_everything()
 
     def run_once(self, timeout_ms: float | None = None) -> None:
-        """One turn: the documented order, which the tests step through one by one."""
-        self._configure_new_connections()
-        self._process_new_responses()
+        """One turn: the documented order, which the tests step through one by one.
+
+        Most turns have one thing to do. What there is nothing to do for is not even called.
+        """
+        selector = self.selector
+        if self._arrivals:
+            self._configure_new_connections()
+        if self._responses:
+            self._process_new_responses()
         self._poll(timeout_ms)
         if self._local_due:
             self._move_connections()
-        self._process_completed_receives()
-        self._process_completed_sends()
-        self._process_disconnected()
-        self._close_excess_connections()
+        if selector.completed_receives:
+            self._process_completed_receives()
+        if selector.completed_sends:
+            self._process_completed_sends()
+        if selector.disconnected:
+            self._process_disconnected()
+        if self._quotas.max_connections_exceeded(self._listener):
+            self._close_excess_connections()
 
     def _poll(self, timeout_ms: float | None) -> None:
         timeout = 0.0 if self._arrivals else POLL_MS if timeout_ms is None else timeout_ms
@@ -210,8 +220,6 @@ class Processor:
         self._polling = False
 
     def _configure_new_connections(self) -> None:
-        if not self._arrivals:
-            return
         for _ in range(CONNECTION_QUEUE_SIZE):
             try:
                 sock, peer = self._new_connections.get_nowait()
@@ -336,8 +344,6 @@ class Processor:
 
     def _process_completed_receives(self) -> None:
         received = self.selector.completed_receives
-        if not received:
-            return
         now = self._now()
         requests = []
         selector = self.selector
@@ -371,8 +377,6 @@ class Processor:
             context.local_socket = self._local.offer(channel)
 
     def _process_completed_sends(self) -> None:
-        if not self.selector.completed_sends:
-            return
         for channel, send in self.selector.completed_sends:
             spent = channel.network_thread_time_ns
             channel.network_thread_time_ns = 0
@@ -386,8 +390,6 @@ class Processor:
     # -- the end of connections
 
     def _process_disconnected(self) -> None:
-        if not self.selector.disconnected:
-            return
         for channel, state in self.selector.disconnected:
             if state is ChannelState.EXPIRED:
                 self.expired_connections_killed += 1
@@ -411,11 +413,10 @@ class Processor:
                 log.exception("A disconnect listener failed for %s", channel.id)
 
     def _close_excess_connections(self) -> None:
-        if self._quotas.max_connections_exceeded(self._listener):
-            channel = self.selector.lowest_priority_channel()
-            if channel is not None:
-                log.info("Closing %s: the broker has too many connections", channel.id)
-                self._close(channel)
+        channel = self.selector.lowest_priority_channel()
+        if channel is not None:
+            log.info("Closing %s: the broker has too many connections", channel.id)
+            self._close(channel)
 
     def _close_by_id(self, connection_id: str) -> None:
         channel = self.selector.open_or_closing(connection_id)

@@ -49,7 +49,17 @@ def test_a_turn_has_the_documented_order(monkeypatch: pytest.MonkeyPatch) -> Non
 
             monkeypatch.setattr(s.processor, step, note)
         s.turn()
+        assert done == ["_poll"], "there was nothing else to do"
+        monkeypatch.setattr(s.processor, "_arrivals", [object()])
+        monkeypatch.setattr(s.processor, "_responses", [object()])
+        for news in (s.selector.completed_receives, s.selector.completed_sends, s.selector.disconnected):
+            news.append(object())  # type: ignore[arg-type]
+        monkeypatch.setattr(s.processor._quotas, "max_connections_exceeded", lambda listener: listener is not None)
+        del done[:]
+        s.turn()
         assert done == steps
+        for news in (s.selector.completed_receives, s.selector.completed_sends, s.selector.disconnected):
+            news.clear()
         monkeypatch.undo()
 
 
@@ -275,14 +285,14 @@ def test_a_response_that_comes_just_before_the_sleep_is_not_slept_over(monkeypat
     with stepping() as s:
         client = s.connect()
         request = s.receive_one(client, heartbeat(1))
-        process = s.processor._process_new_responses
+        poll = s.processor._poll
 
-        def process_then_answer() -> None:
-            process()
-            if not request.terminal:
+        def answer_then_poll(timeout_ms: float | None) -> None:
+            if not request.terminal:  # this turn's responses were looked after
                 s.answer(request)
+            poll(timeout_ms)
 
-        monkeypatch.setattr(s.processor, "_process_new_responses", process_then_answer)
+        monkeypatch.setattr(s.processor, "_poll", answer_then_poll)
         within(WAIT_S / 2, lambda: s.turn(WAIT_MS))
         s.turn()
         assert client.receive()[0] == 1
