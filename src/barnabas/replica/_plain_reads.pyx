@@ -2,8 +2,7 @@
 # cython: freethreading_compatible=True
 """The reads of a consumer that is somewhere in the middle of a log, compiled. What that means is told in `plain_reads`."""
 
-from bisect import bisect_right
-
+from cpython.array cimport array
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -28,6 +27,8 @@ cdef enum:
     # Covers the usual distance between the entry of an index and the batch that is looked for. Behind a batch that is
     # larger than half of that, the next header is read alone.
     READ_AHEAD = 1 << 12
+    # Two entries of an index are no farther apart than its interval, 4 KiB as a rule, and one batch.
+    FAR_APART = 1 << 13
 
 cdef object NONE = Errors.NONE
 cdef object ZERO_UUID = _ZERO_UUID
@@ -37,7 +38,6 @@ cdef object LogReadResult = _LogReadResult
 cdef object FileRegion = _FileRegion
 cdef object NO_REPLICA = _NO_REPLICA
 cdef object new_tuple = tuple.__new__
-cdef object right_of = bisect_right
 
 
 cdef inline object item(object values, Py_ssize_t index):
@@ -83,23 +83,57 @@ cdef bint find_batch(int fd, int64_t target, int64_t position, int64_t end, Batc
     return False
 
 
-cdef int64_t indexed_position(object index, int64_t offset) except -2:
-    """Where to look from on, as `OffsetIndex.lookup` says; -1 if that has to be asked."""
+cdef bint is_in(int fd, int64_t target, int64_t position, int64_t end, Batch *found) noexcept nogil:
+    """Whether it is the batch there that has an offset. Then those before it end before that."""
+    cdef uint8_t header[HEADER_SIZE]
+    cdef int64_t base, size
+    if end - position < HEADER_SIZE or pread(fd, header, HEADER_SIZE, position) != HEADER_SIZE:
+        return False
+    size = <int64_t><int32_t>int32_at(header + 8)
+    base = <int64_t>((<uint64_t>int32_at(header) << 32) | int32_at(header + 4))
+    if size < SMALLEST_BATCH or header[16] != MAGIC or not base <= target <= base + <int32_t>int32_at(header + 23):
+        return False
+    found.position = position
+    found.size = size + LOG_OVERHEAD
+    return found.size <= end - position
+
+
+cdef int64_t indexed_position(object index, int64_t offset, int64_t *following) except -2:
+    """Where to look from on, as `OffsetIndex.lookup` says; -1 if that has to be asked. And where the entry behind that
+    points to, if there is one."""
     last = index.last_entry
-    cdef int64_t last_offset = item(last, 0), base, first
+    cdef int64_t last_offset = item(last, 0), relative
+    cdef Py_ssize_t low, high, middle
+    cdef array keys, values
+    following[0] = -1
     if offset >= last_offset:
         return item(last, 1)
-    base = index.base_offset
-    relative = offset - base
+    relative = offset - <int64_t>index.base_offset
     with index._lock:
         keys = index._keys
-        if not keys or index._closed:
+        values = index._values
+        high = len(keys)
+        if (
+            not high
+            or len(values) != high
+            or keys.ob_descr.typecode != c"q"
+            or values.ob_descr.typecode != c"q"
+            or index._closed
+        ):
             return -1
-        first = keys[0]
-        if offset - base < first:
+        if relative < keys.data.as_longlongs[0]:
             # Before the first entry there is, or before the first of those that are in memory.
             return -1 if index._warm_first else 0
-        return index._values[right_of(keys, relative) - 1]
+        low = 0
+        while low < high:
+            middle = (low + high) // 2
+            if keys.data.as_longlongs[middle] <= relative:
+                low = middle + 1
+            else:
+                high = middle
+        if low < len(values):
+            following[0] = values.data.as_longlongs[low]
+        return values.data.as_longlongs[low - 1]
 
 
 cdef object find_records(object log, object request, int64_t max_bytes, bint min_one_message):
@@ -107,7 +141,7 @@ cdef object find_records(object log, object request, int64_t max_bytes, bint min
     marks = log.watermarks
     limit = marks._high_watermark
     cdef int64_t offset = request.fetch_offset, high_watermark = item(limit, 0), limit_base = item(limit, 1)
-    cdef int64_t start = marks.log_start_offset, base, position, end, room, available
+    cdef int64_t start = marks.log_start_offset, base, position, following, end, room, available
     cdef Py_ssize_t low, high, middle
     cdef Batch found
     # At the high watermark there is nothing to read, behind it and before the start there is something to be said.
@@ -135,9 +169,15 @@ cdef object find_records(object log, object request, int64_t max_bytes, bint min
     if handle is None or index is None or base > limit_base:
         return None
     end = records.size_in_bytes
-    position = indexed_position(index, offset)
+    position = indexed_position(index, offset, &following)
     cdef int fd = handle
-    if position < 0 or not find_batch(fd, offset, position, end, &found):
+    if position < 0:
+        return None
+    # An entry has the last offset of a batch, so the one for an offset is that of the batch before. If batches are so
+    # large that each has an entry, the one that is looked for is where the next entry points to.
+    if not (following - position > FAR_APART and is_in(fd, offset, following, end, &found)) and not find_batch(
+        fd, offset, position, end, &found
+    ):
         return None
     if base == limit_base:
         end = min(end, <int64_t>item(limit, 2))

@@ -123,6 +123,19 @@ def test_what_is_said_of_reads_in_the_middle(box: ReplicaBox) -> None:
         assert plain_reads.plain_read(partition, asked(offset), 10_000, False, True) is None
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_that_the_index_points_to_are_found_and_those_in_between(box: ReplicaBox, seed: int) -> None:
+    chance = random.Random(seed)
+    box.create_topic()
+    for _ in range(60):
+        size = chance.choice([10, 100, 1_500, 9_000, 40_000])
+        box.produce({T0_ID: client_batch([b"v" * size] * chance.randrange(1, 4))}, acks=1)
+    partition = box.manager.partitions.online[T0]
+    for offset in range(partition.local_log_or_raise().log_end_offset):
+        found = plain_reads.plain_read(partition, asked(offset), 10_000, True, True)
+        assert shown(found) == shown(read(partition, asked(offset), 10_000, True, True)) is not None
+
+
 def test_what_needs_more_than_a_look_is_left_alone(box: ReplicaBox, monkeypatch: pytest.MonkeyPatch) -> None:
     box.create_topic()
     box.produce()
