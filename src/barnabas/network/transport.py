@@ -95,6 +95,7 @@ class PlaintextTransportLayer:
         "recv",
         "recv_into",
         "send",
+        "send_file",
         "send_more",
         "sendmsg",
     )
@@ -116,6 +117,9 @@ class PlaintextTransportLayer:
         self.send: Callable[[Any], int] = io.send
         self.send_more: Callable[[Any], int] = self._send_more if self._io is None else self._io.send_more
         self.sendmsg: Callable[[Any], int] = io.sendmsg
+        self.send_file: Callable[[int, int, int], int] = (
+            self._io.send_file if SENDS_FILES and self._io is not None else self._send_file
+        )
 
     def handshake(self) -> None: ...
 
@@ -141,11 +145,9 @@ class PlaintextTransportLayer:
         do_not_pace(self._socket, peer)
         return True
 
-    def send_file(self, fd: int, position: int, count: int) -> int:
+    def _send_file(self, fd: int, position: int, count: int) -> int:
         """File to socket inside the kernel where there is ``sendfile``."""
         if hasattr(os, "sendfile"):
-            if SENDS_FILES and self._io is not None:
-                return self._io.send_file(fd, position, count)
             return _sendfile(self._fd, fd, position, count)
         chunk = os.pread(fd, min(count, _FALLBACK_CHUNK), position)
         return self.send(chunk) if chunk else 0
