@@ -8,8 +8,10 @@ from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
+
+from barnabas.common._tuples cimport item
 
 from barnabas.common.errors import KafkaStorageError
 from barnabas.log.file_records import MAX_SEGMENT_SIZE as _MAX_SEGMENT_SIZE
@@ -55,10 +57,6 @@ cdef inline void put_int32(uint8_t *out, uint32_t value) noexcept nogil:
     out[1] = <uint8_t>(value >> 16)
     out[2] = <uint8_t>(value >> 8)
     out[3] = <uint8_t>value
-
-
-cdef inline object item(object values, Py_ssize_t index):
-    return <object>PyTuple_GET_ITEM(values, index)
 
 
 cdef object followed_entry(object state, const Header *header):

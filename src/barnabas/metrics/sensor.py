@@ -222,16 +222,6 @@ class Sensor:
                 if sensor.parents:
                     sensor.catch_up()
 
-    def record_all_soon(self, values: Sequence[float], time_ms: int) -> None:
-        """`record_soon` for several values of the same time."""
-        if self._should_record:
-            if not 0 <= time_ms - self._soon_ms < TOGETHER_MS:
-                self.catch_up()
-                self._soon_ms = self._last_record_ms = time_ms
-            self._soon.extend(values)
-            if self.parents:
-                self.catch_up()
-
     def catch_up(self) -> None:
         """Records what `record_soon`, or the source, has noted down. May be called from any thread, without a lock."""
         if self.source is not None:

@@ -19,10 +19,8 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcmp, memcpy
 
-from barnabas.records._accelerator cimport Fields, parse_record
-from barnabas.records._plain_batch cimport header_is_plain
-
-from barnabas.records import checksum
+from barnabas.records._checksum cimport crc32c_of
+from barnabas.records._plain_batch cimport Walk, begin_walk, header_is_plain, is_timely, step
 
 cdef enum:
     HEADER_SIZE = 61
@@ -50,7 +48,6 @@ cdef enum:
     SNAPPY_MAX_RATIO = 22
     GZIP_WBITS = 31
 
-cdef object crc32c = None
 cdef object lz4_block = None
 cdef object zstd_frame = None
 cdef object snappy_size = None
@@ -62,7 +59,7 @@ cdef list spares = []
 
 cdef int load() except -1:
     """Makes what a batch is decompressed with known here. As in `compression`, not before there is one."""
-    global crc32c, lz4_block, zstd_frame, snappy_size, snappy_block, DecompressionError
+    global lz4_block, zstd_frame, snappy_size, snappy_block, DecompressionError
     import cramjam
 
     lz4_block = cramjam.lz4.decompress_block_into
@@ -70,7 +67,6 @@ cdef int load() except -1:
     snappy_size = cramjam.snappy.decompress_raw_len
     snappy_block = cramjam.snappy.decompress_raw_into
     DecompressionError = cramjam.DecompressionError
-    crc32c = checksum.implementation()
     return 0
 
 
@@ -313,37 +309,19 @@ cdef bint is_plain_inside(
 ) noexcept nogil:
     """Whether the header with these records behind it would be a plain batch, if it said that it is not compressed."""
     cdef uint8_t copy[HEADER_SIZE]
-    cdef Fields fields
+    cdef Walk walk
     cdef Py_ssize_t position = 0
-    cdef int32_t index, count = <int32_t>big32(header + 57)
-    cdef int64_t timestamp, base = big64(header + 27), max_timestamp = big64(header + 35)
-    cdef int64_t lowest = 0, highest = 0
+    cdef int32_t count = <int32_t>big32(header + 57)
     memcpy(copy, header, HEADER_SIZE)
     put_big32(copy + 8, <uint32_t>(HEADER_SIZE - LOG_OVERHEAD + size))
     copy[22] &= ~COMPRESSION_MASK
     if not header_is_plain(copy, HEADER_SIZE + size):
         return False
-    fields.detail = 0
-    for index in range(count):
-        if parse_record(records, size, &position, &fields):
+    begin_walk(header, &walk)
+    while walk.seen < count:
+        if not step(records, size, &position, &walk, keys_needed):
             return False
-        if fields.offset_delta != index or (keys_needed and fields.key_length < 0):
-            return False
-        # Before the sum is made, which would overflow otherwise: it has to be between -1 and the largest timestamp.
-        if fields.timestamp_delta < -1 - base or (
-            fields.timestamp_delta > 0 and base > max_timestamp - fields.timestamp_delta
-        ):
-            return False
-        timestamp = base + fields.timestamp_delta
-        if index == 0 or timestamp < lowest:
-            lowest = timestamp
-        if index == 0 or timestamp > highest:
-            highest = timestamp
-    if position != size or highest != max_timestamp:
-        return False
-    if highest < 0:
-        return True
-    return highest - now_ms <= after_max_ms and (lowest >= now_ms - before_max_ms or now_ms - before_max_ms <= 0)
+    return position == size and is_timely(&walk, now_ms, before_max_ms, after_max_ms)
 
 
 def size_if_plain(
@@ -364,7 +342,6 @@ def size_if_plain(
     cdef Py_ssize_t size, length
     cdef int64_t bound
     cdef int codec
-    cdef uint32_t crc
     cdef bint plain
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     try:
@@ -375,11 +352,10 @@ def size_if_plain(
         codec = start[22] & COMPRESSION_MASK
         if codec == 0:
             return -1
-        if crc32c is None:
-            load()
-        crc = crc32c(readable(start + CRC_STARTS, buffer.len - CRC_STARTS))
-        if crc != big32(start + 17):
+        if crc32c_of(start + CRC_STARTS, buffer.len - CRC_STARTS, 0) != big32(start + 17):
             return -1
+        if lz4_block is None:
+            load()
         compressed = start + HEADER_SIZE
         try:
             bound = min(bound_of(codec, compressed, size), <int64_t>MOST_ROOM)

@@ -89,43 +89,67 @@ cdef inline bint parse_usual(
     return True
 
 
+cdef void begin_walk(const uint8_t *header, Walk *walk) noexcept nogil:
+    walk.seen, walk.lowest, walk.highest = 0, 0, 0
+    walk.base, walk.max_timestamp = int64_at(header + 27), int64_at(header + 35)
+
+
+cdef bint step(
+    const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Walk *walk, bint keys_needed
+) noexcept nogil:
+    """Whether the next record is there, in its place, and in the range of timestamps that the header tells."""
+    cdef Fields fields
+    cdef int64_t timestamp
+    fields.detail = 0
+    if not parse_usual(data, size, position, &fields) and parse_record(data, size, position, &fields):
+        return False
+    if fields.offset_delta != walk.seen or (keys_needed and fields.key_length < 0):
+        return False
+    # Before the sum is made, which would overflow otherwise: it has to be between -1 and the largest timestamp.
+    if fields.timestamp_delta < -1 - walk.base or (
+        fields.timestamp_delta > 0 and walk.base > walk.max_timestamp - fields.timestamp_delta
+    ):
+        return False
+    timestamp = walk.base + fields.timestamp_delta
+    if walk.seen == 0 or timestamp < walk.lowest:
+        walk.lowest = timestamp
+    if walk.seen == 0 or timestamp > walk.highest:
+        walk.highest = timestamp
+    walk.seen += 1
+    return True
+
+
+cdef bint is_timely(const Walk *walk, int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms) noexcept nogil:
+    """Whether, after the last record, the largest timestamp is what the header says, and all are near enough to now."""
+    if walk.highest != walk.max_timestamp:
+        return False
+    if walk.highest < 0:
+        return True
+    return walk.highest - now_ms <= after_max_ms and (
+        walk.lowest >= now_ms - before_max_ms or now_ms - before_max_ms <= 0
+    )
+
+
 cdef bint content_is_plain(
     const uint8_t *data, Py_ssize_t size, int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms, bint keys_needed
 ) except -1 nogil:
     """Checksum and records. A block of bytes gets its checksum first and has its records read then, as long as it is in
     the processor's cache."""
-    cdef Fields fields
+    cdef Walk walk
     cdef Py_ssize_t position = HEADER_SIZE, summed = CRC_STARTS, block
-    cdef int32_t index, count = int32_at(data + 57)
-    cdef int64_t timestamp, base = int64_at(data + 27), max_timestamp = int64_at(data + 35)
-    cdef int64_t lowest = 0, highest = 0, crc = 0
-    fields.detail = 0
-    for index in range(count):
+    cdef int32_t count = int32_at(data + 57)
+    cdef int64_t crc = 0
+    begin_walk(data, &walk)
+    while walk.seen < count:
         if position >= summed and summed < size:
             block = min(size - summed, <Py_ssize_t>BLOCK)
             crc = crc32c_of(data + summed, block, <uint32_t>crc)
             summed += block
-        if not parse_usual(data, size, &position, &fields) and parse_record(data, size, &position, &fields):
+        if not step(data, size, &position, &walk, keys_needed):
             return False
-        if fields.offset_delta != index or (keys_needed and fields.key_length < 0):
-            return False
-        # Before the sum is made, which would overflow otherwise: it has to be between -1 and the largest timestamp.
-        if fields.timestamp_delta < -1 - base or (
-            fields.timestamp_delta > 0 and base > max_timestamp - fields.timestamp_delta
-        ):
-            return False
-        timestamp = base + fields.timestamp_delta
-        if index == 0 or timestamp < lowest:
-            lowest = timestamp
-        if index == 0 or timestamp > highest:
-            highest = timestamp
-    if position != size or highest != max_timestamp:
+    if position != size or not is_timely(&walk, now_ms, before_max_ms, after_max_ms):
         return False
-    if crc32c_of(data + summed, size - summed, <uint32_t>crc) != <uint32_t>int32_at(data + 17):
-        return False
-    if highest < 0:
-        return True
-    return highest - now_ms <= after_max_ms and (lowest >= now_ms - before_max_ms or now_ms - before_max_ms <= 0)
+    return crc32c_of(data + summed, size - summed, <uint32_t>crc) == <uint32_t>int32_at(data + 17)
 
 
 def is_plain_batch(

@@ -4,8 +4,10 @@
 
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
-from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t
+
+from barnabas.common._tuples cimport item
 
 from barnabas.replica.results import FetchPartitionData as _FetchPartitionData
 
@@ -13,10 +15,6 @@ cdef object FetchPartitionData = _FetchPartitionData
 cdef object new_tuple = tuple.__new__
 cdef enum:
     NO_REPLICA = -1
-
-
-cdef inline object item(object values, Py_ssize_t index):
-    return <object>PyTuple_GET_ITEM(values, index)
 
 
 cdef inline int check(object value, Py_ssize_t size) except -1:

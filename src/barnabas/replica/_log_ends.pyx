@@ -4,8 +4,10 @@
 
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
-from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t
+
+from barnabas.common._tuples cimport item
+from barnabas.replica._roles cimport log_to_read
 
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID as _ZERO_UUID
@@ -16,10 +18,6 @@ cdef object NONE = Errors.NONE
 cdef object ZERO_UUID = _ZERO_UUID
 cdef object make_info = FetchDataInfo
 cdef object make_result = LogReadResult
-
-
-cdef inline object item(object values, Py_ssize_t index):
-    return <object>PyTuple_GET_ITEM(values, index)
 
 
 cdef object plain_end(object marks, int64_t offset):
@@ -37,14 +35,8 @@ cdef object plain_end(object marks, int64_t offset):
 
 cdef object find_end(object partition, object request, bint committed, bint fetch_only_leader):
     role = partition.role
-    if not PyTuple_Check(role) or PyTuple_GET_SIZE(role) != 5:
-        raise TypeError(f"{role!r} is no role")
-    log = item(role, 0)
-    if log is None or (fetch_only_leader and not item(role, 1)):
-        return None
-    cdef int64_t epoch = request.current_leader_epoch, leader_epoch = item(role, 3)
-    cdef int64_t last_fetched_epoch = request.last_fetched_epoch
-    if (epoch >= 0 and epoch != leader_epoch) or last_fetched_epoch >= 0:
+    log = log_to_read(role, request, fetch_only_leader)
+    if log is None:
         return None
     marks = log.watermarks
     offset = request.fetch_offset

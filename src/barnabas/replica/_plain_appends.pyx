@@ -3,8 +3,10 @@
 """The append of a client's batch by a leader without followers, compiled. What that means is told in `plain_appends`."""
 
 from cpython.memoryview cimport PyMemoryView_FromObject
-from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t
+
+from barnabas.common._tuples cimport item
 
 from barnabas.common.errors import KafkaStorageError
 from barnabas.log.log_watermarks import no_listener as _no_listener
@@ -21,10 +23,6 @@ cdef enum:
 cdef object no_listener = _no_listener
 cdef object append_plain = _append_plain
 cdef object is_plain_batch = _is_plain_batch
-
-
-cdef inline object item(object values, Py_ssize_t index):
-    return <object>PyTuple_GET_ITEM(values, index)
 
 
 cdef bint move_high_watermark(object marks, object local_log) except -1:

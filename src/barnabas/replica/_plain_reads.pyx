@@ -5,8 +5,11 @@
 from cpython.array cimport array
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
-from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
+
+from barnabas.common._tuples cimport item
+from barnabas.replica._roles cimport log_to_read
 
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID as _ZERO_UUID
@@ -38,10 +41,6 @@ cdef object LogReadResult = _LogReadResult
 cdef object FileRegion = _FileRegion
 cdef object NO_REPLICA = _NO_REPLICA
 cdef object new_tuple = tuple.__new__
-
-
-cdef inline object item(object values, Py_ssize_t index):
-    return <object>PyTuple_GET_ITEM(values, index)
 
 
 cdef inline uint32_t int32_at(const uint8_t *data) noexcept nogil:
@@ -194,14 +193,8 @@ cdef object find_records(object log, object request, int64_t max_bytes, bint min
 
 cdef object find(object partition, object request, int64_t max_bytes, bint min_one_message, bint fetch_only_leader):
     role = partition.role
-    if not PyTuple_Check(role) or PyTuple_GET_SIZE(role) != 5:
-        raise TypeError(f"{role!r} is no role")
-    log = item(role, 0)
-    if log is None or (fetch_only_leader and not item(role, 1)):
-        return None
-    cdef int64_t epoch = request.current_leader_epoch, leader_epoch = item(role, 3)
-    cdef int64_t last_fetched_epoch = request.last_fetched_epoch
-    if (epoch >= 0 and epoch != leader_epoch) or last_fetched_epoch >= 0:
+    log = log_to_read(role, request, fetch_only_leader)
+    if log is None:
         return None
     result = find_records(log, request, max_bytes, min_one_message)
     # There may have been an election while we read.

@@ -466,8 +466,8 @@ class TestSoon:
             value = random.choice([random.randrange(1_000), random.random(), -3, 0])
             if random.random() < 0.2:
                 values = [value, 7, random.random()][: random.randrange(4)]
-                soon.record_all_soon(values, clock.milliseconds())
                 for each in values:
+                    soon.record_soon(each, clock.milliseconds())
                     now.record_unchecked(each)
             else:
                 soon.record_soon(value)
@@ -512,8 +512,8 @@ class TestSoon:
         for values in ([1.0, math.nan, 2.0], [math.nan, 1.0], [1.0, math.nan]):
             sensor, _ = self.all_kinds(clock, "s")
             other, _ = self.all_kinds(clock, "s")
-            sensor.record_all_soon(values, clock.milliseconds())
             for value in values:
+                sensor.record_soon(value, clock.milliseconds())
                 other.record_unchecked(value)
             seen, expected = ([metric.value() for metric in made.metrics] for made in (sensor, other))
             assert str(seen) == str(expected)
@@ -522,7 +522,6 @@ class TestSoon:
         sensor = metrics.sensor("s", recording_level=RecordingLevel.DEBUG)
         sensor.add(MetricName("sum", "g"), CumulativeSum())
         sensor.record_soon(1)
-        sensor.record_all_soon([1, 2], 0)
         Sensor.record_each_soon([(sensor, 1)], 0)
         assert value_of(metrics, "sum") == 0
 

@@ -4,11 +4,12 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM
-from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from barnabas.common._tuples cimport item
 from barnabas.broker.handlers._frame cimport put_int32, put_int64
 from barnabas.common.errors import Errors
 
@@ -19,10 +20,6 @@ cdef enum:
     PARTITION_SIZE = 4 + 2 + 24 + 1 + 4 + 1
 
 cdef object NONE = Errors.NONE
-
-
-cdef inline object item(object values, Py_ssize_t index):
-    return <object>PyTuple_GET_ITEM(values, index)
 
 
 cdef inline uint8_t *put_uvarint(uint8_t *out, uint64_t value) noexcept nogil:
