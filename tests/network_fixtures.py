@@ -575,6 +575,7 @@ class ChunkTransport:
 
     is_ready = True
     has_bytes_buffered = False
+    references = None
 
     def __init__(self, chunks: Sequence[bytes] = (), *, takes: Sequence[int] = ()) -> None:
         self.chunks = list(chunks)

@@ -146,6 +146,12 @@ cdef class SendCore:
         cdef Py_ssize_t count = len(pieces)
         cdef FileRegion region
         try:
+            if self.remaining == self.size:
+                references = transport.references
+                if references is not None and references.send(pieces, self.size):
+                    self._at = count
+                    self.remaining = 0
+                    return self.size
             while self._at < count:
                 at = self._at
                 piece = pieces[at]
@@ -322,7 +328,9 @@ cdef class ChannelCore:
         arrived = PyMemoryView_GET_BUFFER(view).len
         if arrived - start >= 4:
             size = int32_at(<const unsigned char *>PyMemoryView_GET_BUFFER(view).buf + start)
-            if size < 0 or size > self.max_receive_size:
+            if size < 0:
+                return self._follow(view, start)
+            if size > self.max_receive_size:
                 self._refuse(size)
             stop = start + 4 + size
             if arrived >= stop:
@@ -347,9 +355,9 @@ cdef class ChannelCore:
         cdef int32_t size
         if count >= UNSEEN_ALLOCATION and not self._head:
             size = int32_at(<const unsigned char *>PyByteArray_AS_STRING(data))
-            if size < 0 or size > self.max_receive_size:
+            if size > self.max_receive_size:
                 self._refuse(size)
-            if count < <int64_t>size + 4:
+            if size >= 0 and count < <int64_t>size + 4:
                 self.bytes_received += count
                 self._size = size
                 self._payload = data

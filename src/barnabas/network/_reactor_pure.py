@@ -116,6 +116,11 @@ class SendCore:
         pieces = self._pieces
         count = len(pieces)
         try:
+            references = transport.references
+            if references is not None and self.remaining == self.size and references.send(pieces, self.size):
+                self._at = count
+                self.remaining = 0
+                return self.size
             while self._at < count:
                 at = self._at
                 piece = pieces[at]
@@ -311,7 +316,9 @@ class ChannelCore:
         arrived = len(view)
         if arrived - start >= 4:
             (size,) = _unpack_size(view, start)
-            if size < 0 or size > self.max_receive_size:
+            if size < 0:
+                return self._follow(view, start)
+            if size > self.max_receive_size:
                 self._refuse(size)
             stop = start + size + 4
             if arrived >= stop:
@@ -334,9 +341,9 @@ class ChannelCore:
             count = self.transport.recv_into(view)
         if count >= UNSEEN_ALLOCATION and not self._head:
             (size,) = _unpack_size(data)
-            if size < 0 or size > self.max_receive_size:
+            if size > self.max_receive_size:
                 self._refuse(size)
-            if count < size + 4:
+            if size >= 0 and count < size + 4:
                 self.bytes_received += count
                 self._size = size
                 self._payload = data
@@ -390,6 +397,10 @@ class ChannelCore:
         return memoryview(payload)[start:stop]
 
     def _refuse(self, size: int) -> None:
+        raise NotImplementedError
+
+    def _follow(self, view: memoryview, start: int) -> memoryview | None:
+        """What is no length is a reference, or wrong."""
         raise NotImplementedError
 
     def _collect(self, view: memoryview) -> memoryview | None:

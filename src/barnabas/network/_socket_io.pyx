@@ -28,6 +28,8 @@ cdef extern from "sys/socket.h" nogil:
     struct msghdr:
         iovec *msg_iov
         size_t msg_iovlen
+        void *msg_control
+        size_t msg_controllen
     ssize_t c_sendmsg "sendmsg"(int fd, const msghdr *message, int flags)
     ssize_t c_recv "recv"(int fd, void *buffer, size_t size, int flags)
     ssize_t c_send "send"(int fd, const void *buffer, size_t size, int flags)
@@ -43,6 +45,7 @@ cdef extern from *:
     #include <sys/types.h>
     #include <errno.h>
     #include <stdint.h>
+    #include <string.h>
     #if defined(__linux__)
     #include <sys/sendfile.h>
     #define BARNABAS_SENDS_FILES 1
@@ -76,7 +79,42 @@ cdef extern from *:
     #else
     #define BARNABAS_MORE 0
     #endif
+    #if defined(MSG_CMSG_CLOEXEC)
+    #define BARNABAS_CLOEXEC MSG_CMSG_CLOEXEC
+    #else
+    #define BARNABAS_CLOEXEC 0
+    #endif
+    #define BARNABAS_MOST_FILES 64
+    /* recv() for a socket that files may come through: their descriptors are put into `files`, which has room. */
+    static ssize_t barnabas_recv_files(int fd, void *buffer, size_t size, int *files, int *count) {
+        union { char room[CMSG_SPACE(BARNABAS_MOST_FILES * sizeof(int))]; struct cmsghdr aligned; } control;
+        struct iovec vector = { buffer, size };
+        struct msghdr message = { 0 };
+        struct cmsghdr *item;
+        ssize_t got;
+        *count = 0;
+        message.msg_iov = &vector;
+        message.msg_iovlen = 1;
+        message.msg_control = control.room;
+        message.msg_controllen = sizeof(control.room);
+        got = recvmsg(fd, &message, MSG_DONTWAIT | BARNABAS_CLOEXEC);
+        if (got < 0)
+            return got;
+        for (item = CMSG_FIRSTHDR(&message); item != NULL; item = CMSG_NXTHDR(&message, item)) {
+            if (item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS) {
+                size_t here = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+                if (here > (size_t)(BARNABAS_MOST_FILES - *count))
+                    here = BARNABAS_MOST_FILES - *count;
+                memcpy(files + *count, CMSG_DATA(item), here * sizeof(int));
+                *count += (int)here;
+            }
+        }
+        return got;
+    }
     """
+    enum:
+        BARNABAS_MOST_FILES
+    ssize_t barnabas_recv_files(int fd, void *buffer, size_t size, int *files, int *count) nogil
     int BARNABAS_SENDS_FILES
     int BARNABAS_MORE
     void barnabas_large_pages(char *start, size_t size)
@@ -123,12 +161,35 @@ cdef class SocketIo:
     """Reads and writes one socket; `close` must come before the socket's own, for a number that is free is used again."""
 
     cdef int _fd
+    cdef public list files
+    """Descriptors of the files that came with what was received; None if none are expected, and they are dropped."""
 
     def __cinit__(self, int fd):
         self._fd = fd
 
     def close(self):
         self._fd = -1
+
+    cdef ssize_t _receive(self, void *buffer, size_t size, bint long_one) except -2:
+        """As the system's ``recv``, but for the files. Others may run during a long one."""
+        cdef int found[BARNABAS_MOST_FILES]
+        cdef int count = 0, index
+        cdef int fd = self._fd
+        cdef ssize_t got
+        if self.files is None:
+            if not long_one:
+                return c_recv(fd, buffer, size, MSG_DONTWAIT)
+            with nogil:
+                got = c_recv(fd, buffer, size, MSG_DONTWAIT)
+            return got
+        if not long_one:
+            got = barnabas_recv_files(fd, buffer, size, found, &count)
+        else:
+            with nogil:
+                got = barnabas_recv_files(fd, buffer, size, found, &count)
+        for index in range(count):
+            self.files.append(found[index])
+        return got
 
     def recv(self, Py_ssize_t size):
         """Up to so many bytes, none at the end of the stream, in a buffer that may be written to.
@@ -138,7 +199,7 @@ cdef class SocketIo:
         cdef ssize_t count
         cdef bytearray data = new_buffer(size)
         while True:
-            count = c_recv(self._fd, PyByteArray_AS_STRING(data), size, MSG_DONTWAIT)
+            count = self._receive(PyByteArray_AS_STRING(data), size, False)
             if count >= 0:
                 break
             if errno != EINTR:
@@ -157,10 +218,9 @@ cdef class SocketIo:
         try:
             while True:
                 if view.len < LONG_RECV or ioctl(self._fd, FIONREAD, &waiting) or waiting < LONG_RECV:
-                    count = c_recv(self._fd, view.buf, min(view.len, LONG_RECV), MSG_DONTWAIT)
+                    count = self._receive(view.buf, min(view.len, LONG_RECV), False)
                 else:
-                    with nogil:
-                        count = c_recv(self._fd, view.buf, view.len, MSG_DONTWAIT)
+                    count = self._receive(view.buf, view.len, True)
                 if count >= 0:
                     return count
                 if errno != EINTR:
@@ -247,3 +307,12 @@ cdef class SocketIo:
                 PyBuffer_Release(&views[index])
             free(views)
             free(vectors)
+
+
+def address_of(buffer):
+    """Where the first byte of a buffer is."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    cdef size_t address = <size_t>view.buf
+    PyBuffer_Release(&view)
+    return address

@@ -22,6 +22,9 @@ from barnabas.network.channel_state import (
     ChannelState,
     InvalidReceiveError,
 )
+from barnabas.network.frame_references import HEAD as REFERENCE_HEAD
+from barnabas.network.frame_references import MARK
+from barnabas.network.frame_references import MOST_BYTES as MOST_REFERENCE_BYTES
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.mute import MUTED, NOT_MUTED, ChannelMuteEvent, next_state
 from barnabas.network.reactor import ChannelCore
@@ -141,6 +144,51 @@ class KafkaChannel(ChannelCore):
             f"a request of {size} bytes from {self.id}; allowed are 0 to {self.max_receive_size}", size
         )
 
+    def _follow(self, view: memoryview, start: int) -> memoryview | None:
+        """A length that is none: a reference stands for the request, if this connection may have such.
+
+        See `barnabas.network.frame_references`.
+        """
+        references = self.transport.references
+        (mark,) = _unpack_size(view, start)
+        if references is None or mark != MARK:
+            self._refuse(mark)
+        assert references is not None
+        stop = arrived = len(view)
+        if arrived - start >= REFERENCE_HEAD.size:
+            _, length = REFERENCE_HEAD.unpack_from(view, start)
+            if not 0 < length <= MOST_REFERENCE_BYTES:
+                self._refuse(length)
+            stop = start + REFERENCE_HEAD.size + length
+        if arrived - start < REFERENCE_HEAD.size or arrived < stop:
+            self.ahead = None
+            self._head = bytes(view[start:])
+            return None
+        self.ahead = view if arrived > stop else None
+        self._ahead_at = stop
+        payload = references.follow(view[start + REFERENCE_HEAD.size : stop], self._whole_buffer)
+        size = len(payload)
+        if size > self.max_receive_size:
+            self._refuse(size)
+        self.bytes_received += size
+        self._likely = 0
+        return payload
+
+    def _whole_buffer(self, size: int) -> bytearray:
+        """Where a request of that size is read into at once."""
+        if not 0 <= size <= self.max_receive_size:
+            self._refuse(size)
+        spares = self.spares
+        if spares is None or not LARGE <= size <= WHOLE_ALLOCATION:
+            return new_buffer(size)
+        payload = self._spare(size)
+        if payload is None:
+            payload = large_buffer(size + size // 8)  # the next one may be a little longer
+        self._small = 0
+        spares.append(payload)
+        del spares[:-MOST_SPARES]
+        return payload
+
     def _collect(self, view: memoryview) -> memoryview | None:
         """Only the beginning of a request has arrived: sets it aside and reads on, straight into its buffer."""
         if len(view) < 4:
@@ -150,7 +198,7 @@ class KafkaChannel(ChannelCore):
         size, arrived = self._size, len(view) - 4
         payload: bytearray | None = None
         if self.spares is not None and LARGE <= size <= WHOLE_ALLOCATION:
-            payload = self._spare()
+            payload = self._spare(size)
             if payload is None:
                 payload = large_buffer(size + size // 8)  # the next one may be a little longer
         if payload is None:
@@ -162,9 +210,9 @@ class KafkaChannel(ChannelCore):
         payload[:arrived] = view[4:]
         return self._read_payload()
 
-    def _spare(self) -> bytearray | None:
+    def _spare(self, size: int) -> bytearray | None:
         """A buffer of an earlier large request, if there is one that fits and is not in use."""
-        spares, size = self.spares, self._size
+        spares = self.spares
         if not spares:
             return None
         for index in range(len(spares) - 1, -1, -1):

@@ -149,6 +149,12 @@ class NetworkClient:
         if not self._connections.connect(node, now):
             self._updater.handle_server_disconnect(now, node.id_string, None)
 
+    @property
+    def has_referred(self) -> bool:
+        """Whether a node was found that large messages need not be sent to (`barnabas.network.shared_memory`). Any
+        thread may ask."""
+        return self._connections.has_referred
+
     def connection_delay(self, node: Node, now: int) -> int:
         """How long to wait before anything can be done about the connection; forever if it is there."""
         return self._states.connection_delay(node.id_string, now)

@@ -12,6 +12,7 @@ from barnabas.network.connection_failure import FIRST_ANSWER_LIMIT, explain_conn
 from barnabas.network.connection_states import ClusterConnectionStates
 from barnabas.network.host_resolver import HostResolver
 from barnabas.network.local_socket import LocalSocketOffer, connect
+from barnabas.network.local_transport import LocalTransportLayer
 from barnabas.network.node import Node
 from barnabas.network.node_api_versions import ApiVersions, NodeApiVersions
 from barnabas.network.selector import CloseMode
@@ -57,6 +58,8 @@ class ClientConnections:
         )
         self.channels: dict[str, KafkaChannel] = {}
         """By node id. The context of a channel is its node."""
+        self.has_referred = False
+        """Whether there has been a node that finds large messages where they are, and need not be sent them."""
         self._moving: dict[str, TransportLayer] = {}
         """By node id, the TCP sockets of connections that are moving to the broker's local socket. They are kept until
         the broker has answered there: it would take the end of this one for the end of the connection."""
@@ -132,6 +135,12 @@ class ClientConnections:
             return False
         self._moving[channel.id] = self._selector.replace_socket(channel, local)
         return True
+
+    def refer(self, channel: KafkaChannel) -> None:
+        """Large messages may go around the local socket: see `barnabas.network.frame_references`."""
+        if isinstance(channel.transport, LocalTransportLayer) and self.is_moving(channel.id):
+            channel.transport.refer()
+            self.has_referred = True
 
     def is_moving(self, node_id: str) -> bool:
         return node_id in self._moving

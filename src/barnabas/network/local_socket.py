@@ -26,6 +26,9 @@ behind, and they can be reached from where the loopback interface can be reached
 namespace: a container that has the port forwarded finds nobody there, and stays with TCP. Each name is made of 128
 random bits, and C can be used once.
 
+In the second exchange both say that they can do with references (`barnabas.network.frame_references`): the client
+always, the broker if the client's process belongs to its own user.
+
 The offer is a tagged field of ApiVersionsResponse that Kafka does not have. Only a client that calls itself by our name
 gets it, in the versions that have tagged fields; for all others not a byte of the answer is different.
 """
@@ -41,7 +44,7 @@ from barnabas.common.errors import ProtocolError
 from barnabas.network.connection_limits import canonical_address
 from barnabas.protocol.fields import binary, int32, string
 from barnabas.protocol.message import Message
-from barnabas.protocol.messages.api_versions import ApiVersionsResponse
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,8 @@ PREFIX: Final = b"\0barnabas/"
 """How all names begin. A client connects to no other: a peer must not be able to send it to somebody else's socket."""
 OFFER_TAG: Final = 0x62726E62
 """The tag of the offer, far away from those that Kafka counts up from 0: "brnb"."""
+REFERENCES_TAG: Final = OFFER_TAG + 1
+"""The tag, in question and answer, of who can do with references."""
 FIRST_VERSION_WITH_TAGS: Final = 3
 """Of ApiVersions."""
 SEND_BUFFER_BYTES: Final = 4 * 1024 * 1024
@@ -111,6 +116,15 @@ class LocalSocketOffer(Message, versions="0", flexible="0"):
             self.broker_host,
             self.broker_port,
         )
+
+
+def say_references(message: ApiVersionsRequest | ApiVersionsResponse) -> None:
+    """Adds that its sender can do with references."""
+    message.unknown_tagged_fields = {**(message.unknown_tagged_fields or {}), REFERENCES_TAG: bytes([_VERSION])}
+
+
+def says_references(message: ApiVersionsRequest | ApiVersionsResponse) -> bool:
+    return (message.unknown_tagged_fields or {}).get(REFERENCES_TAG) == bytes([_VERSION])
 
 
 def connect(offer: LocalSocketOffer, sock: socket.socket, send_buffer: int) -> socket.socket | None:

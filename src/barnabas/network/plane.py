@@ -30,6 +30,8 @@ class ConnectionContext:
     client_software_version: str = "unknown"
     local_socket: LocalSocketOffer | None = None
     """What to tell the client if it is one of ours; none if it is on another machine, or has moved already."""
+    refers: bool = False
+    """Whether large messages go around the socket: see `barnabas.network.frame_references`."""
 
 
 class ProcessorHandle(Protocol):

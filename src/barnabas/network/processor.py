@@ -25,8 +25,10 @@ from barnabas.network.client_config import SOFTWARE_NAME
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_quotas import ConnectionQuotas
 from barnabas.network.endpoint import Endpoint, SecurityProtocol
+from barnabas.network.frame_references import is_same_user
 from barnabas.network.local_listener import LocalListener
-from barnabas.network.local_socket import SUPPORTED
+from barnabas.network.local_socket import SUPPORTED, says_references
+from barnabas.network.local_transport import LocalTransportLayer
 from barnabas.network.memory_pool import MemoryPool
 from barnabas.network.mute import ChannelMuteEvent
 from barnabas.network.plane import ConnectionContext, RequestPlane
@@ -373,8 +375,17 @@ class Processor:
                 body, _ = header.api_key.request.decode_from(payload, header.api_version, header.body_start)
                 context.client_software_name = body.client_software_name  # type: ignore[attr-defined]
                 context.client_software_version = body.client_software_version  # type: ignore[attr-defined]
+                if says_references(body):  # type: ignore[arg-type]
+                    self._allow_references(channel)
         if self._local is not None and context.client_software_name == SOFTWARE_NAME and context.local_socket is None:
             context.local_socket = self._local.offer(channel)
+
+    def _allow_references(self, channel: KafkaChannel) -> None:
+        """A memory pool is there to bound what requests take: those that it does not see are not for it."""
+        transport = channel.transport
+        if isinstance(transport, LocalTransportLayer) and not self._pool.bounded and is_same_user(transport.socket):
+            transport.refer()
+            channel.context.refers = True
 
     def _process_completed_sends(self) -> None:
         for channel, send in self.selector.completed_sends:

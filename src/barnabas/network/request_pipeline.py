@@ -25,6 +25,7 @@ from barnabas.network.connection_failure import (
     explain_setup_timeout,
 )
 from barnabas.network.inflight import InFlightRequest, InFlightRequests
+from barnabas.network.local_socket import say_references, says_references
 from barnabas.network.metadata_updater import MetadataUpdater
 from barnabas.network.node import Node
 from barnabas.network.node_api_versions import NodeApiVersions
@@ -236,6 +237,8 @@ class RequestPipeline:
                 self._negotiation.forget(node_id)
                 node: Node = self._connections.channels[node_id].context
                 body = self._negotiation.request(node.id, self._updater.cluster_id)
+                if self._connections.is_moving(node_id):
+                    say_references(body)
                 request = self.new_request(node_id, body, now, allowed_versions=VersionRange(version, version))
                 self.send(request, now, internal=True)
 
@@ -247,6 +250,8 @@ class RequestPipeline:
                 log.debug("Node %s has a local socket; the connection moves to it", channel.id)
                 self._negotiation.retry(channel.id, asked)
                 return
+            if says_references(body):
+                self._connections.refer(channel)
             self._connections.versions_known(channel, NodeApiVersions.of_response(body))
             return
         following = version_to_try_next(asked, body)

@@ -34,6 +34,7 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import AuthenticationError, ProtocolError
 from barnabas.network.channel import ANONYMOUS, Authenticator, ChannelState, KafkaChannel
 from barnabas.network.idle import IdleExpiryManager
+from barnabas.network.local_transport import LocalTransportLayer
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.mute import NOT_MUTED
 from barnabas.network.poller import READ, WRITE, Poller, make_poller, make_waker
@@ -72,6 +73,8 @@ class _SendFailedError(Exception):
 
 def plaintext(channel_id: str, sock: socket.socket) -> tuple[TransportLayer, Authenticator]:  # noqa: ARG001
     """The channel factory of a plaintext listener."""
+    if sock.family == socket.AF_UNIX:
+        return LocalTransportLayer(sock), ANONYMOUS
     return PlaintextTransportLayer(sock), ANONYMOUS
 
 

@@ -19,6 +19,7 @@ from barnabas.network.loopback import do_not_pace
 
 if TYPE_CHECKING:
     from barnabas.network._socket_io import SENDS_FILES, SocketIo, large_buffer, new_buffer, resize
+    from barnabas.network.frame_references import FrameReferences
 else:
     SocketIo = None
     SENDS_FILES = False
@@ -42,6 +43,8 @@ _MORE = getattr(socket, "MSG_MORE", 0)
 class TransportLayer(Protocol):
     """A non-blocking connection. ``BlockingIOError`` means that it would have to wait."""
 
+    references: FrameReferences | None
+    """How large messages go around the socket; None if they do not."""
     recv: Callable[[int], bytes | bytearray]
     """Up to so many bytes; empty at the end of the stream."""
     recv_into: Callable[[Any], int]
@@ -94,6 +97,7 @@ class PlaintextTransportLayer:
         "_socket",
         "recv",
         "recv_into",
+        "references",
         "send",
         "send_file",
         "send_more",
@@ -109,6 +113,7 @@ class PlaintextTransportLayer:
         self._socket = sock
         self._fd = sock.fileno()
         self._expected = 1
+        self.references: FrameReferences | None = None
         self._can_expect = sys.platform == "linux" and sock.family != socket.AF_UNIX
         self._io = None if SocketIo is None else SocketIo(self._fd)
         io = sock if self._io is None else self._io

@@ -18,8 +18,14 @@ went wrong in a damaged section is told by its `section_error`, so that both say
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_Check,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_Resize,
+)
+from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -428,12 +434,14 @@ cdef class Encoder:
             return ValueError(f"record {index}: larger than the {MAX_SECTION} bytes that a batch can carry")
         return ValueError(f"record {index}: the array's offsets point outside its data")
 
-    def write(self, int64_t first, int64_t count, int64_t size, Py_ssize_t reserve, bytearray into=None):
+    def write(self, int64_t first, int64_t count, int64_t size, Py_ssize_t reserve, into=None):
         """A bytearray of `reserve` zero bytes and the section of `count` records from `first`, measured at `size`.
 
-        Returns it with the largest timestamp. It is `into`, if that is given, whatever was in it before.
+        Returns it with the largest timestamp. It is `into`, if that is given, whatever was in it before: a bytearray, or
+        a memoryview, which has to have the right size.
         """
-        cdef bytearray out
+        cdef object out
+        cdef Py_buffer *buffer
         cdef uint8_t *position
         cdef uint8_t *end
         cdef const uint8_t *key = NULL
@@ -443,12 +451,20 @@ cdef class Encoder:
         cdef bint exact = True
         if not (0 <= first and 0 < count <= self.length - first and 0 <= size <= MAX_SECTION and reserve >= 0):
             raise ValueError(f"no section of {count} records from {first} in {size} bytes")
-        if into is None:
-            out = PyByteArray_FromStringAndSize(NULL, reserve + size)
+        out = into
+        if PyMemoryView_Check(into):
+            buffer = PyMemoryView_GET_BUFFER(into)
+            if buffer.readonly or buffer.len != reserve + size or not PyBuffer_IsContiguous(buffer, b"C"):
+                raise ValueError(f"{into!r} is not made for {reserve + size} bytes")
+            position = <uint8_t *> buffer.buf
         else:
-            out = into
-            PyByteArray_Resize(out, reserve + size)
-        position = <uint8_t *> PyByteArray_AS_STRING(out)
+            if into is None:
+                out = PyByteArray_FromStringAndSize(NULL, reserve + size)
+            elif PyByteArray_Check(into):
+                PyByteArray_Resize(out, reserve + size)
+            else:
+                raise TypeError(f"{into!r} is neither a bytearray nor a memoryview")
+            position = <uint8_t *> PyByteArray_AS_STRING(out)
         memset(position, 0, reserve)
         position += reserve
         end = position + size

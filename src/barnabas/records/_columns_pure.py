@@ -356,11 +356,12 @@ class Encoder:
         raise ValueError(f"record {first + index}: a header key cannot be null")
 
     def write(
-        self, first: int, count: int, size: int, reserve: int, into: bytearray | None = None
-    ) -> tuple[bytearray, int]:
+        self, first: int, count: int, size: int, reserve: int, into: bytearray | memoryview | None = None
+    ) -> tuple[bytearray | memoryview, int]:
         """A bytearray of `reserve` zero bytes and the section of `count` records from `first`, measured at `size`.
 
-        Returns it with the largest timestamp. It is `into`, if that is given, whatever was in it before.
+        Returns it with the largest timestamp. It is `into`, if that is given, whatever was in it before: a bytearray,
+        or a memoryview, which has to have the right size.
         """
         end = first + count
         if not (first >= 0 and count > 0 and end <= self.length and 0 <= size <= MAX_SECTION and reserve >= 0):
@@ -382,10 +383,18 @@ class Encoder:
             parts.append(pa.scalar(b"\0", pa.large_binary()))
         else:
             parts += [_varints(self._headers.counts[first:end]), self._headers.array.slice(first, count)]
+        latest = int(self._timestamps[first:end].max())
+        section = memoryview(_join(*parts).buffers()[2])[:size]
+        if isinstance(into, memoryview):
+            if into.readonly or len(into) != reserve + size:
+                raise ValueError(f"{into!r} is not made for {reserve + size} bytes")
+            into[:reserve] = bytes(reserve)
+            into[reserve:] = section
+            return into, latest
         out = bytearray() if into is None else into
         out[:] = bytes(reserve)
-        out += memoryview(_join(*parts).buffers()[2])[:size]
-        return out, int(self._timestamps[first:end].max())
+        out += section
+        return out, latest
 
 
 # --- decode ----------------------------------------------------------------------------------------------------------

@@ -242,8 +242,13 @@ class RecordBatchBuilder(RecordAppender):
         self._built = buffer
         return buffer
 
-    def take_buffer(self) -> bytearray | None:
+    def take_buffer(self) -> bytearray | memoryview | None:
         """The memory of a closed batch that nobody needs any more, where that is worth something."""
+        return None
+
+    def leave_shared_memory(self) -> memoryview | None:
+        """Moves the batch to memory that is not shared with anybody; returns what it was in, or None if that was not
+        either."""
         return None
 
     def _last_delta(self) -> int:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from barnabas.common.dataclass import dataclass
 
@@ -83,6 +83,8 @@ __all__ = [
     "fetch_columns",
     "fetch_sections",
 ]
+
+Octets: TypeAlias = bytearray | memoryview
 
 SCHEMA: Final = pa.schema(
     [
@@ -149,7 +151,9 @@ def encode_batch(
     count, size = encoder.measure(0, _section_limit(None))
     if count != encoder.length:
         raise ValueError(f"{encoder.length} records do not fit into one batch of 2 GiB: encode_batches makes several")
-    return header.batch(encoder, 0, count, size, base_offset)
+    batch = header.batch(encoder, 0, count, size, base_offset)
+    assert isinstance(batch, bytearray)
+    return batch
 
 
 def encode_batches(
@@ -193,7 +197,9 @@ def encode_batches(
         count, size = encoder.measure(first, max_batch_bytes)
         if not count:
             return batches
-        batches.append(encoder.batch(first, count, size, 0 if base_offset is None else base_offset + first))
+        batch = encoder.batch(first, count, size, 0 if base_offset is None else base_offset + first)
+        assert isinstance(batch, bytearray)
+        batches.append(batch)
         first += count
 
 
@@ -240,11 +246,9 @@ class BatchEncoder:
             )
         return self._encoder.measure(first, _section_limit(max_batch_bytes))
 
-    def batch(
-        self, first: int, count: int, size: int, base_offset: int = 0, into: bytearray | None = None
-    ) -> bytearray:
+    def batch(self, first: int, count: int, size: int, base_offset: int = 0, into: Octets | None = None) -> Octets:
         """The batch of records that were measured. Records are written to `into`, if that is given, which is the result
-        if they are not compressed."""
+        if they are not compressed. If that is a memoryview, it has to be as long as the batch, before compression."""
         return self._header.batch(self._encoder, first, count, size, base_offset, checksum=self._checksum, into=into)
 
 
@@ -291,8 +295,8 @@ class _Header:
         base_offset: int,
         *,
         checksum: bool = True,
-        into: bytearray | None = None,
-    ) -> bytearray:
+        into: Octets | None = None,
+    ) -> Octets:
         """The batch of `count` records from `first`, whose records section has been measured at `size` bytes."""
         if not 0 <= base_offset <= _MAX_INT64 - count:
             raise ValueError(f"base offset {base_offset} is out of range")

@@ -26,7 +26,12 @@ from barnabas.common.errors import (
     UnsupportedVersionError,
 )
 from barnabas.network.client_config import SOFTWARE_NAME
-from barnabas.network.local_socket import FIRST_VERSION_WITH_TAGS, LocalSocketOffer
+from barnabas.network.local_socket import (
+    FIRST_VERSION_WITH_TAGS,
+    LocalSocketOffer,
+    say_references,
+    says_references,
+)
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.server.dispatch import handles
@@ -63,11 +68,15 @@ class ApiVersionsHandler:
         error = self._objection(request)
         if error is None:
             offer = self._local_socket_for(request)
+            assert isinstance(request.body, ApiVersionsRequest)
+            refers = request.context.refers and says_references(request.body)
 
             def answer(throttle_ms: int) -> ApiVersionsResponse:
                 response = self._versions.api_versions_response(throttle_ms, version)
                 if offer is not None:
                     offer.put_into(response)
+                if refers:
+                    say_references(response)
                 return response
 
             self._helper.send_response_maybe_throttle(request, answer)

@@ -38,6 +38,7 @@ class Wire:
     """A transport that delivers what it is given, and takes as much as it is told to."""
 
     has_bytes_buffered = False
+    references = None
 
     def __init__(self, *chunks: bytes) -> None:
         self.chunks = list(chunks)
@@ -95,6 +96,9 @@ def cores(reactor: Any) -> tuple[Any, Any, Any]:
 
         def _refuse(self, size: int) -> None:
             raise ValueError(f"refused {size}")
+
+        def _follow(self, view: memoryview, start: int) -> None:
+            raise ValueError(f"refused {int.from_bytes(view[start : start + 4], 'big', signed=True)}")
 
         def _collect(self, view: memoryview) -> None:
             assert self.ahead is None

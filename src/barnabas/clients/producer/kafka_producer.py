@@ -215,6 +215,11 @@ class KafkaProducer:
         self._sender_metrics.add_gauges(
             lambda *_: float(self.client.in_flight_request_count()), lambda *_: self._metadata_age_s()
         )
+        if cfg.acks != 0 and self.accumulator.config.compression is CompressionType.NONE:
+            # Without an answer nobody would know when a broker has seen it.
+            self.accumulator.spare_buffers.share(
+                lambda: self.client.has_referred, cfg.max_request_size, cfg.buffer_memory
+            )
         self._is_transactional = cfg.transactional_id is not None
         self._fast_send = make_fast_send(
             self.accumulator,

@@ -167,7 +167,7 @@ class ProducerBatch(BatchCore):
         self.attempts_when_leader_last_changed = 0
         self._thunks: list[Thunk] | None = None
         self._reopened = False
-        self._records: bytearray | None = None
+        self._records: bytearray | memoryview | None = None
         self._estimator = estimator
         if builder.compression is not _UNCOMPRESSED:
             builder.estimated_compression_ratio = estimator.estimation(topic_partition.topic, builder.compression)
@@ -229,7 +229,7 @@ class ProducerBatch(BatchCore):
 
     # -- bytes go out
 
-    def close(self) -> bytearray:
+    def close(self) -> bytearray | memoryview:
         """The bytes of the batch, as they will be sent. To be called again after `reset_producer_state`."""
         if self._records is None:
             builder = self.builder
@@ -255,11 +255,11 @@ class ProducerBatch(BatchCore):
         return self._records is not None and not self._reopened
 
     @property
-    def records(self) -> bytearray:
+    def records(self) -> bytearray | memoryview:
         assert self._records is not None, "closed before it is sent"
         return self._records
 
-    def take_buffer(self) -> bytearray | None:
+    def take_buffer(self) -> bytearray | memoryview | None:
         """The memory of a batch that has succeeded, which has no bytes from then on; None if it is of no use to others.
 
         It is not if it was sent more than once: nobody knows what the network still holds of the attempts before."""
@@ -268,6 +268,13 @@ class ProducerBatch(BatchCore):
         buffer = self.builder.take_buffer()
         if buffer is not None:
             self._records = None
+        return buffer
+
+    def leave_shared_memory(self) -> memoryview | None:
+        """Has the batch where no broker can see it, as it was sent; returns the memory that it was in, if any."""
+        buffer = self.builder.leave_shared_memory()
+        if buffer is not None and isinstance(self._records, memoryview):
+            self._records = self.builder.close()
         return buffer
 
     @property

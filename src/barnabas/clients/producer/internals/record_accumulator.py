@@ -577,6 +577,7 @@ class RecordAccumulator:
     def reenqueue(self, batch: ProducerBatch, now: int) -> None:
         """Puts a batch that failed to the front of its queue, in the order of sequences if there are any."""
         batch.reenqueued(now)
+        self._give_back_shared(batch)
         queue = self._queue(self.entry(batch.topic_partition.topic), batch.topic_partition.partition)
         with queue.lock:
             self._insert(queue, batch)
@@ -688,9 +689,19 @@ class RecordAccumulator:
 
     def release(self, batch: ProducerBatch) -> None:
         """Gives back the memory of a batch, if that has not been done."""
+        self._give_back_shared(batch)
         reserved, batch.reserved_bytes = batch.reserved_bytes, 0
         if reserved:
             self.pool.deallocate(reserved)
+
+    def _give_back_shared(self, batch: ProducerBatch) -> None:
+        """A batch that was answered, and is not over with that, or that nobody will answer, leaves the memory that it
+        shares with brokers. If one of them may still look at it there, that memory is not used any more
+        (`SharedMemory`). One that was given up while the network has it stays until it is answered."""
+        if not batch.in_flight:
+            buffer = batch.leave_shared_memory()
+            if buffer is not None:
+                self.spare_buffers.give(buffer)
 
     # -- flush and close
 

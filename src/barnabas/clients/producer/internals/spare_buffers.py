@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Final
 
-LEAST_BYTES: Final = 128 * 1024
-"""What is smaller comes out of memory that the allocator keeps anyway."""
+from barnabas.network.shared_memory import LEAST_BYTES, SUPPORTED, SharedMemory
+
+log = logging.getLogger(__name__)
+
+_UNSHARED: Final = 2
+"""A buffer that is more than so many times as large as wanted would be cut down."""
 
 
 class SpareBuffers:
@@ -16,30 +22,63 @@ class SpareBuffers:
     size back to the system as soon as they are free. Whoever sends one table after the other would pay for that each
     time.
 
+    As soon as there is a broker that can look at it, this is memory that it *can* look at (`SharedMemory`): a batch in
+    there need not go through a socket. Such a buffer is a memoryview of the size that was asked for, and has to come
+    back, or its place is lost; others are bytearrays.
+
     The buffer that came back last goes out first: it is the one that is most likely in the processor's cache still.
     What is kept here is no more than ``limit`` bytes; together with what is in use, that is bounded by half as much
     again as ``buffer.memory``. Any thread may call any method: a list appends, and pops, in one step.
     """
 
-    __slots__ = ("_buffers", "_limit")
+    __slots__ = ("_buffers", "_largest", "_limit", "_memory", "_slots", "_wanted")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffers: list[bytearray] = []
+        self._memory: SharedMemory | None = None
+        self._wanted: Callable[[], bool] | None = None
+        self._largest = self._slots = 0
 
-    def take(self, size: int) -> bytearray | None:
-        """A buffer to be made ``size`` bytes long and overwritten; None if there is none that is about as large."""
-        if size >= LEAST_BYTES:
-            try:
-                buffer = self._buffers.pop()
-            except IndexError:
-                return None
-            if len(buffer) <= 2 * size:  # a much larger one would be cut down
-                return buffer
-        return None
+    def share(self, wanted: Callable[[], bool], largest: int, total: int) -> None:
+        """Takes memory that is shared as soon as it is wanted: ``total`` bytes, in buffers of up to ``largest``."""
+        if SUPPORTED and LEAST_BYTES <= largest <= total:
+            self._wanted, self._largest = wanted, largest
+            self._slots = total // largest + 1  # the one that is written while all others wait
 
-    def give(self, buffer: bytearray) -> None:
+    def take(self, size: int) -> bytearray | memoryview | None:
+        """A buffer to be overwritten: a memoryview of this size, or a bytearray to be made ``size`` bytes long; None if
+        there is none that is about as large."""
+        if size < LEAST_BYTES:
+            return None
+        memory = self._memory
+        if self._wanted is not None and (memory is None or memory.retired) and self._wanted():
+            memory = self._renew()
+        if memory is not None:
+            shared = memory.take(size)
+            if shared is not None:
+                return shared
+        try:
+            buffer = self._buffers.pop()
+        except IndexError:
+            return None
+        return buffer if len(buffer) <= _UNSHARED * size else None
+
+    def _renew(self) -> SharedMemory | None:
+        try:
+            self._memory = SharedMemory(self._largest, self._slots)
+        except OSError as error:  # a limit, perhaps: sockets will do
+            log.info("No memory to share with brokers on this machine: %s", error)
+            self._memory = self._wanted = None
+        return self._memory
+
+    def give(self, buffer: bytearray | memoryview) -> None:
         """Nobody reads, or writes, these bytes any more."""
+        if isinstance(buffer, memoryview):
+            memory = self._memory
+            if memory is not None:
+                memory.give(buffer)
+            return
         size = len(buffer)
         if size >= LEAST_BYTES and (len(self._buffers) + 1) * size <= self._limit:
             self._buffers.append(buffer)
@@ -47,6 +86,10 @@ class SpareBuffers:
     def clear(self) -> None:
         self._limit = 0
         self._buffers.clear()
+        self._wanted = None
+        if self._memory is not None:
+            self._memory.retire()
+            self._memory = None
 
     def __len__(self) -> int:
         return len(self._buffers)

@@ -35,18 +35,24 @@ class EncodedBatchBuilder(RecordBatchBuilder):
     It takes no records: a single send that finds it at the end of a queue starts a batch behind it.
     """
 
-    __slots__ = ("_batch", "_payload", "_records_checksum", "_size", "record_count")
+    __slots__ = ("_batch", "_payload", "_records_checksum", "_sent_header", "_size", "record_count")
 
     record_count: int
 
     def __init__(
-        self, batch: bytearray, count: int, payload: int, compression: CompressionType, level: int | None
+        self,
+        batch: bytearray | memoryview,
+        count: int,
+        payload: int,
+        compression: CompressionType,
+        level: int | None,
     ) -> None:
         """``count`` records, without a checksum yet; ``payload`` is their size before compression."""
         super().__init__(compression=compression, level=level, max_size=1)
         self.close_for_appends()
         self.take(0)  # gives back the room for records: there will be none
         self._batch = batch
+        self._sent_header = b""
         self._size = len(batch)
         self.record_count = count
         self._payload = payload
@@ -69,13 +75,26 @@ class EncodedBatchBuilder(RecordBatchBuilder):
     def is_full(self) -> bool:
         return True
 
-    def take_buffer(self) -> bytearray | None:
+    def take_buffer(self) -> bytearray | memoryview | None:
         if self._built is None or self.compression is not _UNCOMPRESSED:
             return None  # what compression makes is never written into a buffer that is there
         buffer, self._batch, self._built = self._batch, bytearray(), bytearray()
         return buffer
 
-    def close(self) -> bytearray:
+    def leave_shared_memory(self) -> memoryview | None:
+        """A broker writes offsets into the header of a batch that it can look at, so the copy gets the one that it had.
+        Nobody but the broker knows the rest of what is in there, and it does not write to that."""
+        shared = self._batch
+        if not isinstance(shared, memoryview):
+            return None
+        own = bytearray(shared)
+        if self._built is not None:
+            own[:HEADER_SIZE] = self._sent_header
+            self._built = own
+        self._batch = own
+        return shared
+
+    def close(self) -> bytearray | memoryview:  # type: ignore[override]  # whoever has this one knows
         if self._built is not None:
             return self._built
         self._check_producer_state()
@@ -93,5 +112,7 @@ class EncodedBatchBuilder(RecordBatchBuilder):
         )
         if self.compression is not _UNCOMPRESSED:
             self.compression_ratio = (len(batch) - HEADER_SIZE) / self._payload if self._payload else 1.0
-        self._built = batch
+        if isinstance(batch, memoryview):
+            self._sent_header = bytes(batch[:HEADER_SIZE])
+        self._built = batch  # type: ignore[assignment]
         return batch

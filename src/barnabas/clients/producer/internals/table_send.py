@@ -169,7 +169,7 @@ class TableSender:
             checksum=False,  # which comes when the batch knows who sends it
         )
 
-    def encode(self, encoder: BatchEncoder, first: int, count: int, payload: int) -> bytearray:
+    def encode(self, encoder: BatchEncoder, first: int, count: int, payload: int) -> bytearray | memoryview:
         """The batch of rows that were measured, in memory that a batch before has left, if there is some."""
         spare = self._accumulator.spare_buffers
         buffer = spare.take(HEADER_SIZE + payload)
@@ -201,7 +201,7 @@ class TableSender:
     def append(
         self,
         where: TopicPartition,
-        encoded: bytearray,
+        encoded: bytearray | memoryview,
         payload: int,
         sizes: Numbers,
         rows: Rows,
@@ -211,7 +211,11 @@ class TableSender:
         accumulator = self._accumulator
         config = accumulator.config
         builder = EncodedBatchBuilder(encoded, len(rows), payload, config.compression, config.compression_level)
-        reserved = accumulator.pool.allocate(len(encoded), self._config.max_block_ms)
+        try:
+            reserved = accumulator.pool.allocate(len(encoded), self._config.max_block_ms)
+        except BaseException:
+            accumulator.spare_buffers.give(encoded)
+            raise
         try:
             batch = ProducerBatch(
                 where,

@@ -1,0 +1,232 @@
+"""References: what goes through a local socket instead of a large message.
+
+Between two processes of one user on one machine nothing large has to go through a socket at all. Each tells the other
+where it is:
+
+- a client's batch is in memory that both have (`barnabas.network.shared_memory`), and the broker writes it to its log
+  from there;
+- the records that a consumer asks for are in the files of the log, and so in the system's page cache. The broker sends
+  the *descriptors* of these files, which a Unix socket can carry (``SCM_RIGHTS``), and the client reads them into the
+  memory that it would have received them into. The file stays open as long as it takes, whatever the broker does with
+  it meanwhile.
+
+A reference stands where a message's length would be, and begins with a length that no message has:
+
+    int32 -2   int32 length of what follows   int8 1   int32 memory   int64 position   int32 size
+    int32 -2   int32 length of what follows   int8 2   int32 size     int32 pieces, then for each of these
+                                                       int32 length   so many bytes of the message
+                                                    or int32 -1       int64 position in the next file   int32 size
+
+The descriptor of a memory comes with the first reference to it, those of files each time. What is read is the message
+as it would have come through the socket, and nobody above a channel knows the difference: sizes, quotas and metrics are
+those of the message.
+
+Who may do that? A broker lets a client of its own user, which the system vouches for (``SO_PEERCRED``): such a one
+could read and write the files of the log anyway. And both say so before they do it, in the ApiVersions request and
+answer that are the first on a local socket (`barnabas.network.local_socket`).
+"""
+
+from __future__ import annotations
+
+import array
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from barnabas.network.reactor import FileRegion
+from barnabas.network.shared_memory import LEAST_BYTES, SharedMemory, map_memory, memory_of
+
+log = logging.getLogger(__name__)
+
+MARK: Final = -2
+"""What stands where a message has its length."""
+HEAD: Final = struct.Struct(">ii")
+"""The mark, and the length of the reference."""
+MOST_BYTES: Final = 1 << 14
+"""A reference is no longer than that: it goes into a socket in one piece, or not at all."""
+MOST_FILES: Final = 64
+"""The system has a limit of 253 for one message."""
+MOST_MEMORIES: Final = 2
+"""What a broker keeps of the memories of one connection. The last one before may have requests in it still."""
+LEAST_BYTES_PER_FILE: Final = 1 << 15
+"""To open and to close a file costs as much as to receive so many bytes."""
+_MEMORY: Final = 1
+_FILES: Final = 2
+_IN_MEMORY: Final = struct.Struct(">bIqi")
+_IN_FILES: Final = struct.Struct(">bii")
+_LENGTH: Final = struct.Struct(">i")
+_REGION: Final = struct.Struct(">iqi")
+_NO_BYTES: Final = -1
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
+class FrameReferences:
+    """The references of one connection, both ways. It belongs to the thread of the connection's selector."""
+
+    __slots__ = ("_known", "_socket", "_told", "files")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self.files: list[int] = []
+        """Descriptors that have arrived, and belong to references that have not been followed yet."""
+        self._told: dict[int, SharedMemory] = {}
+        """The memories that the other end knows of, by their ids."""
+        self._known: dict[int, memoryview] = {}
+        """The same, of the other end."""
+
+    # -- sending
+
+    def send(self, pieces: Sequence[Any], size: int) -> bool:
+        """Sends a reference to a message, if it is one for that; ``BlockingIOError`` if there is no room for it now."""
+        if size < LEAST_BYTES:
+            return False
+        if len(pieces) <= 3:
+            for index, piece in enumerate(pieces):
+                memory = memory_of(piece)
+                if memory is not None:
+                    return self._send_memory(memory, pieces, index)
+        return self._send_files(pieces, size)
+
+    def _send_memory(self, memory: SharedMemory, pieces: Sequence[Any], index: int) -> bool:
+        placed = memory.place(pieces, index)
+        if placed is None:
+            return False
+        is_new = memory.id not in self._told
+        self._send(_IN_MEMORY.pack(_MEMORY, memory.id, *placed), [memory.fileno()] if is_new else [])
+        if is_new:
+            self._told[memory.id] = memory
+            for former in [one for one in self._told.values() if one.retired]:
+                del self._told[former.id]
+        return True
+
+    def _send_files(self, pieces: Sequence[Any], size: int) -> bool:
+        parts = [_IN_FILES.pack(_FILES, size - 4, len(pieces))]
+        files: list[int] = []
+        first = True
+        for piece in pieces:
+            if type(piece) is FileRegion:
+                parts.append(_REGION.pack(_NO_BYTES, piece.position, piece.count))
+                files.append(int(piece.fd))
+            else:
+                data = piece[4:] if first else piece  # it begins with the length
+                if len(data) > MOST_BYTES:
+                    return False
+                parts += (_LENGTH.pack(len(data)), data)
+            first = False
+        if not files or len(files) > min(MOST_FILES, size // LEAST_BYTES_PER_FILE):
+            return False
+        reference = b"".join(parts)
+        if len(reference) > MOST_BYTES:
+            return False
+        self._send(reference, files)
+        return True
+
+    def _send(self, reference: bytes, files: Sequence[int]) -> None:
+        data = HEAD.pack(MARK, len(reference)) + reference
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
+        sent = self._socket.sendmsg([data], rights, socket.MSG_DONTWAIT)
+        if sent != len(data):
+            raise OSError(f"{sent} bytes of a reference of {len(data)} were taken: it cannot be continued")
+
+    # -- following
+
+    def follow(self, reference: memoryview, buffer_for: Callable[[int], bytearray]) -> memoryview:
+        """The message that a reference stands for.
+
+        ``buffer_for`` has room for so many bytes, or raises because that is too much. ``OSError``, ``EOFError`` or
+        ``ValueError`` if there is no such message.
+        """
+        try:
+            kind = reference[0]
+            if kind == _MEMORY:
+                return self._in_memory(*_IN_MEMORY.unpack(reference)[1:])
+            if kind == _FILES:
+                return self._in_files(reference, buffer_for)
+        except (struct.error, IndexError) as error:
+            raise ValueError(f"a reference that cannot be read: {error}") from None
+        raise ValueError(f"a reference of the kind {kind}, which is not known")
+
+    def _in_memory(self, memory_id: int, position: int, size: int) -> memoryview:
+        memory = self._known.get(memory_id)
+        if memory is None:
+            fd = self._next_file()
+            try:
+                memory = map_memory(fd)
+            finally:
+                os.close(fd)
+            while len(self._known) >= MOST_MEMORIES:
+                del self._known[next(iter(self._known))]
+            self._known[memory_id] = memory
+        if position < 0 or size < 0 or position + size > len(memory):
+            raise ValueError(f"{size} bytes at {position} of {len(memory)}")
+        return memory[position : position + size]
+
+    def _in_files(self, reference: memoryview, buffer_for: Callable[[int], bytearray]) -> memoryview:
+        _, size, count = _IN_FILES.unpack_from(reference)
+        view = memoryview(buffer_for(size))[:size]
+        at, filled = _IN_FILES.size, 0
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(reference, at)
+            if length == _NO_BYTES:
+                _, position, length = _REGION.unpack_from(reference, at)
+                at += _REGION.size
+                fd = self._next_file()
+                try:
+                    _read_whole(fd, _part(view, filled, length), position)
+                finally:
+                    os.close(fd)
+            else:
+                at += _LENGTH.size
+                _part(view, filled, length)[:] = reference[at : at + length]
+                at += length
+            filled += length
+        if filled != size:
+            raise ValueError(f"a message of {filled} bytes where {size} were announced")
+        return view
+
+    def _next_file(self) -> int:
+        if not self.files:
+            raise OSError("a reference has come without its file: perhaps there are too many open files")
+        return self.files.pop(0)
+
+    # -- the end
+
+    def close(self) -> None:
+        """What was sent may be looked at by the other end still, for nobody knows how long."""
+        for memory in self._told.values():
+            memory.retire()
+        self._told.clear()
+        self._known.clear()
+        for fd in self.files:
+            os.close(fd)
+        self.files.clear()
+
+
+def is_same_user(sock: socket.socket) -> bool:
+    """Whether the process at the other end of a Unix socket belongs to the user of this one."""
+    if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return False
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(data)
+    return bool(user == os.geteuid())
+
+
+def _part(view: memoryview, start: int, length: int) -> memoryview:
+    if length < 0 or length > len(view) - start:
+        raise ValueError(f"a piece of {length} bytes at {start} of a message of {len(view)}")
+    return view[start : start + length]
+
+
+def _read_whole(fd: int, part: memoryview, position: int) -> None:
+    done = 0
+    while done < len(part):
+        count = os.preadv(fd, [part[done:]], position + done)
+        if not count:
+            raise EOFError("a file shrank while it was being read")
+        done += count
+
+
+__all__ = ["HEAD", "MARK", "MOST_BYTES", "FrameReferences", "is_same_user"]

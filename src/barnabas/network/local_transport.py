@@ -1,0 +1,59 @@
+"""The transport of a local socket: bytes as they are, and references to what need not go through it."""
+
+from __future__ import annotations
+
+import array
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+from barnabas.network.frame_references import MOST_FILES, FrameReferences
+from barnabas.network.transport import PlaintextTransportLayer
+
+_FILES_BYTES: Final = MOST_FILES * array.array("i").itemsize
+_CONTROL_BYTES: Final = socket.CMSG_SPACE(_FILES_BYTES) if hasattr(socket, "CMSG_SPACE") else 0
+_CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+class LocalTransportLayer(PlaintextTransportLayer):
+    """A Unix socket, to and from a process of this machine."""
+
+    __slots__ = ()
+
+    def refer(self) -> None:
+        """From here on large messages may come, and go, as references: see `barnabas.network.frame_references`."""
+        if self.references is not None:
+            return
+        self.references = FrameReferences(self._socket)
+        if self._io is not None:
+            self._io.files = self.references.files
+        else:
+            self.recv: Callable[[int], bytes | bytearray] = self._recv_with_files
+            self.recv_into: Callable[[Any], int] = self._recv_into_with_files
+
+    def _recv_with_files(self, size: int) -> bytes:
+        data, ancillary, _, _ = self._socket.recvmsg(size, _CONTROL_BYTES, _CLOSE_ON_EXEC)
+        self._keep_files(ancillary)
+        return data
+
+    def _recv_into_with_files(self, buffer: Any) -> int:
+        count, ancillary, _, _ = self._socket.recvmsg_into([buffer], _CONTROL_BYTES, _CLOSE_ON_EXEC)
+        self._keep_files(ancillary)
+        return count
+
+    def _keep_files(self, ancillary: list[tuple[int, int, bytes]]) -> None:
+        assert self.references is not None
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                files = array.array("i")
+                files.frombytes(data[: len(data) - len(data) % files.itemsize])
+                self.references.files.extend(files)
+
+    def close(self) -> None:
+        if self.references is not None:
+            self.references.close()
+            self.references = None
+        super().close()
+
+
+__all__ = ["LocalTransportLayer"]
