@@ -575,7 +575,7 @@ class ChunkTransport:
 
     is_ready = True
     has_bytes_buffered = False
-    references = None
+    references: Any = None
 
     def __init__(self, chunks: Sequence[bytes] = (), *, takes: Sequence[int] = ()) -> None:
         self.chunks = list(chunks)

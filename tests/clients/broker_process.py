@@ -92,6 +92,10 @@ class BrokerProcess:
             process.wait()
             raise AssertionError(f"the broker did not stop:\n{self.log()}") from None
 
+    def send_signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def kill(self) -> None:
         """kill -9: nothing is written down, nobody is told."""
         process, self._process = self._process, None

@@ -170,4 +170,13 @@ def map_memory(fd: int) -> memoryview:
     return memoryview(mmap.mmap(fd, os.fstat(fd).st_size))
 
 
-__all__ = ["HEAD_ROOM", "LEAST_BYTES", "SUPPORTED", "TAIL_ROOM", "SharedMemory", "map_memory", "memory_of"]
+__all__ = [
+    "HEAD_ROOM",
+    "LEAST_BYTES",
+    "SUPPORTED",
+    "TAIL_ROOM",
+    "SharedMemory",
+    "address_of",
+    "map_memory",
+    "memory_of",
+]

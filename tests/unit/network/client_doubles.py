@@ -64,7 +64,7 @@ class FakeTransport:
 
     is_ready = True
     has_bytes_buffered = False
-    references = None
+    references: Any = None
 
     def __init__(self) -> None:
         self.written = bytearray()

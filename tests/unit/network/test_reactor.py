@@ -38,7 +38,7 @@ class Wire:
     """A transport that delivers what it is given, and takes as much as it is told to."""
 
     has_bytes_buffered = False
-    references = None
+    references: Any = None
 
     def __init__(self, *chunks: bytes) -> None:
         self.chunks = list(chunks)

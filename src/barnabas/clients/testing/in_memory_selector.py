@@ -22,7 +22,7 @@ class _Transport:
 
     is_ready = True
     has_bytes_buffered = False
-    references = None
+    references: Any = None
 
     def __init__(self) -> None:
         self.written = bytearray()
