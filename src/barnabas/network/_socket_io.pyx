@@ -111,9 +111,30 @@ cdef extern from *:
         }
         return got;
     }
+    /* send() for a few bytes, with up to that many files. */
+    static ssize_t barnabas_send_files(int fd, const void *buffer, size_t size, const int *files, int count) {
+        union { char room[CMSG_SPACE(BARNABAS_MOST_FILES * sizeof(int))]; struct cmsghdr aligned; } control;
+        struct iovec vector = { (void *)buffer, size };
+        struct msghdr message = { 0 };
+        struct cmsghdr *item;
+        message.msg_iov = &vector;
+        message.msg_iovlen = 1;
+        if (count > 0) {
+            memset(&control, 0, sizeof(control));
+            message.msg_control = control.room;
+            message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+            item = CMSG_FIRSTHDR(&message);
+            item->cmsg_level = SOL_SOCKET;
+            item->cmsg_type = SCM_RIGHTS;
+            item->cmsg_len = CMSG_LEN(count * sizeof(int));
+            memcpy(CMSG_DATA(item), files, count * sizeof(int));
+        }
+        return sendmsg(fd, &message, MSG_DONTWAIT);
+    }
     """
     enum:
         BARNABAS_MOST_FILES
+    ssize_t barnabas_send_files(int fd, const void *buffer, size_t size, const int *files, int count) nogil
     ssize_t barnabas_recv_files(int fd, void *buffer, size_t size, int *files, int *count) nogil
     int BARNABAS_SENDS_FILES
     int BARNABAS_MORE
@@ -255,6 +276,23 @@ cdef class SocketIo:
                 PyErr_CheckSignals()
         finally:
             PyBuffer_Release(&view)
+
+    def send_with_files(self, bytes data not None, list files not None):
+        """`send` for a few bytes, with the descriptors of files that the other end is to have, too."""
+        cdef int numbers[BARNABAS_MOST_FILES]
+        cdef int count = len(files), index
+        cdef ssize_t sent
+        if count > BARNABAS_MOST_FILES:
+            raise ValueError(f"{count} files are too many for one message")
+        for index in range(count):
+            numbers[index] = files[index]
+        while True:
+            sent = barnabas_send_files(self._fd, <const char *>data, len(data), numbers, count)
+            if sent >= 0:
+                return sent
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
 
     def send_file(self, int source, int64_t position, Py_ssize_t count):
         """Sends part of a file, as far as the socket takes it now; returns how many bytes that were.

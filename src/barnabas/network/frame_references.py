@@ -28,7 +28,6 @@ answer that are the first on a local socket (`barnabas.network.local_socket`).
 
 from __future__ import annotations
 
-import array
 import logging
 import os
 import socket
@@ -66,10 +65,10 @@ _CREDENTIALS: Final = struct.Struct("3i")
 class FrameReferences:
     """The references of one connection, both ways. It belongs to the thread of the connection's selector."""
 
-    __slots__ = ("_known", "_socket", "_told", "files")
+    __slots__ = ("_known", "_send_with_files", "_told", "files")
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
+    def __init__(self, send_with_files: Callable[[bytes, list[int]], int]) -> None:
+        self._send_with_files = send_with_files
         self.files: list[int] = []
         """Descriptors that have arrived, and belong to references that have not been followed yet."""
         self._told: dict[int, SharedMemory] = {}
@@ -124,10 +123,9 @@ class FrameReferences:
         self._send(reference, files)
         return True
 
-    def _send(self, reference: bytes, files: Sequence[int]) -> None:
+    def _send(self, reference: bytes, files: list[int]) -> None:
         data = HEAD.pack(MARK, len(reference)) + reference
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
-        sent = self._socket.sendmsg([data], rights, socket.MSG_DONTWAIT)
+        sent = self._send_with_files(data, files)
         if sent != len(data):
             raise OSError(f"{sent} bytes of a reference of {len(data)} were taken: it cannot be continued")
 

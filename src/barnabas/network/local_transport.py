@@ -24,12 +24,17 @@ class LocalTransportLayer(PlaintextTransportLayer):
         """From here on large messages may come, and go, as references: see `barnabas.network.frame_references`."""
         if self.references is not None:
             return
-        self.references = FrameReferences(self._socket)
         if self._io is not None:
+            self.references = FrameReferences(self._io.send_with_files)
             self._io.files = self.references.files
         else:
+            self.references = FrameReferences(self._send_with_files)
             self.recv: Callable[[int], bytes | bytearray] = self._recv_with_files
             self.recv_into: Callable[[Any], int] = self._recv_into_with_files
+
+    def _send_with_files(self, data: bytes, files: list[int]) -> int:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
+        return self._socket.sendmsg([data], rights, socket.MSG_DONTWAIT)
 
     def _recv_with_files(self, size: int) -> bytes:
         data, ancillary, _, _ = self._socket.recvmsg(size, _CONTROL_BYTES, _CLOSE_ON_EXEC)

@@ -154,24 +154,19 @@ def test_it_may_arrive_in_parts(
     """A reference that is cut anywhere is put together again, with its file, and with messages around it."""
     sender, receiver = transports
     fd, content = log
-    wire: list[tuple[bytes, list[Any]]] = []
+    wire: list[tuple[bytes, list[int]]] = []
 
-    class Tap:
-        family = socket.AF_UNIX
+    def tap(data: bytes, files: list[int]) -> int:
+        wire.append((data, files))
+        return len(data)
 
-        def sendmsg(self, buffers: list[bytes], rights: list[Any], flags: int) -> int:
-            wire.append((buffers[0], rights))
-            return len(buffers[0])
-
-    assert frame_references.FrameReferences(Tap()).send(  # type: ignore[arg-type]
-        message(b"head", FileRegion(fd, 5, LARGE)), LARGE + 8
-    )
-    ((data, rights),) = wire
+    assert frame_references.FrameReferences(tap).send(message(b"head", FileRegion(fd, 5, LARGE)), LARGE + 8)
+    ((data, files),) = wire
     small = SIZE.pack(3) + b"abc"
     for cut in range(1, len(data)):
         reader = channel_on(receiver)
         sender.socket.send(small)
-        sender.socket.sendmsg([data[:cut]], rights)
+        socket.send_fds(sender.socket, [data[:cut]], files)
         received: list[Any] = [reader.read(), reader.read()]
         sender.socket.send(data[cut:] + small)
         while received[-1] is None:
