@@ -19,7 +19,6 @@ in it the system takes it back. The next batch comes to be in new memory.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import logging
 import mmap
@@ -29,6 +28,9 @@ import threading
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+if sys.platform != "win32":
+    import fcntl
 
 if TYPE_CHECKING:
     from barnabas.network._socket_io import address_of
@@ -73,6 +75,8 @@ class SharedMemory:
     def __init__(self, largest: int, count: int) -> None:
         """``count`` slots for buffers of up to ``largest`` bytes. ``OSError`` if the system will not have it."""
         global _memories  # noqa: PLW0603 - who sends a buffer has to find the memory that it is in
+        if sys.platform != "linux":
+            raise OSError("memory is shared on Linux only")
         self.id = next(_ids)
         self._slot_bytes = -(-(HEAD_ROOM + largest + TAIL_ROOM) // PAGE) * PAGE
         self.size = self._slot_bytes * count
@@ -164,6 +168,8 @@ def memory_of(buffer: Any) -> SharedMemory | None:
 
 def map_memory(fd: int) -> memoryview:
     """The other end of it. ``OSError`` or ``ValueError`` for a descriptor of something else."""
+    if sys.platform != "linux":
+        raise OSError("memory is shared on Linux only")
     seals = fcntl.fcntl(fd, _GET_SEALS)
     if seals & SEALS != SEALS:
         raise ValueError("memory that may be taken away again")
