@@ -7,13 +7,18 @@ from typing import Final
 
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.registry import Metrics
-from barnabas.metrics.stats import CountedAvg, CountedMax, CountedRate, CountedTotal, Counter, Measurable
+from barnabas.metrics.stats import Avg, CountedAvg, CountedMax, CountedRate, CountedTotal, Counter, Max, Measurable
 from barnabas.metrics.units import TimeUnit
 from barnabas.network.reactor import SelectorStats
 
 TICK_MS: Final = 1_000
 """How often rates catch up with what was counted."""
 _LENGTH_PREFIX: Final = 4
+
+
+def _never() -> int:
+    """How often something has happened that does not happen here."""
+    return 0
 
 
 class NodeTraffic:
@@ -39,7 +44,8 @@ class SelectorMetrics:
 
     What a selector counts by itself, connections and the time in ``select`` and after it, is in its `SelectorStats`.
 
-    Kafka has a few more for TLS and SASL, of re-authentication for instance.
+    Nobody authenticates on a connection without TLS and SASL: it is ready as soon as it is there. So what Kafka counts
+    of that is there, and stays zero, as it does with Kafka's clients on such a connection.
     """
 
     def __init__(self, metrics: Metrics, prefix: str, stats: SelectorStats) -> None:
@@ -61,6 +67,20 @@ class SelectorMetrics:
             "connection-close", "connections that ended, or could not be made", lambda: stats.connections_closed
         )
         self._meter("failed-authentication", "connections refused", lambda: stats.failed_authentications)
+        self._meter("successful-authentication", "connections authenticated", _never)
+        self._meter("successful-reauthentication", "connections authenticated once more", _never)
+        self._meter("failed-reauthentication", "connections refused when they authenticated once more", _never)
+        description = "Total of connections authenticated with brokers that do not ask for it once more."
+        self._add("successful-authentication-no-reauth-total", description, CountedTotal(_never))
+        for name, latency in (("avg", Avg()), ("max", Max())):
+            self._metrics.add_metric(
+                metrics.metric_name(
+                    f"reauthentication-latency-{name}",
+                    self._group,
+                    description="Milliseconds that it took to authenticate once more.",
+                ),
+                latency,
+            )
         self._meter("request", "requests sent", self._requests)
         self._meter("response", "answers received", self._responses)
         self._meter("outgoing-byte", "bytes sent", self._bytes_sent)

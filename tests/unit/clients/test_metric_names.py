@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import pytest
 
+import barnabas
 from barnabas.clients.consumer import TopicPartition
 from barnabas.clients.consumer.kafka_consumer import KafkaConsumer
 from barnabas.clients.consumer.testing import ConsumerCluster
@@ -79,16 +81,25 @@ txn-commit-time-ns-total txn-init-time-ns-total txn-prepare-time-ns-total txn-se
 waiting-threads
 """)
 
-# There is no TLS and no SASL in our clients.
-NOT_HERE: Final = {
-    name for name in SELECTOR if name.startswith(("successful-", "failed-reauthentication-", "reauthentication-"))
-}
+OF_TOPIC: Final = words("""
+bytes-consumed-rate bytes-consumed-total fetch-size-avg fetch-size-max records-consumed-rate records-consumed-total
+records-per-request-avg
+""")
+
+OF_PARTITION: Final = words("""
+preferred-read-replica records-lag records-lag-avg records-lag-max records-lead records-lead-avg records-lead-min
+""")
+
+APP_INFO: Final = words("commit-id start-time-ms version")
 
 
-def names(client: KafkaProducer | KafkaConsumer, group: str) -> set[str]:
-    """Without those of topics and partitions, which have more tags."""
+def names(client: KafkaProducer | KafkaConsumer, group: str, **tags: str) -> set[str]:
+    """Without tags those of the client, and of nodes."""
+    wanted = {"client-id": client.config.client_id, **tags}
     return {
-        name.name for name in client.metrics() if name.group == group and name.tags.keys() <= {"client-id", "node-id"}
+        name.name
+        for name in client.metrics()
+        if name.group == group and {tag: name.tags[tag] for tag in name.tags if tag != "node-id"} == wanted
     }
 
 
@@ -97,7 +108,7 @@ def test_producer() -> None:
     producer = cluster.producer("t")
     future = producer.send("t", b"x")
     cluster.run_until(producer, future.done)
-    assert names(producer, "producer-metrics") == {*SELECTOR, *PRODUCER} - NOT_HERE
+    assert names(producer, "producer-metrics") == {*SELECTOR, *PRODUCER}
     assert names(producer, "producer-node-metrics") == set(NODE)
 
 
@@ -107,8 +118,10 @@ def test_consumer() -> None:
     consumer = cluster.consumer(auto_offset_reset="earliest")
     consumer.assign([TopicPartition("t", 0)])
     assert cluster.run(consumer, lambda: consumer.poll(10_000))
-    assert names(consumer, "consumer-metrics") == {*SELECTOR, *CONSUMER, *CONSUMER_THREADS} - NOT_HERE
+    assert names(consumer, "consumer-metrics") == {*SELECTOR, *CONSUMER, *CONSUMER_THREADS}
     assert names(consumer, "consumer-fetch-manager-metrics") == set(FETCH_MANAGER)
+    assert names(consumer, "consumer-fetch-manager-metrics", topic="t") == set(OF_TOPIC)
+    assert names(consumer, "consumer-fetch-manager-metrics", topic="t", partition="0") == set(OF_PARTITION)
     assert names(consumer, "consumer-node-metrics") == set(NODE)
 
 
@@ -116,3 +129,31 @@ def test_consumer() -> None:
 def test_consumer_in_a_group(protocol: str, more: list[str]) -> None:
     consumer = ConsumerCluster({"t": 1}).consumer(group_id="g", group_protocol=protocol)
     assert names(consumer, "consumer-coordinator-metrics") == {*COORDINATOR, *more}
+
+
+def test_what_a_client_is() -> None:
+    cluster = ConsumerCluster({"t": 1})
+    started_ms = cluster.clock.milliseconds()
+    producer, consumer = cluster.producer("t"), cluster.consumer()
+    cluster.clock.advance(1_000)
+    for client in (producer, consumer):
+        assert names(client, "app-info") == set(APP_INFO)
+        assert client.metric("version", "app-info") == barnabas.__version__
+        assert client.metric("commit-id", "app-info") == "unknown"
+        assert client.metric("start-time-ms", "app-info") == started_ms
+
+
+def test_nobody_authenticates_without_tls_and_sasl() -> None:
+    """Kafka's clients have the same on such a connection: it is ready without having been authenticated."""
+    cluster = ScriptedCluster({"t": 1})
+    producer = cluster.producer("t")
+    future = producer.send("t", b"x")
+    cluster.run_until(producer, future.done)
+    assert producer.metric("connection-creation-total") > 0
+    found = {name: producer.metric(name) for name in SELECTOR if "authentication" in name}
+    assert len(found) == 11
+    assert {name for name, value in found.items() if math.isnan(value)} == {
+        "reauthentication-latency-avg",
+        "reauthentication-latency-max",
+    }
+    assert {value for value in found.values() if not math.isnan(value)} == {0.0}

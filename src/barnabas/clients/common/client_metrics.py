@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+import barnabas
 from barnabas.clients.common.plug_ins import configured
 from barnabas.common.clock import Clock
 from barnabas.common.config_def import ConfigValues
@@ -12,11 +13,14 @@ from barnabas.metrics.config import MetricConfig, RecordingLevel
 from barnabas.metrics.names import MetricName
 from barnabas.metrics.registry import Metrics
 
+APP_INFO_GROUP: Final = "app-info"
+UNKNOWN: Final = "unknown"
+
 
 def make_metrics(values: ConfigValues, client_id: str, clock: Clock) -> Metrics:
     """All of them have the client's id as a tag; reporters that were asked for are told about each."""
     originals = {**values.originals, "client.id": client_id}
-    return Metrics(
+    metrics = Metrics(
         MetricConfig(
             samples=values.get_int("metrics.num.samples"),
             window_ms=max(values.get_int("metrics.sample.window.ms"), 1),
@@ -26,6 +30,19 @@ def make_metrics(values: ConfigValues, client_id: str, clock: Clock) -> Metrics:
         [configured("metric.reporters", name, originals) for name in values.get_list("metric.reporters")],
         clock,
     )
+    _show_app_info(metrics, clock.milliseconds())
+    return metrics
+
+
+def _show_app_info(metrics: Metrics, now_ms: int) -> None:
+    """What this client is, and since when. There is no commit id in a wheel, so it is what Kafka's clients say if they
+    do not find theirs."""
+    values = {"version": barnabas.__version__, "commit-id": UNKNOWN, "start-time-ms": now_ms}
+    for name, value in values.items():
+        metrics.add_metric(
+            metrics.metric_name(name, APP_INFO_GROUP, description=f"The {name} of this client."),
+            lambda *_, value=value: value,
+        )
 
 
 def metric_value(metrics: Metrics, client_id: str, name: str, group: str, tags: Mapping[str, str]) -> Any:

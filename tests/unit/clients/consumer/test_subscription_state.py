@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from barnabas.clients.consumer.auto_offset_reset import EARLIEST
-from barnabas.clients.consumer.internals.consumer_metrics import FETCH_GROUP, FetchMetrics
+from barnabas.clients.consumer.internals.consumer_metrics import FETCH_GROUP, FetchedAnswer, FetchMetrics
 from barnabas.clients.consumer.internals.fetch_position import (
     FetchPosition,
     FetchState,
@@ -136,6 +136,7 @@ class Fetched:
         self.partition = partition
         self.records_read = records
         self.bytes_read = size
+        self.answer: FetchedAnswer | None = None
 
 
 def test_metrics_of_the_answers_of_a_poll() -> None:

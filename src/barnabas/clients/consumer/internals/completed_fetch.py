@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from barnabas.clients.consumer.consumer_config import IsolationLevel
 from barnabas.clients.consumer.consumer_record import ConsumerRecord, ConsumerRecordReader
 from barnabas.clients.consumer.internals.batch_walk import leader_epoch_before, offset_after
+from barnabas.clients.consumer.internals.consumer_metrics import FetchedAnswer
 from barnabas.common.errors import BarnabasError, CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.protocol.messages.fetch import PartitionData
@@ -53,6 +54,7 @@ class CompletedFetch:
         "_reader",
         "_reading",
         "_table",
+        "answer",
         "bytes_read",
         "data",
         "fetch_offset",
@@ -85,6 +87,8 @@ class CompletedFetch:
         self.is_consumed = False
         self.bytes_read = 0
         self.records_read = 0
+        self.answer: FetchedAnswer | None = None
+        """The answer that it is a part of, if there are records in it: for metrics."""
         self._reading = reading
         self._batches: Iterator[RecordBatch] | None = None
         self._batch: RecordBatch | None = None

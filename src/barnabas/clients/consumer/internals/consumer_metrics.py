@@ -74,12 +74,37 @@ class KafkaConsumerMetrics:
             self._idle.record_soon(elapsed_ms / max(elapsed_ms, self._between_polls_ms))
 
 
+class FetchedAnswer:
+    """What has been read so far of an answer to a fetch, of all its partitions that had records.
+
+    They are read one by one, perhaps in many polls. How large the answer was is known, and recorded, when the last of
+    them has been read or thrown away.
+    """
+
+    __slots__ = ("left", "topics")
+
+    def __init__(self) -> None:
+        self.left = 0
+        """So many of its partitions have not been read to their end."""
+        self.topics: dict[str, list[int]] = {}
+        """Bytes and records of each."""
+
+
 class FinishedFetch(Protocol):
     """An answer for a partition that has been consumed (see `CompletedFetch`)."""
 
     partition: TopicPartition
     records_read: int
     bytes_read: int
+    answer: FetchedAnswer | None
+
+
+class AssignedPartitions(Protocol):
+    """What partitions a consumer has (see `SubscriptionState`)."""
+
+    def assigned_partitions(self) -> set[TopicPartition]: ...
+
+    def preferred_read_replica(self, partition: TopicPartition, now: int) -> int | None: ...
 
 
 class FetchMetrics:
@@ -92,27 +117,30 @@ class FetchMetrics:
         self._meter(self.fetch_latency, "fetch", "fetch requests", count=True)
         self.throttle_time = metrics.sensor("fetch-throttle-time")
         self._avg_max(self.throttle_time, "fetch-throttle-time", "milliseconds that a broker throttled this consumer")
-        self.bytes_fetched = metrics.sensor("bytes-fetched")
-        self._avg_max(self.bytes_fetched, "fetch-size", "bytes of an answer")
+        self._sizes = metrics.sensor("bytes-fetched")
+        self._avg_max(self._sizes, "fetch-size", "bytes of an answer")
+        self._counts = metrics.sensor("records-fetched")
+        self._counts.add(self._name("records-per-request-avg", "Records of an answer, on average."), Avg())
         self._bytes = metrics.sensor("bytes-consumed")
         self._meter(self._bytes, "bytes-consumed", "bytes consumed")
         self._records = metrics.sensor("records-consumed")
         self._meter(self._records, "records-consumed", "records consumed")
-        self._records.add(self._name("records-per-request-avg", "Records of an answer, on average."), Avg())
         self._lag = metrics.sensor("records-lag")
         self._lag.add(self._name("records-lag-max", "The largest lag of any partition, in records."), Max())
         self._lead = metrics.sensor("records-lead")
         self._lead.add(self._name("records-lead-min", "The smallest lead of any partition, in records."), Min())
         self._of_node: dict[str, Sensor] = {}
-        self._of_topic: dict[str, tuple[Sensor, Sensor]] = {}
+        self._of_topic: dict[str, tuple[Sensor, Sensor, Sensor, Sensor]] = {}
         self._of_partition: dict[TopicPartition, tuple[Sensor, Sensor]] = {}
+        self._assigned: dict[TopicPartition, MetricName] = {}
+        """The names of their `preferred-read-replica`. Belongs to the background thread."""
 
     def _name(self, name: str, description: str, tags: dict[str, str] | None = None) -> MetricName:
         return self._metrics.metric_name(name, FETCH_GROUP, tags, description)
 
-    def _avg_max(self, sensor: Sensor, name: str, what: str) -> None:
-        sensor.add(self._name(f"{name}-avg", f"Average of the {what}."), Avg())
-        sensor.add(self._name(f"{name}-max", f"Maximum of the {what}."), Max())
+    def _avg_max(self, sensor: Sensor, name: str, what: str, tags: dict[str, str] | None = None) -> None:
+        sensor.add(self._name(f"{name}-avg", f"Average of the {what}.", tags), Avg())
+        sensor.add(self._name(f"{name}-max", f"Maximum of the {what}.", tags), Max())
 
     def _meter(
         self, sensor: Sensor, name: str, what: str, tags: dict[str, str] | None = None, *, count: bool = False
@@ -121,13 +149,12 @@ class FetchMetrics:
         total = self._name(f"{name}-total", f"Total of {what}.", tags)
         sensor.add_compound(Meter(rate, total, stat=WindowedCount() if count else None))
 
-    def record_answer(self, node: str, latency_ms: int, size: int) -> None:
-        """A fetch request was answered, with so many bytes of records."""
+    def record_answer(self, node: str, latency_ms: int) -> None:
+        """A fetch request was answered."""
         time_ms = self._metrics.clock.milliseconds()
         self.fetch_latency.record_soon(latency_ms, time_ms)
         sensor = self._of_node.get(node) or self._node(node)
         sensor.record_soon(latency_ms, time_ms)
-        self.bytes_fetched.record_soon(size, time_ms)
 
     def _node(self, node: str) -> Sensor:
         made = self._metrics.sensor(f"node-{node}.latency")
@@ -149,12 +176,24 @@ class FetchMetrics:
         time_ms = self._metrics.clock.milliseconds()
         notes: list[tuple[Sensor, float]] = []
         topics: dict[str, list[int]] = {}
+        ended: list[FetchedAnswer] = []
         largest_lag: int | None = None
         smallest_lead: int | None = None
         for fetch, known in zip(finished, lags_and_leads, strict=True):
+            records, size, partition, answer = fetch.records_read, fetch.bytes_read, fetch.partition, fetch.answer
+            if answer is not None:
+                of_answer = answer.topics
+                if partition.topic in of_answer:
+                    row = of_answer[partition.topic]
+                    row[0] += size
+                    row[1] += records
+                else:
+                    of_answer[partition.topic] = [size, records]
+                answer.left -= 1
+                if not answer.left:
+                    ended += (answer,)
             if known is None:
                 continue
-            records, size, partition = fetch.records_read, fetch.bytes_read, fetch.partition
             if records or size:
                 topic = topics.get(partition.topic)
                 if topic is None:
@@ -177,25 +216,43 @@ class FetchMetrics:
         if topics:
             all_bytes = all_records = 0
             for name, (size, records) in topics.items():
-                by_bytes, by_records = self._of_topic.get(name) or self._topic(name)
+                by_bytes, by_records, _, _ = self._of_topic.get(name) or self._topic(name)
                 notes += ((by_bytes, size), (by_records, records))
                 all_bytes += size
                 all_records += records
             notes += ((self._bytes, all_bytes), (self._records, all_records))
+        for answer in ended:
+            all_bytes = all_records = 0
+            for name, (size, records) in answer.topics.items():
+                _, _, sizes, counts = self._of_topic.get(name) or self._topic(name)
+                notes += ((sizes, size), (counts, records))
+                all_bytes += size
+                all_records += records
+            notes += ((self._sizes, all_bytes), (self._counts, all_records))
         if largest_lag is not None:
             notes += ((self._lag, largest_lag),)
         if smallest_lead is not None:
             notes += ((self._lead, smallest_lead),)
         Sensor.record_each_soon(notes, time_ms)
 
-    def _topic(self, topic: str) -> tuple[Sensor, Sensor]:
+    def record_dropped(self, dropped: Sequence[FinishedFetch]) -> None:
+        """Answers that will not be read any further: what has been read of them counts."""
+        self.record_finished(dropped, [(None, None)] * len(dropped))
+
+    def _topic(self, topic: str) -> tuple[Sensor, Sensor, Sensor, Sensor]:
         tags = {"topic": topic}
         made = (
             self._metrics.sensor(f"topic.{topic}.bytes-consumed"),
             self._metrics.sensor(f"topic.{topic}.records-consumed"),
+            self._metrics.sensor(f"topic.{topic}.bytes-fetched"),
+            self._metrics.sensor(f"topic.{topic}.records-fetched"),
         )
         self._meter(made[0], "bytes-consumed", "bytes consumed of the topic", tags)
         self._meter(made[1], "records-consumed", "records consumed of the topic", tags)
+        self._avg_max(made[2], "fetch-size", "bytes of the topic in an answer", tags)
+        made[3].add(
+            self._name("records-per-request-avg", "Records of the topic in an answer, on average.", tags), Avg()
+        )
         self._of_topic[topic] = made
         return made
 
@@ -211,9 +268,26 @@ class FetchMetrics:
         self._of_partition[partition] = made
         return made
 
-    def retain(self, partitions: set[TopicPartition]) -> None:
-        """Lets go of the metrics of partitions that this consumer has no more."""
-        for partition in [known for known in self._of_partition if known not in partitions]:
-            del self._of_partition[partition]
-            self._metrics.remove_sensor(f"{partition}.records-lag")
-            self._metrics.remove_sensor(f"{partition}.records-lead")
+    def update_assignment(self, subscriptions: AssignedPartitions) -> None:
+        """This consumer has other partitions than before: those that are new have their preferred replicas shown, and
+        the metrics of those that are gone go with them. For the background thread."""
+        wanted, replica = subscriptions.assigned_partitions(), subscriptions.preferred_read_replica
+        for partition in wanted - self._assigned.keys():
+            name = self._assigned[partition] = self._name(
+                "preferred-read-replica",
+                "The replica that the partition is read from, or -1 for its leader.",
+                {"topic": partition.topic, "partition": str(partition.partition)},
+            )
+            # At time 0 none has expired; that is for who fetches to find out.
+            self._metrics.add_metric(
+                name,
+                lambda *_, partition=partition: -1 if (found := replica(partition, 0)) is None else found,
+            )
+        for partition in self._assigned.keys() - wanted:
+            self._metrics.remove_metric(self._assigned.pop(partition))
+        # Those with sensors are in a list at once: the application thread may be adding some.
+        for partition in list(self._of_partition):
+            if partition not in wanted:
+                del self._of_partition[partition]
+                self._metrics.remove_sensor(f"{partition}.records-lag")
+                self._metrics.remove_sensor(f"{partition}.records-lead")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch
@@ -42,6 +42,8 @@ class FetchBuffer:
         self.on_news: Callable[[], None] | None = None
         """Called along with each notification, on whatever thread that comes from, for who cannot wait on a condition.
         It must not wait, and lock nothing."""
+        self.on_dropped: Callable[[Sequence[CompletedFetch]], None] = lambda _dropped: None
+        """Told of answers that are thrown away, on the application thread, without a lock: for metrics."""
 
     def add(self, fetches: Iterable[CompletedFetch]) -> None:
         with self._lock:
@@ -113,9 +115,16 @@ class FetchBuffer:
     def retain_all(self, partitions: AbstractSet[TopicPartition]) -> None:
         """Throws away what belongs to other partitions, which this consumer has no more."""
         with self._lock:
-            self._completed = deque(fetch for fetch in self._completed if fetch.partition in partitions)
-            if self._next_in_line is not None and self._next_in_line.partition not in partitions:
+            dropped = [fetch for fetch in self._completed if fetch.partition not in partitions]
+            if dropped:
+                self._completed = deque(fetch for fetch in self._completed if fetch.partition in partitions)
+            current = self._next_in_line
+            if current is not None and current.partition not in partitions:
                 self._next_in_line = None
+                if not current.is_consumed:
+                    dropped.append(current)
+        if dropped:
+            self.on_dropped(dropped)
 
     # -- waiting
 

@@ -229,6 +229,7 @@ class FetchCollector:
             buffer.advance()
             return True
         buffer.poll()
+        self._metrics.record_dropped([fetch])
         found.has_drained = True
         self._subscriptions.move_partition_to_end(fetch.partition)
         return False

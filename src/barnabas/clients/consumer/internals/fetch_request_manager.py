@@ -10,7 +10,7 @@ from barnabas.clients.common.metadata import LeaderIdAndEpoch
 from barnabas.clients.consumer.consumer_config import ConsumerConfig
 from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, FetchReading
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
-from barnabas.clients.consumer.internals.consumer_metrics import FetchMetrics
+from barnabas.clients.consumer.internals.consumer_metrics import FetchedAnswer, FetchMetrics
 from barnabas.clients.consumer.internals.fetch_buffer import FetchBuffer
 from barnabas.clients.consumer.internals.fetch_position import FetchPosition
 from barnabas.clients.consumer.internals.fetch_session_handler import (
@@ -92,12 +92,16 @@ class FetchRequestManager(PatientRequestManager):
         self._refused: dict[TopicPartition, tuple[FetchPosition, int]] = {}
         """Where a fetch was answered with an error, and until when the same is not asked again."""
         self._closing = False
+        self._assignment_id = subscriptions.assignment_id
 
     # -- asking
 
     def poll(self, now: int) -> PollResult:
         if self._closing:
             return EMPTY
+        if self._assignment_id != self._subscriptions.assignment_id:
+            self._assignment_id = self._subscriptions.assignment_id  # before it is looked at: it may change meanwhile
+            self._metrics.update_assignment(self._subscriptions)
         wanted, wait_ms = self._plan(now)
         if not wanted:
             return EMPTY if wait_ms == FOREVER else PollResult(wait_ms)
@@ -241,11 +245,11 @@ class FetchRequestManager(PatientRequestManager):
             return
         completed: list[CompletedFetch] = []
         leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
-        size = largest = 0
+        answer: FetchedAnswer | None = None
+        largest = 0
         for partition, data in answered:
             row = fetch.partitions[partition]
             length = 0 if data.records is None else len(data.records)
-            size += length
             largest = max(largest, length)
             if data.error_code:
                 self._refuse(partition, row, response.received_ms)
@@ -254,12 +258,18 @@ class FetchRequestManager(PatientRequestManager):
                         data.current_leader.leader_id, data.current_leader.leader_epoch
                     )
             if length or data.error_code or data.preferred_read_replica >= 0:
-                completed.append(CompletedFetch(partition, data, row.fetch_offset, self._reading))
+                part = CompletedFetch(partition, data, row.fetch_offset, self._reading)
+                completed.append(part)
+                if length:
+                    if answer is None:
+                        answer = FetchedAnswer()
+                    answer.left += 1
+                    part.answer = answer
             else:
                 self._subscriptions.try_updating_watermarks(
                     partition, data.high_watermark, data.log_start_offset, data.last_stable_offset
                 )
-        self._metrics.record_answer(response.destination, response.latency_ms, size)
+        self._metrics.record_answer(response.destination, response.latency_ms)
         if node.id in self._sizes:
             self._sizes[node.id].answered(largest, response.received_ms)
         if leaders:

@@ -80,7 +80,8 @@ class SubscriptionState:
         self._group_subscription: frozenset[str] = frozenset()
         self._assignment: dict[TopicPartition, TopicPartitionState] = {}
         self._listener: ConsumerRebalanceListener | None = None
-        self._assignment_id = 0
+        self.assignment_id = 0
+        """Another one for each other set of partitions. To be read without the lock."""
 
     # -- subscribing
 
@@ -206,14 +207,10 @@ class SubscriptionState:
         for partition, state in before.items():
             if partition not in self._assignment:
                 state.release()
-        self._assignment_id += 1
+        self.assignment_id += 1
         self.on_change()
 
     # -- what it is now
-
-    @property
-    def assignment_id(self) -> int:
-        return self._assignment_id
 
     @property
     def subscription_type(self) -> SubscriptionType:
@@ -747,5 +744,5 @@ class SubscriptionState:
         with self.lock:
             return (
                 f"SubscriptionState({self._type.name}, subscription {sorted(self._subscription)}, "
-                f"assignment {self._assignment} (id {self._assignment_id}))"
+                f"assignment {self._assignment} (id {self.assignment_id}))"
             )
