@@ -308,6 +308,20 @@ def test_nothing_more_is_sent_before_the_last_request_has_gone_out() -> None:
     assert len(harness.poll()) == 1
 
 
+def test_nothing_more_is_sent_where_a_write_has_failed() -> None:
+    """The connection counts as lost when the next poll says so; until then it only looks as if it were there."""
+    harness = Harness()
+    harness.make_ready()
+    assert harness.ready()
+    harness.selector.lose("1", ChannelState.FAILED_SEND)
+    assert harness.client.connection_state("1") is ConnectionState.READY
+    assert not harness.ready()
+    with pytest.raises(RuntimeError, match="not ready"):
+        harness.send(beat())
+    harness.poll()
+    assert harness.client.connection_failed(NODE)
+
+
 def test_answers_belong_to_requests_in_order() -> None:
     harness = Harness()
     harness.make_ready()

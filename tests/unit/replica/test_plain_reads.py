@@ -93,7 +93,7 @@ def test_it_says_what_a_read_says_or_nothing(box: ReplicaBox, seed: int) -> None
     chance = random.Random(seed)
     box.create_topic(leader_epoch=1, replicas=[1])
     partition = box.manager.partitions.online[T0]
-    said = 0
+    said = said_below_the_end = 0
     for _ in range(40):
         step(box, chance)
         log = partition.local_log_or_raise()
@@ -103,12 +103,16 @@ def test_it_says_what_a_read_says_or_nothing(box: ReplicaBox, seed: int) -> None
             request = asked(offset, epoch, chance.choice([-1, -1, -1, partition.leader_epoch]))
             max_bytes = chance.choice([0, 1, 100, 5_000, 1 << 20])
             at_least_one, only_leader = chance.random() < 0.5, chance.random() < 0.5
+            # First the other way, which finds out where the high watermark is that was set to an offset.
+            expected = read(partition, request, max_bytes, at_least_one, only_leader)
             found = plain_reads.plain_read(partition, request, max_bytes, at_least_one, only_leader)
             if found is not None:
                 said += 1
-                assert shown(found) == shown(read(partition, request, max_bytes, at_least_one, only_leader))
-                assert type(found) is type(read(partition, request, max_bytes, at_least_one, only_leader))
+                said_below_the_end += log.high_watermark < log.log_end_offset
+                assert shown(found) == shown(expected)
+                assert type(found) is type(expected)
     assert said > 30
+    assert said_below_the_end
 
 
 def test_what_is_said_of_reads_in_the_middle(box: ReplicaBox) -> None:
@@ -121,6 +125,28 @@ def test_what_is_said_of_reads_in_the_middle(box: ReplicaBox) -> None:
         assert plain_reads.plain_read(partition, asked(offset), 10_000, False, True) is not None
     for offset in (-1, 150, 151):
         assert plain_reads.plain_read(partition, asked(offset), 10_000, False, True) is None
+
+
+@pytest.mark.parametrize("high_watermark", range(13))
+def test_nothing_is_said_of_what_is_behind_the_high_watermark(box: ReplicaBox, high_watermark: int) -> None:
+    """In its segment, and in those behind that."""
+    box.create_topic()
+    log = box.manager.partitions.online[T0].local_log_or_raise()
+    for number in range(12):
+        if number % 4 == 0:
+            log.roll()
+        box.produce({T0_ID: client_batch([b"v"])}, acks=1)
+    partition = box.manager.partitions.online[T0]
+    log.update_high_watermark(high_watermark)
+    log.fetch_offset_snapshot()  # finds out where that is
+    for offset in range(13):
+        found = plain_reads.plain_read(partition, asked(offset), 10_000, True, True)
+        if offset < high_watermark:
+            assert shown(found) == shown(read(partition, asked(offset), 10_000, True, True))
+            last_in_segment = min(offset - offset % 4 + 4, high_watermark)
+            assert found.info.records.count == (last_in_segment - offset) * log.size // 12
+        else:
+            assert found is None
 
 
 @pytest.mark.parametrize("seed", range(4))

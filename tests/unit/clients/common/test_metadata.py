@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from random import Random
 from typing import Any
 
@@ -97,6 +98,45 @@ def test_requests_back_off() -> None:
         update(made, answer(topic()), 3_000)
     made.request_update()
     assert made.time_to_next_update(3_000) > 800, "answers that do not help are asked for less and less"
+
+
+def test_the_short_look_at_when_to_ask_says_what_the_long_one_says() -> None:
+    """Also where metadata expire sooner than a back-off ends."""
+    dice = Random(7)
+    short = backed_off = 0
+    for _ in range(3_000):
+        backoff_ms = dice.choice([0, 50, 100])
+        made = Metadata(backoff_ms, dice.choice([0, 50, 1_000]), dice.choice([0, 60, 500, 9_000]), random=Random(1))
+        made._refresh_backoff._jitter = 0.0
+        now = dice.randint(0, 600)
+        made._last_refresh_ms = dice.choice([None, now, dice.randint(0, now)])
+        if made._last_refresh_ms is not None:
+            made._last_successful_refresh_ms = dice.choice(
+                [None, dice.randint(0, made._last_refresh_ms), made._last_refresh_ms]
+            )
+        made._attempts, made._equivalent_responses = dice.randint(0, 3), dice.choice([0, 5])
+        made._need_full_update, made._need_partial_update = dice.random() < 0.2, dice.random() < 0.2
+        found = made.time_to_next_update(now)
+        short += found > made._refresh_backoff_max_ms > 0
+        since_ms = made._last_successful_refresh_ms
+        is_wanted = made._need_full_update or made._need_partial_update or since_ms is None
+        expire_ms = 0 if is_wanted or since_ms is None else max(since_ms + made.metadata_expire_ms - now, 0)
+        allowed_ms = made._time_to_allow_update(now, expired=expire_ms == 0)
+        assert found == max(expire_ms, allowed_ms)
+        backed_off += allowed_ms > expire_ms > 0
+    assert short > 50
+    assert backed_off > 50
+
+
+def test_who_looks_whether_to_ask_does_not_wait_for_who_changes_something() -> None:
+    made = metadata()
+    update(made, answer(topic()), 1)
+    found: list[int] = []
+    looking = threading.Thread(target=lambda: found.append(made.time_to_next_update(2)), daemon=True)
+    with made.lock:
+        looking.start()
+        looking.join(10)
+        assert found == [299_999]
 
 
 def test_older_answers_do_not_count() -> None:

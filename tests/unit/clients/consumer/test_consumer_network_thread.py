@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
+from barnabas.clients.consumer.internals import consumer_network_thread
 from barnabas.clients.consumer.internals.background_events import BackgroundEventQueue
 from barnabas.clients.consumer.internals.consumer_network_thread import ConsumerNetworkThread
 from barnabas.clients.consumer.internals.network_client_delegate import NetworkClientDelegate
@@ -71,6 +74,19 @@ def test_the_most_impatient_manager_says_how_long_to_wait() -> None:
     thread, delegate = turn(Patient(EMPTY), Hurried(70), Patient(PollResult(200, [request])), Hurried(40))
     assert (delegate.added, delegate.waited) == ([request], [200])
     assert thread.maximum_time_to_wait_ms == 40
+
+
+def test_a_manager_with_nothing_to_send_says_how_long_to_wait() -> None:
+    _, delegate = turn(Patient(PollResult(150)), Patient(EMPTY), Hurried(40))
+    assert (delegate.added, delegate.waited) == ([], [150])
+
+
+def test_nothing_is_read_off_who_wants_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most managers say so in most turns."""
+    nothing = cast("PollResult", object())
+    monkeypatch.setattr(consumer_network_thread, "EMPTY", nothing)
+    _, delegate = turn(Patient(nothing), Hurried(40), Patient(nothing))
+    assert (delegate.added, delegate.waited) == ([], [300])
 
 
 def test_nobody_is_in_a_hurry() -> None:

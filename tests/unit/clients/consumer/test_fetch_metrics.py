@@ -7,7 +7,7 @@ import pytest
 from barnabas.clients.consumer import KafkaConsumer, TopicPartition
 from barnabas.clients.consumer.internals.consumer_metrics import FETCH_GROUP
 from barnabas.clients.consumer.testing import ConsumerCluster
-from barnabas.common.errors import Errors
+from barnabas.common.errors import Errors, TopicAuthorizationError
 from barnabas.records.batch import HEADER_SIZE
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -92,6 +92,16 @@ def test_answers_have_an_average_and_those_with_nothing_in_them_do_not_count() -
     assert sizes(consumer) == [4.5, 6, 4.5, 9, 9]
     assert sizes(consumer, topic="a") == [4, 6, 4, 8, 8]
     assert sizes(consumer, topic="b") == [1, 1, 1, 1, 1]
+
+
+def test_errors_are_not_answers_of_no_size() -> None:
+    cluster = cluster_with(6)
+    cluster.partition_errors[A0] = [Errors.NOT_LEADER_OR_FOLLOWER, Errors.TOPIC_AUTHORIZATION_FAILED]
+    consumer = assigned(cluster, A0)
+    with pytest.raises(TopicAuthorizationError):
+        poll(cluster, consumer)
+    assert sum(poll(cluster, consumer) for _ in range(3)) == 6
+    assert sizes(consumer) == sizes(consumer, topic="a") == [6] * 5
 
 
 def test_two_answers_in_one_poll() -> None:

@@ -13,6 +13,7 @@ from barnabas.clients.producer.internals.future_record_metadata import FutureRec
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch, ProducerIdAndEpoch
 from barnabas.clients.producer.internals.sender import PartitionResult
 from barnabas.clients.producer.internals.transaction_manager import MAX_EPOCH, TransactionManager
+from barnabas.clients.producer.internals.transaction_requests import CoordinatorType
 from barnabas.clients.producer.kafka_producer import KafkaProducer
 from barnabas.clients.testing import Fate, ScriptedCluster
 from barnabas.common.errors import ClusterAuthorizationError, Errors, KafkaTimeoutError
@@ -90,6 +91,8 @@ def test_a_turn_leaves_out_what_is_about_identity_only_if_there_is_nothing_to_do
     cluster.run_until(producer, lambda: manager.is_quiet)
     changes: list[Callable[[TransactionManager], object]] = [
         lambda manager: manager.set_in_flight_correlation_id(1),
+        lambda manager: manager.lookup_coordinator(CoordinatorType.TRANSACTION, "x"),
+        lambda manager: manager._new_partitions.update({T0: None}),
         lambda manager: manager.sequence_questions.update({T0: None}),  # type: ignore[dict-item]
         lambda manager: manager.set_producer_id_and_epoch(ProducerIdAndEpoch(-1, -1)),
         lambda manager: manager.transition_to_fatal_error(KafkaTimeoutError("x")),
@@ -100,6 +103,17 @@ def test_a_turn_leaves_out_what_is_about_identity_only_if_there_is_nothing_to_do
         assert quiet()
         change(manager)
         assert not quiet()
+
+
+def test_a_quiet_turn_asks_for_nothing_that_is_about_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, producer, manager = made()
+    settle(cluster, producer, send(producer, b"0"))
+    asked: list[str] = []
+    for name in ("maybe_resolve_sequences", "bump_idempotent_epoch_and_reset_id_if_needed", "next_request"):
+        monkeypatch.setattr(manager, name, lambda *_, name=name, **_more: asked.append(name))
+    settle(cluster, producer, send(producer, b"1"))
+    assert asked == []
+    assert stored(cluster) == [b"0", b"1"]
 
 
 def test_no_batch_goes_out_without_an_id() -> None:
