@@ -192,6 +192,27 @@ def test_joining_takes_two_requests_and_the_rebalance_timeout_is_the_poll_interv
     assert len([one for one in member.sent if isinstance(one, HeartbeatRequest)]) - heartbeats == 3
 
 
+@pytest.mark.parametrize("kind", ["eager", "cooperative"])
+@pytest.mark.parametrize("reset_member_id", [False, True])
+def test_a_member_that_is_thrown_out_while_it_joins_joins_again(kind: str, reset_member_id: bool) -> None:
+    """A late answer to a heartbeat or a commit says so, before that to the request to join comes."""
+    simulation = Simulation(0)
+    member = simulation.member(**KINDS[kind])
+    simulation.settle()
+    everything = tuple(TopicPartition("t", number) for number in range(4))
+    manager = classic_of(member)
+    manager.request_rejoin("test")
+    simulation.run_until(lambda: manager.step is RejoinStep.JOINING, step_ms=1)
+    asked = sum(isinstance(one, JoinGroupRequest) for one in member.sent)
+    manager.reset_generation("test", reset_member_id=reset_member_id)
+    simulation.run_until(lambda: manager.state is ClassicMemberState.STABLE and simulation.is_settled())
+    assert sum(isinstance(one, JoinGroupRequest) for one in member.sent) > asked
+    # What an eager member had, it has given up before.
+    assert member.listener.calls.count(("lost", everything)) == (kind == "cooperative")
+    assert member.listener.calls[-1] == ("assigned", everything)
+    assert not member.errors
+
+
 def test_the_leader_notices_new_partitions_of_a_topic() -> None:
     simulation = Simulation(0, {"t": 2})
     simulation.member(topics=("t", "u"), **KINDS["cooperative"])

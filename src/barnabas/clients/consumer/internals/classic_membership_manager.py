@@ -488,6 +488,14 @@ class ClassicMembershipManager:
                 self.reset_generation("encountered UNKNOWN_MEMBER_ID from JoinGroup response", reset_member_id=True)
             self._failed_to_join(error, ApiKey.JOIN_GROUP, now)
             return
+        if self.state is not _S.PREPARING_REBALANCE:
+            # An answer to a heartbeat or a commit has said meanwhile that this member, as it was, is out. What it had
+            # is lost, and the application has to hear of that before it may be in the group again.
+            log.info("Joining the group again: this member was thrown out of it while it joined")
+            self._metrics.rebalance_failed()
+            self._join_state.failed(now)
+            self._join_again()
+            return
         self._metrics.joined(response.latency_ms)
         self._join_state.succeeded(now)
         self._transition_to(_S.COMPLETING_REBALANCE)
