@@ -8,6 +8,8 @@ from barnabas.records._columns_pure import (
     combined_crc32c,
     plain_extent,
     plain_sections,
+    records_checksum,
+    seal,
     totals,
 )
 
@@ -21,5 +23,7 @@ __all__ = [
     "combined_crc32c",
     "plain_extent",
     "plain_sections",
+    "records_checksum",
+    "seal",
     "totals",
 ]

@@ -26,7 +26,7 @@ from cpython.bytearray cimport (
     PyByteArray_Resize,
 )
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from barnabas.records._accelerator cimport short_number
@@ -69,6 +69,9 @@ cdef enum:
     OVERHEAD = 12
     CRC_START = 17
     CRC_COVERS = 21
+    PRODUCER_ID = 43
+    PRODUCER_EPOCH = 51
+    BASE_SEQUENCE = 53
     APPEND_TIME = 0x08
     TRANSACTIONAL = 0x10
 
@@ -146,6 +149,50 @@ cdef inline Lease lease(source):
 def combined_crc32c(uint32_t first, uint32_t second, uint64_t length):
     """See `_columns_pure`."""
     return combined(first, second, length)
+
+
+def records_checksum(bytearray batch not None):
+    """See `_columns_pure`."""
+    cdef Py_buffer view
+    cdef int64_t found
+    if len(batch) < HEADER_SIZE:
+        raise ValueError(f"{len(batch)} bytes are no batch")
+    PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
+    try:
+        if view.len < LONG_WALK:
+            found = crc32c_of(<const uint8_t *>view.buf + HEADER_SIZE, view.len - HEADER_SIZE, 0)
+        else:
+            with nogil:
+                found = crc32c_of(<const uint8_t *>view.buf + HEADER_SIZE, view.len - HEADER_SIZE, 0)
+    finally:
+        PyBuffer_Release(&view)
+    return found
+
+
+def seal(
+    bytearray batch not None, int64_t producer_id, int16_t epoch, int32_t sequence, bint transactional, uint32_t checksum
+):
+    """See `_columns_pure`."""
+    cdef uint8_t *data = <uint8_t *>PyByteArray_AS_STRING(batch)
+    cdef Py_ssize_t size = len(batch)
+    cdef uint32_t crc
+    cdef int index
+    if size < HEADER_SIZE:
+        raise ValueError(f"{size} bytes are no batch")
+    if producer_id != -1:
+        for index in range(8):
+            data[PRODUCER_ID + index] = <uint8_t>(<uint64_t>producer_id >> (56 - 8 * index))
+        for index in range(2):
+            data[PRODUCER_EPOCH + index] = <uint8_t>(<uint32_t>epoch >> (8 - 8 * index))
+        for index in range(4):
+            data[BASE_SEQUENCE + index] = <uint8_t>(<uint32_t>sequence >> (24 - 8 * index))
+        if transactional:
+            data[CRC_COVERS + 1] |= TRANSACTIONAL
+    crc = combined(
+        <uint32_t>crc32c_of(data + CRC_COVERS, HEADER_SIZE - CRC_COVERS, 0), checksum, size - HEADER_SIZE
+    )
+    for index in range(4):
+        data[CRC_START + index] = <uint8_t>(crc >> (24 - 8 * index))
 
 
 # --- encode ---------------------------------------------------------------------------------------------------------

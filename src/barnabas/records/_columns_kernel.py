@@ -29,6 +29,8 @@ ViewSink = _implementation.ViewSink
 combined_crc32c = _implementation.combined_crc32c
 plain_extent = _implementation.plain_extent
 plain_sections = _implementation.plain_sections
+records_checksum = _implementation.records_checksum
+seal = _implementation.seal
 totals = _implementation.totals
 
 __all__ = [
@@ -43,5 +45,7 @@ __all__ = [
     "combined_crc32c",
     "plain_extent",
     "plain_sections",
+    "records_checksum",
+    "seal",
     "totals",
 ]

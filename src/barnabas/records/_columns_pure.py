@@ -15,6 +15,7 @@ and says what is wrong and where.
 
 from __future__ import annotations
 
+import struct
 from array import array
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -24,6 +25,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.common.errors import ApiError, CorruptRecordError, InvalidRecordError
+from barnabas.records.batch import (
+    ATTRIBUTES_OFFSET,
+    CRC_OFFSET,
+    HEADER_SIZE,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_MASK,
+)
+from barnabas.records.checksum import crc32c
 from barnabas.records.damage import Fault, record_error
 
 Buffer: TypeAlias = Any  # anything with the buffer protocol: pyarrow.Buffer, numpy.ndarray, bytes, memoryview
@@ -51,6 +60,10 @@ CHANGED: Final = 102
 _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
 _INT32_MAX: Final = 2**31 - 1
+
+_PRODUCER_STATE: Final = struct.Struct(">qhi")
+_PRODUCER_STATE_OFFSET: Final = 43
+_UINT32: Final = struct.Struct(">I")
 
 
 def section_error(fault: int, base_offset: int, index: int, position: int, detail: int) -> ApiError:
@@ -105,6 +118,27 @@ def combined_crc32c(first: int, second: int, length: int) -> int:
         square = _product(square, square)
         length >>= 1
     return _product(factor, first) ^ second
+
+
+def records_checksum(batch: bytearray) -> int:
+    """The checksum of the records section of a batch."""
+    if len(batch) < HEADER_SIZE:
+        raise ValueError(f"{len(batch)} bytes are no batch")
+    with memoryview(batch) as view, view[HEADER_SIZE:] as records:
+        return crc32c(records)
+
+
+def seal(batch: bytearray, producer_id: int, epoch: int, sequence: int, transactional: bool, checksum: int) -> None:
+    """Finishes the header of a batch: writes down who it is from, unless nobody, and makes the checksum out of that of
+    the records section, ``checksum``."""
+    if len(batch) < HEADER_SIZE:
+        raise ValueError(f"{len(batch)} bytes are no batch")
+    if producer_id != NO_PRODUCER_ID:
+        _PRODUCER_STATE.pack_into(batch, _PRODUCER_STATE_OFFSET, producer_id, epoch, sequence)
+        if transactional:
+            batch[ATTRIBUTES_OFFSET + 1] |= TRANSACTIONAL_MASK
+    header = crc32c(bytes(batch[ATTRIBUTES_OFFSET:HEADER_SIZE]))
+    _UINT32.pack_into(batch, CRC_OFFSET, combined_crc32c(header, checksum, len(batch) - HEADER_SIZE))
 
 
 # --- encode ----------------------------------------------------------------------------------------------------------

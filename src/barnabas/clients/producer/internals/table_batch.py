@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
-from barnabas.records._columns_kernel import combined_crc32c
-from barnabas.records.batch import (
-    ATTRIBUTES_OFFSET,
-    CRC_OFFSET,
-    HEADER_SIZE,
-    NO_PRODUCER_ID,
-    TRANSACTIONAL_MASK,
-    CompressionType,
-)
+from barnabas.records._columns_kernel import records_checksum, seal
+from barnabas.records.batch import HEADER_SIZE, CompressionType
 from barnabas.records.builder import RecordBatchBuilder
-from barnabas.records.checksum import crc32c
 
-_PRODUCER_STATE: Final = struct.Struct(">qhi")
-_PRODUCER_STATE_OFFSET: Final = 43
-_INT16: Final = struct.Struct(">h")
-_UINT32: Final = struct.Struct(">I")
 _UNCOMPRESSED: Final = CompressionType.NONE
 
 
@@ -56,8 +43,7 @@ class EncodedBatchBuilder(RecordBatchBuilder):
         self._size = len(batch)
         self.record_count = count
         self._payload = payload
-        with memoryview(batch) as view, view[HEADER_SIZE:] as records:
-            self._records_checksum = crc32c(records)
+        self._records_checksum = records_checksum(batch)
 
     @property
     def records_size(self) -> int:
@@ -99,16 +85,13 @@ class EncodedBatchBuilder(RecordBatchBuilder):
             return self._built
         self._check_producer_state()
         batch = self._batch
-        if self.producer_id != NO_PRODUCER_ID:
-            _PRODUCER_STATE.pack_into(
-                batch, _PRODUCER_STATE_OFFSET, self.producer_id, self.producer_epoch, self.base_sequence
-            )
-            if self.is_transactional:
-                (attributes,) = _INT16.unpack_from(batch, ATTRIBUTES_OFFSET)
-                _INT16.pack_into(batch, ATTRIBUTES_OFFSET, attributes | TRANSACTIONAL_MASK)
-        checksum = crc32c(bytes(batch[ATTRIBUTES_OFFSET:HEADER_SIZE]))
-        _UINT32.pack_into(
-            batch, CRC_OFFSET, combined_crc32c(checksum, self._records_checksum, len(batch) - HEADER_SIZE)
+        seal(
+            batch,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.is_transactional,
+            self._records_checksum,
         )
         if self.compression is not _UNCOMPRESSED:
             self.compression_ratio = (len(batch) - HEADER_SIZE) / self._payload if self._payload else 1.0
