@@ -616,3 +616,51 @@ def test_ready_follows_every_change_of_queues_and_metadata(seed: int, monkeypatc
             queues = harness.accumulator.topics["t"].queues.values()
             leaders_known = [harness.world.leader_for(queue.topic_partition) for queue in queues]
             assert told[-1][2] == sum(leader is not None for leader in leaders_known) - len(sizes)
+
+
+def test_a_topic_that_has_refused_a_batch_is_no_longer_weighed_by_bytes() -> None:
+    harness = Harness(batch_max_size=1_000)
+    harness.world = world(ONE, ONE)
+    accumulator = harness.accumulator
+    for _ in range(6):
+        harness.append(0)
+    harness.append(1)
+    harness.ready()
+    stats = accumulator.entry("t").partitioner.load_stats
+    assert stats is not None
+    assert stats.cumulative_frequency_table == [1, 5]
+    (big,) = [batch for batch in harness.drain() if batch.topic_partition.partition == 0]
+    accumulator.split_and_reenqueue(big)
+    harness.append(1)
+    harness.ready()
+    stats = accumulator.entry("t").partitioner.load_stats
+    assert stats is not None
+    assert stats.cumulative_frequency_table == [1, 4], "three batches of those that it was split into, and one"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_drain_follows_every_change_of_queues_and_metadata(seed: int) -> None:
+    """It keeps which queues are those of a node, and must not keep it for longer than it is true."""
+    random = Random(seed)
+    harness = Harness(linger_ms=0)
+    epoch = 0
+    for _ in range(60):
+        step = random.randrange(6)
+        if step < 3:
+            harness.append(random.randrange(4), 5)
+        elif step == 3:
+            epoch += 1
+            harness.world = world(*[random.choice([ONE, TWO, None]) for _ in range(4)], epoch=epoch)
+        else:
+            node = random.choice([ONE, TWO])
+            mine = harness.world.partitions_for_node(node.id)
+            waiting = {
+                where.partition: queue.batches[0]
+                for where in mine
+                if (queue := harness.accumulator.queue(where)) is not None and queue.batches
+            }
+            drained = harness.drain(node)
+            assert {batch.topic_partition.partition: batch for batch in drained} == waiting
+            assert all(batch.current_leader_epoch == epoch for batch in drained)
+            assert all(batch.drained_ms == harness.now for batch in drained)
+        harness.clock.advance(1)

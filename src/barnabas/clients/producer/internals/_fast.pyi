@@ -6,6 +6,9 @@ from barnabas.clients.producer.internals._append_state_pure import (
     PartitionQueue,
     StickyPartitionInfo,
     TopicEntry,
+    load_table,
+    scan_queues,
+    take_batches,
 )
 from barnabas.clients.producer.internals._future_pure import FutureRecordMetadata
 
@@ -17,6 +20,9 @@ __all__ = [
     "PartitionerCore",
     "StickyPartitionInfo",
     "TopicEntry",
+    "load_table",
+    "scan_queues",
+    "take_batches",
 ]
 
 class FastSend:

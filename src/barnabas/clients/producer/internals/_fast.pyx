@@ -13,7 +13,7 @@ from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.list cimport PyList_CheckExact
 from cpython.ref cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
 from barnabas.records._accelerator cimport RecordAppender
 
@@ -209,12 +209,26 @@ cdef class BatchCore:
     cdef public object produce_future
     cdef public Py_ssize_t max_record_size
     cdef readonly Py_ssize_t ready_size
+    cdef public int64_t created_ms
+    cdef public int64_t drained_ms
+    cdef public Py_ssize_t reserved_bytes
+    cdef public int32_t attempts
+    cdef public object current_leader_epoch
 
-    def __init__(self, builder, produce_future):
+    def __init__(self, builder, produce_future, int64_t created_ms, Py_ssize_t reserved_bytes):
         self.builder = builder
         self._appender = <RecordAppender>builder if isinstance(builder, RecordAppender) else None
         self.produce_future = produce_future
         self.ready_size = builder.max_size
+        self.created_ms = created_ms
+        self.reserved_bytes = reserved_bytes
+
+    cdef bint _is_ready(self) except -1:
+        """`ProducerBatch.is_ready`."""
+        cdef RecordAppender appender = self._appender
+        if appender is None:
+            return self.is_ready
+        return not appender._open or (appender._count > 0 and appender._estimate() >= self.ready_size)
 
 
 @cython.final
@@ -248,6 +262,106 @@ cdef class TopicEntry:
         self.partitioner = partitioner
         self.queues = {}
         self.snapshot = snapshot
+
+
+# ------------------------------------------------------------------------------------- a look at all that is waiting
+
+def scan_queues(list rows, dict ready_nodes, list sizes, bint send_all, Py_ssize_t weigh_by, now, postponed):
+    """See `_append_state_pure`."""
+    cdef int64_t oldest_ms = INT64_MAX, delay_ms = INT64_MAX, wait_ms
+    cdef bint leaderless = False, full = False
+    cdef Py_ssize_t count, reserved
+    cdef PartitionQueue queue
+    cdef BatchCore batch
+    for queue, leader, node_id, leader_epoch in rows:
+        batches = queue.batches
+        batch = None
+        count = object_size(batches)
+        if count:
+            queue.lock.take()
+            try:
+                count = object_size(batches)
+                if count:
+                    batch = <BatchCore?>sequence_item(batches, 0)
+                    full = count > 1 or batch._is_ready()
+                    if weigh_by:
+                        reserved = 0
+                        for waiting in batches:
+                            reserved += (<BatchCore?>waiting).reserved_bytes
+                        count = max(count, reserved // weigh_by)
+                    if batch.current_leader_epoch is not leader_epoch:
+                        batch.maybe_update_leader_epoch(leader_epoch)
+            finally:
+                queue.lock.give()
+        if batch is None:
+            if leader is not None:
+                sizes.append(0)
+            continue
+        oldest_ms = min(oldest_ms, batch.created_ms)
+        if leader is None:
+            leaderless = True
+            continue
+        sizes.append(count)
+        if queue.muted or node_id in ready_nodes:
+            continue
+        if not batch.attempts and (full or send_all):
+            ready_nodes[node_id] = leader
+            continue
+        wait_ms = postponed(batch, full or send_all, now)
+        if wait_ms < 0:
+            ready_nodes[node_id] = leader
+        else:
+            delay_ms = min(delay_ms, wait_ms)
+    return oldest_ms, delay_ms, leaderless
+
+
+def take_batches(list rows, Py_ssize_t index, Py_ssize_t max_size, int64_t now, prepare, backs_off):
+    """See `_append_state_pure`."""
+    cdef list ready = []
+    cdef Py_ssize_t size = 0, step, count = len(rows)
+    cdef PartitionQueue queue
+    cdef BatchCore batch
+    for step in range(count):
+        if step:
+            index = index + 1 if index + 1 < count else 0
+        row = rows[index]
+        if row is None:
+            continue
+        queue, epoch = row
+        batches = queue.batches
+        if queue.muted or not object_size(batches):
+            continue
+        queue.lock.take()
+        try:
+            if not object_size(batches):
+                continue
+            batch = <BatchCore?>sequence_item(batches, 0)
+            if batch.current_leader_epoch is not epoch:
+                batch.maybe_update_leader_epoch(epoch)
+            if batch.attempts and backs_off(batch, now):
+                continue
+            if ready and size + <Py_ssize_t>batch.estimated_size_in_bytes > max_size:
+                break
+            if not prepare(batch):
+                continue
+            batches.popleft()
+        finally:
+            queue.lock.give()
+        size += len(batch.close())
+        ready.append(batch)
+        batch.drained_ms = max(batch.drained_ms, now)
+    return ready, index
+
+
+def load_table(queue_sizes):
+    """See `_append_state_pure`."""
+    cdef list sizes = list(queue_sizes)
+    cdef list table = []
+    cdef int64_t most = <int64_t>max(sizes) + 1, total = 0
+    for size in sizes:
+        total += most - <int64_t>size
+        table.append(total)
+    return table
 
 
 # ---------------------------------------------------------------------------------------------------- the way in

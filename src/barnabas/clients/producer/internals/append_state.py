@@ -18,5 +18,17 @@ PartitionQueue = _implementation.PartitionQueue
 PartitionerCore = _implementation.PartitionerCore
 StickyPartitionInfo = _implementation.StickyPartitionInfo
 TopicEntry = _implementation.TopicEntry
+load_table = _implementation.load_table
+scan_queues = _implementation.scan_queues
+take_batches = _implementation.take_batches
 
-__all__ = ["BatchCore", "PartitionQueue", "PartitionerCore", "StickyPartitionInfo", "TopicEntry"]
+__all__ = [
+    "BatchCore",
+    "PartitionQueue",
+    "PartitionerCore",
+    "StickyPartitionInfo",
+    "TopicEntry",
+    "load_table",
+    "scan_queues",
+    "take_batches",
+]

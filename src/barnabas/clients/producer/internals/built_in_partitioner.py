@@ -6,11 +6,10 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
 from random import Random
 from typing import TYPE_CHECKING
 
-from barnabas.clients.producer.internals.append_state import PartitionerCore, StickyPartitionInfo
+from barnabas.clients.producer.internals.append_state import PartitionerCore, StickyPartitionInfo, load_table
 from barnabas.common.murmur2 import partition_for_key
 
 if TYPE_CHECKING:
@@ -32,9 +31,8 @@ class PartitionLoadStats:
     __slots__ = ("cumulative_frequency_table", "partition_ids")
 
     def __init__(self, queue_sizes: Sequence[int], partition_ids: Sequence[int]) -> None:
-        most = max(queue_sizes) + 1
-        self.cumulative_frequency_table = list(accumulate([most - size for size in queue_sizes]))
-        self.partition_ids = list(partition_ids)
+        self.cumulative_frequency_table = load_table(queue_sizes)
+        self.partition_ids = partition_ids
 
     def draw(self, random: int) -> int:
         table = self.cumulative_frequency_table
@@ -152,19 +150,22 @@ class BuiltInPartitioner(PartitionerCore):
         ``excluded`` partitions are not available and so not in the lists. With nothing to choose between, and with
         queues that are all of the same length, a uniform choice is as good and cheaper.
         """
-        self._load_stats = None
-        self._rack_load_stats = None
-        if queue_sizes is None or not queue_sizes or len(queue_sizes) + excluded < 2:
-            return
-        if not excluded and len(set(queue_sizes)) == 1:
+        if (
+            not queue_sizes
+            or len(queue_sizes) + excluded < 2
+            or (not excluded and queue_sizes.count(queue_sizes[0]) == len(queue_sizes))
+        ):
+            self._load_stats = None
+            self._rack_load_stats = None
             return
         self._load_stats = PartitionLoadStats(queue_sizes, partition_ids)
         if self._rack is not None:
             local = [index for index, rack in enumerate(racks) if rack == self._rack]
-            if local:
-                self._rack_load_stats = PartitionLoadStats(
-                    [queue_sizes[index] for index in local], [partition_ids[index] for index in local]
-                )
+            self._rack_load_stats = (
+                PartitionLoadStats([queue_sizes[index] for index in local], [partition_ids[index] for index in local])
+                if local
+                else None
+            )
 
     @property
     def load_stats(self) -> PartitionLoadStats | None:

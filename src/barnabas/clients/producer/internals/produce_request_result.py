@@ -60,6 +60,12 @@ class ProduceRequestResult:
         self.log_append_time = log_append_time
         self.errors = errors
 
+    def succeed(self, base_offset: int, log_append_time: int) -> None:
+        """`set` and `done` in one, for a batch that was written and has no callbacks."""
+        self.base_offset = base_offset
+        self.log_append_time = log_append_time
+        self.done()
+
     def done(self) -> None:
         """The outcome can be used by everybody. Listeners are called here, in the order in which they came."""
         with self._lock:
@@ -67,8 +73,9 @@ class ProduceRequestResult:
                 raise RuntimeError(f"the result of a batch for {self.topic_partition} is done already")
             self.is_done = True
             listeners, self._listeners = self._listeners, None
-        for listener in listeners or ():
-            listener()
+        if listeners is not None:
+            for listener in listeners:
+                listener()
 
     def split_into(self, parts: Sequence[SplitPart]) -> None:
         """The records live on in other batches."""

@@ -112,12 +112,8 @@ class ProducerBatch(BatchCore):
         "_records",
         "_reopened",
         "_thunks",
-        "attempts",
         "attempts_when_leader_last_changed",
         "base_sequence",
-        "created_ms",
-        "current_leader_epoch",
-        "drained_ms",
         "final_state",
         "in_flight",
         "is_split_batch",
@@ -127,7 +123,6 @@ class ProducerBatch(BatchCore):
         "ordinal",
         "producer_epoch",
         "producer_id",
-        "reserved_bytes",
         "retry",
         "topic_partition",
     )
@@ -142,15 +137,10 @@ class ProducerBatch(BatchCore):
         reserved_bytes: int = 0,
         is_split_batch: bool = False,
     ) -> None:
-        super().__init__(builder, ProduceRequestResult(topic_partition))
+        super().__init__(builder, ProduceRequestResult(topic_partition), created_ms, reserved_bytes)
         self.topic_partition = topic_partition
-        self.created_ms = created_ms
         self.last_attempt_ms = created_ms
-        self.drained_ms = 0
-        self.reserved_bytes = reserved_bytes
-        """What it has of the buffer pool; nothing, if it came out of a split."""
         self.is_split_batch = is_split_batch
-        self.attempts = 0
         self.retry = False
         self.final_state: FinalState | None = None
         self.in_flight = False
@@ -163,7 +153,6 @@ class ProducerBatch(BatchCore):
         self.is_transactional = False
         self.ordinal = 0
         """The how many-th batch of its partition it is to have got a sequence."""
-        self.current_leader_epoch: int | None = None
         self.attempts_when_leader_last_changed = 0
         self._thunks: list[Thunk] | None = None
         self._reopened = False
@@ -364,9 +353,7 @@ class ProducerBatch(BatchCore):
         """The broker has it. Returns whether that is news."""
         if self.final_state is None and self._thunks is None:
             self.final_state = _SUCCEEDED
-            result = self.produce_future
-            result.set(base_offset, log_append_time, None)
-            result.done()
+            self.produce_future.succeed(base_offset, log_append_time)
             return True
         return self._done(_SUCCEEDED, base_offset, log_append_time, None)
 

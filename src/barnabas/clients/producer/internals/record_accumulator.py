@@ -5,16 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
 from barnabas.clients.common.metadata_snapshot import EMPTY_SNAPSHOT, MetadataSnapshot
 from barnabas.clients.producer.errors import ProducerClosedError
-from barnabas.clients.producer.internals.append_state import PartitionQueue, StickyPartitionInfo, TopicEntry
+from barnabas.clients.producer.internals.append_state import (
+    PartitionQueue,
+    StickyPartitionInfo,
+    TopicEntry,
+    scan_queues,
+    take_batches,
+)
 from barnabas.clients.producer.internals.buffer_pool import BufferPool
 from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner
 from barnabas.clients.producer.internals.compression_ratio_estimator import CompressionRatioEstimator
@@ -41,7 +46,6 @@ METRIC_GROUP: Final = "producer-metrics"
 _YOUNG: Final = 10
 """A batch that has used up one part in so many of ``delivery.timeout.ms`` is not expanded any more: all of its records
 fail with the first one, and those that come late would have hardly any time."""
-_RESERVED_BYTES: Final = attrgetter("reserved_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,10 @@ class ReadyCheckResult(NamedTuple):
     unknown_leader_topics: set[str]
 
 
-_PlanRow: TypeAlias = "tuple[PartitionQueue, deque[ProducerBatch], Node | None, int | None]"
-"""A queue, its batches, and who leads its partition since which epoch."""
+_PlanRow: TypeAlias = "tuple[PartitionQueue, Node | None, int, int | None]"
+"""A queue, and who leads its partition, by name and by number, since which epoch."""
+_DrainRow: TypeAlias = "tuple[PartitionQueue, int | None] | None"
+"""Of a partition: its queue, if it has one, and the epoch of its leader."""
 
 
 class _ReadyPlan(NamedTuple):
@@ -95,8 +101,10 @@ class _ReadyPlan(NamedTuple):
     snapshot: MetadataSnapshot
     queues: dict[int, PartitionQueue]
     rows: list[_PlanRow]
-    covers_topic: bool
-    """Whether there is a queue for each of its partitions: only then can the load of all be compared."""
+    adaptive: bool
+    """Whether the load of its partitions is compared. For that there has to be a queue for each of them."""
+    weigh_by: int
+    """What a batch counts as one for by its size; 0: each counts as one."""
     partitions: list[int]
     """Those with a leader, in the order of the rows. The next two belong to them."""
     leaders: list[Node]
@@ -114,6 +122,11 @@ class NodeLatencyStats:
 @dataclass(slots=True)
 class _NodeState:
     drain_index: int = 0
+    snapshot: MetadataSnapshot | None = None
+    """Of when, and of which queues, are ``drain_rows``."""
+    layout: int = -1
+    drain_rows: list[_DrainRow] = field(default_factory=list)
+    """All partitions that it leads."""
     latency: NodeLatencyStats | None = field(default=None)
 
 
@@ -156,6 +169,9 @@ class RecordAccumulator:
         self.pool = pool
         self.estimator = CompressionRatioEstimator()
         self._transaction_manager = transaction_manager
+        self._prepare: Callable[[ProducerBatch], bool] = (
+            _close_for_appends if transaction_manager is None else transaction_manager.prepare_to_send
+        )
         self._clock = clock
         self._random = Random() if random is None else random  # noqa: S311 - spreads load, keeps no secret
         self._retry_backoff = ExponentialBackoff(
@@ -168,6 +184,8 @@ class RecordAccumulator:
         self._lock = threading.Lock()
         """Guards the growth of the topics and of their queues, and the count of flushes. Nothing is locked in it."""
         self.topics: dict[str, TopicEntry] = {}
+        self._layout = 0
+        """Grows after a topic or a queue has come."""
         self.incomplete = IncompleteBatches()
         self.spare_buffers = SpareBuffers(pool.total_memory // 2)
         """For the batches of tables."""
@@ -207,6 +225,7 @@ class RecordAccumulator:
                     entry = TopicEntry(topic, partitioner, EMPTY_SNAPSHOT)
                     # Replaced, not changed: the I/O thread goes through it meanwhile.
                     self.topics = {**self.topics, topic: entry}
+                    self._layout += 1
         return entry
 
     def _queue(self, entry: TopicEntry, partition: int) -> PartitionQueue:
@@ -217,6 +236,7 @@ class RecordAccumulator:
                 if queue is None:
                     queue = PartitionQueue(TopicPartition(entry.topic, partition))
                     entry.queues = {**entry.queues, partition: queue}
+                    self._layout += 1
         return queue
 
     def append(
@@ -279,9 +299,10 @@ class RecordAccumulator:
     def append_batch(self, batch: ProducerBatch) -> bool:
         """Adds a batch that is made already, behind everything that was appended before. Returns whether the I/O
         thread has something to do that it did not have before. Its memory is the caller's until this returns."""
-        entry = self.entry(batch.topic_partition.topic)
+        topic, partition = batch.topic_partition
+        entry = self.topics.get(topic) or self.entry(topic)
         entry.touched = True
-        queue = self._queue(entry, batch.topic_partition.partition)
+        queue = entry.queues.get(partition) or self._queue(entry, partition)
         with queue.lock:
             if self.closed:
                 raise ProducerClosedError("Producer closed while send in progress")
@@ -401,7 +422,6 @@ class RecordAccumulator:
             or self.pool.queued > 0
             or (manager is not None and manager.is_completing)
         )
-        batch_size = config.batch_size
         may_be_stuck = config.partition_availability_timeout_ms > 0
         delay_ms = FOREVER
         earliest_ms = FOREVER
@@ -410,46 +430,15 @@ class RecordAccumulator:
             plan = self._plans.get(topic)
             if plan is None or plan.snapshot is not snapshot or plan.queues is not entry.queues:
                 plan = self._plans[topic] = self._make_plan(entry, snapshot)
-            adaptive = plan.covers_topic and config.adaptive_partitioning
-            weigh = adaptive and self._batch_max_size > batch_size and topic not in self._not_expanded
             sizes: list[int] = []
-            for queue, batches, leader, leader_epoch in plan.rows:
-                if not batches:
-                    if leader is not None:
-                        sizes.append(0)
-                    continue
-                with queue.lock:
-                    if not batches:
-                        if leader is not None:
-                            sizes.append(0)
-                        continue
-                    batch = batches[0]
-                    size = len(batches)
-                    full = size > 1 or batch.is_ready
-                    if weigh:
-                        # One that was expanded counts for as many as there would be had it not been.
-                        size = max(size, sum(map(_RESERVED_BYTES, batches)) // batch_size)
-                    if batch.current_leader_epoch != leader_epoch:
-                        batch.maybe_update_leader_epoch(leader_epoch)
-                earliest_ms = min(earliest_ms, batch.created_ms)
-                if leader is None:
-                    unknown_leader_topics.add(topic)
-                    continue
-                sizes.append(size)
-                if leader.id in ready_nodes or queue.muted:
-                    continue
-                attempts = batch.attempts
-                if not attempts and (full or send_all):
-                    ready_nodes[leader.id] = leader
-                    continue
-                waited_ms = batch.waited_time_ms(now)
-                backing_off = attempts > 0 and self._should_back_off(batch, waited_ms)
-                wait_ms = self._retry_backoff.backoff(max(attempts - 1, 0)) if backing_off else config.linger_ms
-                if not backing_off and (full or send_all or waited_ms >= wait_ms):
-                    ready_nodes[leader.id] = leader
-                else:
-                    delay_ms = min(delay_ms, max(wait_ms - waited_ms, 0))
-            if not adaptive:
+            oldest_ms, wait_ms, leaderless = scan_queues(
+                plan.rows, ready_nodes, sizes, send_all, plan.weigh_by, now, self._postponed
+            )
+            earliest_ms = min(earliest_ms, oldest_ms)
+            delay_ms = min(delay_ms, wait_ms)
+            if leaderless:
+                unknown_leader_topics.add(topic)
+            if not plan.adaptive:
                 entry.partitioner.update_partition_load_stats(None)
             elif may_be_stuck:
                 kept = [index for index, leader in enumerate(plan.leaders) if not self._is_stuck(leader)]
@@ -464,24 +453,37 @@ class RecordAccumulator:
         self._next_batch_expiry_ms = FOREVER if earliest_ms == FOREVER else earliest_ms + config.delivery_timeout_ms
         return ReadyCheckResult(list(ready_nodes.values()), delay_ms, unknown_leader_topics)
 
-    @staticmethod
-    def _make_plan(entry: TopicEntry, snapshot: MetadataSnapshot) -> _ReadyPlan:
+    def _make_plan(self, entry: TopicEntry, snapshot: MetadataSnapshot) -> _ReadyPlan:
         queues = entry.queues
         rows: list[_PlanRow] = []
         for queue in queues.values():
             info = snapshot.partition(queue.topic_partition)
             leader, epoch = (None, None) if info is None else (info.leader, info.leader_epoch)
-            rows.append((queue, queue.batches, leader, epoch))
-        led = [(queue.topic_partition.partition, leader) for queue, _, leader, _ in rows if leader is not None]
+            rows.append((queue, leader, -1 if leader is None else leader.id, epoch))
+        led = [(queue.topic_partition.partition, leader) for queue, leader, _, _ in rows if leader is not None]
+        batch_size = self.config.batch_size
+        adaptive = self.config.adaptive_partitioning and len(queues) >= (snapshot.partition_count(entry.topic) or 0)
+        weighs = adaptive and self._batch_max_size > batch_size and entry.topic not in self._not_expanded
         return _ReadyPlan(
             snapshot,
             queues,
             rows,
-            len(queues) >= (snapshot.partition_count(entry.topic) or 0),
+            adaptive,
+            batch_size if weighs else 0,
             [partition for partition, _ in led],
             [leader for _, leader in led],
             [leader.rack for _, leader in led],
         )
+
+    def _postponed(self, batch: ProducerBatch, due: bool, now: int) -> int:
+        """For how long the first batch of a queue has to wait still; -1: it need not. ``due``: it would not linger."""
+        waited_ms = batch.waited_time_ms(now)
+        attempts = batch.attempts
+        backing_off = attempts > 0 and self._should_back_off(batch, waited_ms)
+        wait_ms = self._retry_backoff.backoff(max(attempts - 1, 0)) if backing_off else self.config.linger_ms
+        if not backing_off and (due or waited_ms >= wait_ms):
+            return -1
+        return max(wait_ms - waited_ms, 0)
 
     def retry_backoff_ms(self, attempts: int) -> int:
         return self._retry_backoff.backoff(attempts)
@@ -526,51 +528,30 @@ class RecordAccumulator:
     def _drain_batches_for_one_node(
         self, snapshot: MetadataSnapshot, node: Node, max_size: int, now: int
     ) -> list[ProducerBatch]:
-        partitions = snapshot.partitions_for_node(node.id)
-        ready: list[ProducerBatch] = []
-        count = len(partitions)
-        if not count:
-            return ready
         state = self._nodes.get(node.id)
         if state is None:
             state = self._nodes[node.id] = _NodeState()
-        index = state.drain_index % count
-        size = 0
-        topics = self.topics
-        manager = self._transaction_manager
-        for step in range(count):
-            if step:
-                index = index + 1 if index + 1 < count else 0
-            where = partitions[index]
-            entry = topics.get(where.topic)
-            queue = None if entry is None else entry.queues.get(where.partition)
-            if queue is None or queue.muted:
-                continue
-            batches = queue.batches
-            if not batches:
-                continue
-            with queue.lock:
-                if not batches:
-                    continue
-                first = batches[0]
-                epoch = snapshot.leader_epoch_for(where)
-                if first.current_leader_epoch != epoch:
-                    first.maybe_update_leader_epoch(epoch)
-                if first.attempts and self._should_back_off(first, first.waited_time_ms(now)):
-                    continue
-                if ready and size + first.estimated_size_in_bytes > max_size:
-                    break  # the next request begins with it
-                if manager is None:
-                    first.close_for_record_appends()
-                elif not manager.prepare_to_send(first):
-                    continue
-                batch = batches.popleft()
-            # Outside the lock: compression and checksum take their time, and nobody else has the batch any more.
-            size += len(batch.close())
-            ready.append(batch)
-            batch.drained(now)
-        state.drain_index = index
+        if state.snapshot is not snapshot or state.layout != self._layout:
+            self._plan_drain(state, snapshot, node)
+        rows = state.drain_rows
+        if not rows:
+            return []
+        ready, state.drain_index = take_batches(
+            rows, state.drain_index % len(rows), max_size, now, self._prepare, self._backs_off
+        )
         return ready
+
+    def _backs_off(self, batch: ProducerBatch, now: int) -> bool:
+        return self._should_back_off(batch, batch.waited_time_ms(now))
+
+    def _plan_drain(self, state: _NodeState, snapshot: MetadataSnapshot, node: Node) -> None:
+        """Finds the queues of a node's partitions. They are the same until there is other metadata, or a queue more."""
+        layout = self._layout  # before the queues: what comes after this is found the next time
+        rows: list[_DrainRow] = []
+        for where in snapshot.partitions_for_node(node.id):
+            queue = self.queue(where)
+            rows.append(None if queue is None else (queue, snapshot.leader_epoch_for(where)))
+        state.snapshot, state.layout, state.drain_rows = snapshot, layout, rows
 
     # -- back again
 
@@ -621,6 +602,7 @@ class RecordAccumulator:
         )
         # This topic's limit, which a client is not told, is lower than that of most: no experiments any more.
         self._not_expanded.add(big.topic_partition.topic)
+        self._plans.pop(big.topic_partition.topic, None)
         size = self.config.batch_size
         if big.is_split_batch:
             # It has been split to this size before, and that was not enough: the broker's limit is lower.
@@ -785,3 +767,9 @@ class RecordAccumulator:
 
     def __repr__(self) -> str:
         return f"RecordAccumulator({len(self.incomplete)} incomplete batches, {self.pool!r})"
+
+
+def _close_for_appends(batch: ProducerBatch) -> bool:
+    """All that a batch needs before it is sent, without idempotence."""
+    batch.close_for_record_appends()
+    return True
