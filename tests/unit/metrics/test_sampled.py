@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import pytest
 
@@ -173,3 +174,23 @@ class TestStats:
         assert recorded(CumulativeSum(), 3, 2).measure(TWO_SECONDS, 10**9) == 5
         assert recorded(CumulativeSum(10.0), 3, 2).measure(TWO_SECONDS, 10**9) == 15
         assert recorded(CumulativeCount(), 3, 2).measure(TWO_SECONDS, 10**9) == 2
+
+
+@pytest.mark.mechanism("Q01")
+@pytest.mark.parametrize("kind", [WindowedSum, WindowedCount, Avg, Max, Min])
+@pytest.mark.parametrize("seed", range(20))
+def test_several_values_at_once_are_those_values_one_after_the_other(
+    kind: type[WindowedSum | WindowedCount | Avg | Max | Min], seed: int
+) -> None:
+    random = Random(seed)
+    at_once, one_by_one = kind(), kind()
+    odd = [math.nan, math.inf, -math.inf] if seed % 2 else []
+    for time_ms in range(0, 3_000, 400):
+        values = [
+            random.choice([random.randrange(100), random.uniform(-1e9, 1e9), 0.1, *odd])
+            for _ in range(random.randint(1, 8))
+        ]
+        at_once.record_all(TWO_SECONDS, values, time_ms)
+        for value in values:
+            one_by_one.record(TWO_SECONDS, value, time_ms)
+        assert repr(at_once) == repr(one_by_one), "to the last bit"

@@ -6,6 +6,8 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from typing import Final
 
 from barnabas.metrics.config import MetricConfig
@@ -211,10 +213,8 @@ class WindowedSum(SampledStat):
         sample.value += value
 
     def update_all(self, sample: Sample, values: Sequence[float]) -> None:
-        total = sample.value
-        for value in values:
-            total += value
-        sample.value = total
+        # One addition after the other, as `update` does it: sum() has its own way with floats since Python 3.12.
+        sample.value = reduce(add, values, sample.value)
 
     def combine(self, samples: Sequence[Sample]) -> float:
         # Not sum(), which since Python 3.12 corrects rounding errors that Kafka makes.
@@ -248,10 +248,8 @@ class Avg(SampledStat):
         sample.value += value
 
     def update_all(self, sample: Sample, values: Sequence[float]) -> None:
-        total = sample.value
-        for value in values:
-            total += value
-        sample.value = total
+        # One addition after the other, as `update` does it: sum() has its own way with floats since Python 3.12.
+        sample.value = reduce(add, values, sample.value)
 
     def combine(self, samples: Sequence[Sample]) -> float:
         total = 0.0
@@ -275,11 +273,10 @@ class Max(SampledStat):
             sample.value = value
 
     def update_all(self, sample: Sample, values: Sequence[float]) -> None:
-        greatest = sample.value
-        for value in values:
-            if value > greatest or value != value:  # noqa: PLR0124 - not a number
-                greatest = value
-        sample.value = greatest
+        if math.isnan(sum(values)):  # one of them may not be a number
+            super().update_all(sample, values)
+        elif (greatest := max(values)) > sample.value:
+            sample.value = greatest
 
     def combine(self, samples: Sequence[Sample]) -> float:
         greatest = -math.inf

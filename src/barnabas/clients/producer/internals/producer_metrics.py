@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from barnabas.metrics.metric import Gauge
@@ -216,32 +218,49 @@ class SenderMetrics:
         answers = _taken(self._answers)
         noted_ms = self._noted_ms
         if batches:
-            _, _, sizes, queue_times, record_sizes, ratios = zip(*batches, strict=True)
+            topics, counts, sizes, queue_times, record_sizes, ratios = zip(*batches, strict=True)
             self.batch_size.record_all(sizes, noted_ms)
             self.queue_time.record_all(queue_times, noted_ms)
             self.record_size.record_all(record_sizes, noted_ms)
             self.compression_rate.record_all(ratios if self._compresses else (1.0,), noted_ms)
-            self._record_topics(batches, noted_ms)
+            if topics.count(topics[0]) == len(topics):
+                self._record_topic(topics[0], counts, sizes, ratios, noted_ms)
+            else:
+                self._record_topics(batches, noted_ms)
         if requests:
             self.records_per_request.record_all(requests, noted_ms)
         if answers:
             self.request_time.record_all([latency_ms for _, latency_ms in answers], noted_ms)
             by_node: dict[Sensor, list[int]] = {}
             for sensor, latency_ms in answers:
-                by_node.setdefault(sensor, []).append(latency_ms)
+                of_node = by_node.get(sensor)
+                if of_node is None:
+                    by_node[sensor] = [latency_ms]
+                else:
+                    of_node.append(latency_ms)
             for sensor, latencies in by_node.items():
                 sensor.record_all(latencies, noted_ms)
 
     def _record_topics(self, batches: Sequence[BatchNote], noted_ms: int) -> None:
-        """What adds up is recorded as one value."""
         by_topic: dict[TopicSensors, list[BatchNote]] = {}
         for note in batches:
             by_topic.setdefault(note[0], []).append(note)
         for topic, notes in by_topic.items():
             _, counts, sizes, _, _, ratios = zip(*notes, strict=True)
-            topic.records.record_unchecked(sum(counts), noted_ms)
-            topic.bytes.record_unchecked(sum(sizes), noted_ms)
-            topic.compression_rate.record_all(ratios if self._compresses else (1.0,), noted_ms)
+            self._record_topic(topic, counts, sizes, ratios, noted_ms)
+
+    def _record_topic(
+        self,
+        topic: TopicSensors,
+        counts: Sequence[int],
+        sizes: Sequence[int],
+        ratios: Sequence[float],
+        noted_ms: int,
+    ) -> None:
+        """What adds up is recorded as one value."""
+        topic.records.record_unchecked(sum(counts), noted_ms)
+        topic.bytes.record_unchecked(sum(sizes), noted_ms)
+        topic.compression_rate.record_all(ratios if self._compresses else (1.0,), noted_ms)
 
     def record_retries(self, topic: str, count: int) -> None:
         self.retries.record_unchecked(count)
@@ -264,8 +283,6 @@ class SenderMetrics:
 def _taken(notes: deque[_Note]) -> list[_Note]:
     """Takes out all notes. Somebody else may do so, too, and the I/O thread add more."""
     taken: list[_Note] = []
-    try:
-        while True:
-            taken.append(notes.popleft())
-    except IndexError:
-        return taken
+    with suppress(IndexError):  # then the rest was taken by somebody else
+        taken.extend(islice(iter(notes.popleft, None), len(notes)))
+    return taken
