@@ -109,6 +109,7 @@ class NetworkClient:
         metrics: SelectorMetrics | None = None,
     ) -> None:
         self.config = NetworkClientConfig() if config is None else config
+        self._request_timeout_ms = self.config.request_timeout_ms
         self._selector = selector
         self._updater = metadata_updater
         self._telemetry = telemetry
@@ -128,22 +129,30 @@ class NetworkClient:
         self._phase_lock = threading.Lock()
         """Guards changes of ``_phase``, which any thread may make."""
         self._phase = _ACTIVE
+        self._found_ready: str | None = None
+        """A node that was found to be ready, at this time, since when nothing was sent, polled or closed: then it is
+        ready still, and whoever sends need not be asked again."""
+        self._found_ready_ms = 0
 
     # -- connections
 
     def ready(self, node: Node, now: int) -> bool:
         """Whether a request can be sent to the node now; begins to connect if there is no connection."""
-        if node.is_empty:
-            raise ValueError(f"cannot connect to {node!r}")
         if self.is_ready(node, now):
             return True
+        if node.is_empty:
+            raise ValueError(f"cannot connect to {node!r}")
         if self._states.can_connect(node.id_string, now):
             self._initiate_connect(node, now)
         return False
 
     def is_ready(self, node: Node, now: int) -> bool:
         """Whether a request can be sent to the node now. While metadata is due, it goes first: no node is ready."""
-        return not self._updater.is_update_due(now) and self._pipeline.can_send(node.id_string, now)
+        if self._updater.is_update_due(now) or not self._pipeline.can_send(node.id_string, now):
+            return False
+        self._found_ready = node.id_string
+        self._found_ready_ms = now
+        return True
 
     def _initiate_connect(self, node: Node, now: int) -> None:
         if not self._connections.connect(node, now):
@@ -190,12 +199,14 @@ class NetworkClient:
 
     def disconnect(self, node_id: str) -> None:
         """Closes the connection to a node. The next poll returns its requests as disconnected."""
+        self._found_ready = None
         if node_id in self._connections.channels:
             log.info("Disconnecting from node %s on request", node_id)
             self._pipeline.disconnect(node_id, self._clock.hi_res_milliseconds())
 
     def close_connection(self, node_id: str) -> None:
         """Closes the connection to a node and forgets about it. Its requests end without a response."""
+        self._found_ready = None
         log.info("Closing the connection to node %s on request", node_id)
         self._pipeline.forget(node_id, self._clock.hi_res_milliseconds())
 
@@ -214,21 +225,17 @@ class NetworkClient:
     ) -> ClientRequest:
         """A request with the next correlation id of this client."""
         return self._pipeline.new_request(
-            node_id,
-            body,
-            now,
-            expect_response=expect_response,
-            request_timeout_ms=request_timeout_ms,
-            callback=callback,
-            allowed_versions=allowed_versions,
+            node_id, body, now, expect_response, request_timeout_ms, callback, allowed_versions
         )
 
     def send(self, request: ClientRequest, now: int) -> None:
         """Sends a request to a node that is ready."""
         if self._phase is not _ACTIVE:
             self._ensure_active()
-        if not self._pipeline.can_send(request.destination, now):
+        node_id = request.destination
+        if (node_id != self._found_ready or now != self._found_ready_ms) and not self._pipeline.can_send(node_id, now):
             raise RuntimeError(f"{request!r} cannot be sent: the node is not ready")
+        self._found_ready = None
         self._pipeline.send(request, now)
 
     def send_metadata_request(self, node: Node, make_request: Callable[[], Request | RequestBuilder], now: int) -> int:
@@ -238,6 +245,7 @@ class NetworkClient:
         making already: then that one may do as well. Returns for how long there is no use in calling this again.
         """
         node_id = node.id_string
+        self._found_ready = None
         if self._pipeline.can_send(node_id, now):
             self._pipeline.send(self.new_client_request(node_id, make_request(), now), now, internal=True)
             return self.config.request_timeout_ms
@@ -260,24 +268,28 @@ class NetworkClient:
             self._ensure_active()
         metadata_delay_ms = self._updater.maybe_update(self, now)
         telemetry_delay_ms = FOREVER if self._telemetry is None else self._telemetry.maybe_update(self, now)
-        if self._pipeline.ended:
-            timeout_ms = 0
-        wait_ms = min(
-            timeout_ms,
-            metadata_delay_ms,
-            telemetry_delay_ms,
-            self.config.request_timeout_ms,
-            self._pipeline.in_flight.time_to_next_timeout_ms(now),
-            self._states.time_to_next_setup_timeout_ms(now),
-        )
-        self._selector.poll(max(wait_ms, 0))
+        pipeline = self._pipeline
+        self._found_ready = None
+        wait_ms: float = 0
+        if timeout_ms > 0 and not pipeline.ended:
+            wait_ms = min(
+                timeout_ms,
+                metadata_delay_ms,
+                telemetry_delay_ms,
+                self._request_timeout_ms,
+                pipeline.in_flight.time_to_next_timeout_ms(now),
+                self._states.time_to_next_setup_timeout_ms(now),
+            )
+        self._selector.poll(max(0, wait_ms))
         now = self._clock.hi_res_milliseconds()
-        responses = self._pipeline.handle_events(now)
+        responses = pipeline.handle_events(now)
         if self._metrics is not None:
             self._metrics.polled(now)
         for response in responses:
+            callback = response.request.callback
             try:
-                response.on_complete()
+                if callback is not None:
+                    callback(response)
             except Exception:
                 log.exception("The callback of %r failed", response)
         return responses

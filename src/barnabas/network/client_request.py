@@ -61,7 +61,6 @@ class ClientRequest:
         correlation_id: int,
         client_id: str | None,
         created_ms: int,
-        *,
         request_timeout_ms: int,
         expect_response: bool = True,
         callback: RequestCompletionHandler | None = None,

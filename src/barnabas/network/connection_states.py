@@ -61,11 +61,12 @@ class ClusterConnectionStates:
             connection_setup_timeout_ms, BACKOFF_MULTIPLIER, connection_setup_timeout_max_ms, BACKOFF_JITTER, random
         )
         self._resolver = resolver
-        self._nodes: dict[str, NodeConnectionState] = {}
+        self.by_node: dict[str, NodeConnectionState] = {}
+        """Changed here only. Others may look at what is in it."""
         self._connecting: set[str] = set()
 
     def _node(self, node_id: str) -> NodeConnectionState:
-        node = self._nodes.get(node_id)
+        node = self.by_node.get(node_id)
         if node is None:
             raise KeyError(f"nothing is known about a connection to node {node_id}")
         return node
@@ -74,7 +75,7 @@ class ClusterConnectionStates:
 
     def connecting(self, node_id: str, now: int, host: str) -> None:
         """A connection is about to be made."""
-        node = self._nodes.get(node_id)
+        node = self.by_node.get(node_id)
         if node is not None and node.host == host:
             node.move_to(node_id, CONNECTING)
             node.move_to_next_address()
@@ -85,7 +86,7 @@ class ClusterConnectionStates:
             node.move_to(node_id, CONNECTING)
             node.reconnect_backoff_ms = self._reconnect_backoff.backoff(0)
             node.connection_setup_timeout_ms = self._setup_timeout.backoff(0)
-            self._nodes[node_id] = node
+            self.by_node[node_id] = node
         node.last_connect_attempt_ms = now
         self._connecting.add(node_id)
 
@@ -149,29 +150,29 @@ class ClusterConnectionStates:
 
     def throttle(self, node_id: str, until_ms: int) -> None:
         """The node will not read until then; an earlier time than one announced before changes nothing."""
-        node = self._nodes.get(node_id)
+        node = self.by_node.get(node_id)
         if node is not None and node.throttle_until_ms < until_ms:
             node.throttle_until_ms = until_ms
 
     def remove(self, node_id: str) -> None:
-        self._nodes.pop(node_id, None)
+        self.by_node.pop(node_id, None)
         self._connecting.discard(node_id)
 
     # -- what may be done
 
     def can_connect(self, node_id: str, now: int) -> bool:
-        node = self._nodes.get(node_id)
+        node = self.by_node.get(node_id)
         return node is None or (
             node.state.is_disconnected and now - node.last_connect_attempt_ms >= node.reconnect_backoff_ms
         )
 
     def is_ready(self, node_id: str, now: int) -> bool:
         """Whether it is connected, and not throttled."""
-        node = self._nodes.get(node_id)
+        node = self.by_node.get(node_id)
         return node is not None and node.state is READY and node.throttle_until_ms <= now
 
     def has_ready_nodes(self, now: int) -> bool:
-        return any(node.state is READY and node.throttle_until_ms <= now for node in self._nodes.values())
+        return any(node.state is READY and node.throttle_until_ms <= now for node in self.by_node.values())
 
     def connection_delay(self, node_id: str, now: int) -> int:
         """How long to wait before anything can be done about this connection.
@@ -179,7 +180,7 @@ class ClusterConnectionStates:
         Nothing for a node that is not known yet, the rest of the back-off for one that is lost, as long as it may take
         for one that is being made. One that is there will report by itself when something happens: forever.
         """
-        node = self._nodes.get(node_id)
+        node = self.by_node.get(node_id)
         if node is None:
             return 0
         if node.state is CONNECTING:
@@ -189,7 +190,7 @@ class ClusterConnectionStates:
         return FOREVER
 
     def throttle_delay_ms(self, node_id: str, now: int) -> int:
-        node = self._nodes.get(node_id)
+        node = self.by_node.get(node_id)
         return 0 if node is None else max(node.throttle_until_ms - now, 0)
 
     def poll_delay_ms(self, node_id: str, now: int) -> int:
@@ -200,7 +201,7 @@ class ClusterConnectionStates:
     # -- what is known
 
     def state(self, node_id: str) -> ConnectionState | None:
-        node = self._nodes.get(node_id)
+        node = self.by_node.get(node_id)
         return None if node is None else node.state
 
     def is_connecting(self, node_id: str) -> bool:
@@ -220,15 +221,15 @@ class ClusterConnectionStates:
         return state is not None and state.is_disconnected
 
     def authentication_error(self, node_id: str) -> AuthenticationError | None:
-        node = self._nodes.get(node_id)
+        node = self.by_node.get(node_id)
         return None if node is None else node.authentication_error
 
     def last_error(self, node_id: str) -> str | None:
-        node = self._nodes.get(node_id)
+        node = self.by_node.get(node_id)
         return None if node is None else node.last_error
 
     def last_connect_attempt_ms(self, node_id: str) -> int:
-        node = self._nodes.get(node_id)
+        node = self.by_node.get(node_id)
         return -FOREVER if node is None else node.last_connect_attempt_ms
 
     def connection_setup_timeout_ms(self, node_id: str) -> int:
@@ -250,9 +251,9 @@ class ClusterConnectionStates:
         return max(min(map(self._setup_deadline_ms, self._connecting)) + 1 - now, 0)
 
     def _setup_deadline_ms(self, node_id: str) -> int:
-        node = self._nodes[node_id]
+        node = self.by_node[node_id]
         return node.last_connect_attempt_ms + node.connection_setup_timeout_ms
 
     def __repr__(self) -> str:
-        states = ", ".join(f"{node_id}: {node.state.name}" for node_id, node in self._nodes.items())
+        states = ", ".join(f"{node_id}: {node.state.name}" for node_id, node in self.by_node.items())
         return f"ClusterConnectionStates({states})"

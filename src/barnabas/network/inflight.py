@@ -79,15 +79,16 @@ class InFlightRequest:
                 f"{request.correlation_id} for {request.api_key.title} v{self.api_version}"
             )
         start = 4
-        if request.api_key.response_header_version(self.api_version):
+        api_key = request.api_key
+        version = self.api_version
+        if api_key is _API_VERSIONS:
+            return self._decode_api_versions(payload, start)  # whose header has never tagged fields
+        if api_key.response_header_version(version):
             if len(payload) > 4 and not payload[4]:  # no tagged fields, as in every response so far
                 start = 5
             else:
                 _, start = ResponseHeader.decode_from(payload, 1)
-        if request.api_key is _API_VERSIONS:
-            return self._decode_api_versions(payload, start)
-        body, _ = request.api_key.response.decode_from(payload, self.api_version, start)
-        return body
+        return api_key.response.decode_from(payload, version, start)[0]
 
     def _decode_api_versions(self, payload: memoryview, start: int) -> Response:
         """In version 0, if the node is too old for the version that was asked for; no header says so.
@@ -151,7 +152,11 @@ class InFlightRequests:
 
     def complete_next(self, node_id: str) -> InFlightRequest:
         """Takes out the oldest request: it has been answered."""
-        return self._taken(self._queue(node_id).pop())
+        request = self._queue(node_id).pop()
+        self._count -= 1
+        if not self._count:
+            self.earliest_deadline_ms = FOREVER
+        return request
 
     def last_sent(self, node_id: str) -> InFlightRequest:
         """The newest request, which may be going out still."""
@@ -159,19 +164,17 @@ class InFlightRequests:
 
     def complete_last_sent(self, node_id: str) -> InFlightRequest:
         """Takes out the newest request: it has gone out and wants no answer."""
-        return self._taken(self._queue(node_id).popleft())
+        request = self._queue(node_id).popleft()
+        self._count -= 1
+        if not self._count:
+            self.earliest_deadline_ms = FOREVER
+        return request
 
     def _queue(self, node_id: str) -> deque[InFlightRequest]:
         queue = self._queues.get(node_id)
         if not queue:
             raise RuntimeError(f"there is no request in flight to node {node_id}")
         return queue
-
-    def _taken(self, request: InFlightRequest) -> InFlightRequest:
-        self._count -= 1
-        if not self._count:
-            self.earliest_deadline_ms = FOREVER
-        return request
 
     def can_send_more(self, node_id: str) -> bool:
         """Whether there is room for another one, and the last one has gone out whole."""

@@ -60,8 +60,8 @@ class NodeApiVersions:
         spoken = self.supported.get(api_key)
         if spoken is None:
             raise UnsupportedVersionError(f"the node does not serve {api_key.title}")
-        newest = min(spoken.highest, wanted.highest)
-        if newest < max(spoken.lowest, wanted.lowest):
+        newest = min(wanted.highest, spoken.highest)
+        if newest < spoken.lowest or newest < wanted.lowest:
             raise UnsupportedVersionError(
                 f"no version of {api_key.title} that both sides speak: the node has {spoken}, the request can go out "
                 f"as {wanted}"
@@ -106,8 +106,7 @@ class ApiVersions:
             self._by_node.pop(node_id, None)
 
     def get(self, node_id: str) -> NodeApiVersions | None:
-        with self._lock:
-            return self._by_node.get(node_id)
+        return self._by_node.get(node_id)  # one look at one field, which needs no lock
 
     @property
     def finalized_features(self) -> FinalizedFeatures:

@@ -76,7 +76,7 @@ class RequestPipeline:
         self.in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
         # Asked several times for every request.
         self._has_room = self.in_flight.can_send_more
-        self._is_node_ready = connections.states.is_ready
+        self._node_states = connections.states.by_node
         self._is_channel_ready = selector.is_channel_ready
         self.ended: list[ClientResponse] = []
         self._correlation_id = 0
@@ -88,31 +88,36 @@ class RequestPipeline:
         node_id: str,
         body: Request | RequestBuilder,
         now: int,
-        *,
         expect_response: bool = True,
         request_timeout_ms: int | None = None,
         callback: RequestCompletionHandler | None = None,
         allowed_versions: VersionRange | None = None,
     ) -> ClientRequest:
         correlation_id = self._correlation_id
-        self._correlation_id += 1
-        if self._correlation_id == _FIRST_RESERVED_CORRELATION_ID:
-            self._correlation_id = _LOWEST_CORRELATION_ID
+        following = correlation_id + 1
+        self._correlation_id = _LOWEST_CORRELATION_ID if following == _FIRST_RESERVED_CORRELATION_ID else following
         return ClientRequest(
             node_id,
             body,
             correlation_id,
             self._config.client_id,
             now,
-            request_timeout_ms=self._config.request_timeout_ms if request_timeout_ms is None else request_timeout_ms,
-            expect_response=expect_response,
-            callback=callback,
-            allowed_versions=allowed_versions,
+            self._config.request_timeout_ms if request_timeout_ms is None else request_timeout_ms,
+            expect_response,
+            callback,
+            allowed_versions,
         )
 
     def can_send(self, node_id: str, now: int) -> bool:
         """Connected, not throttled, the last request sent whole, and room for another one in flight."""
-        return self._has_room(node_id) and self._is_node_ready(node_id, now) and self._is_channel_ready(node_id)
+        node = self._node_states.get(node_id)
+        return (
+            node is not None
+            and node.state is READY
+            and node.throttle_until_ms <= now
+            and self._has_room(node_id)
+            and self._is_channel_ready(node_id)
+        )
 
     def send(self, request: ClientRequest, now: int, *, internal: bool = False) -> None:
         """Sends a request in the newest version that both sides have; without one, it has ended already.
@@ -172,10 +177,11 @@ class RequestPipeline:
                 responses.append(self.in_flight.complete_last_sent(channel.id).completed(None, now))
 
     def _handle_completed_receives(self, responses: list[ClientResponse], now: int) -> None:
+        channels = self._connections.channels
         for channel, payload in self._selector.completed_receives:
-            if not self._connections.is_current(channel):
-                continue
             node_id = channel.id
+            if channels.get(node_id) is not channel:
+                continue
             if self._metrics is not None:
                 self._metrics.received(node_id, len(payload))
             try:
@@ -189,7 +195,7 @@ class RequestPipeline:
             self.in_flight.complete_next(node_id)
             self._maybe_throttle(request, body, now)
             if not request.internal:
-                responses.append(request.completed(body, now))
+                responses.append(ClientResponse(request.request, request.api_version, now, body))
             elif isinstance(body, ApiVersionsResponse):
                 self._handle_api_versions(responses, channel, request.api_version, body, now)
             else:

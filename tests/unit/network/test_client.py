@@ -70,6 +70,44 @@ def test_nothing_is_sent_to_a_node_that_is_not_ready() -> None:
     assert harness.client.in_flight_request_count() == 1, "the question for the versions, and nothing else"
 
 
+def test_that_a_node_was_ready_counts_until_something_happens() -> None:
+    harness = Harness(max_in_flight_requests_per_connection=1)
+    harness.make_ready()
+    harness.make_ready(OTHER)
+
+    def refuse() -> None:
+        with pytest.raises(RuntimeError, match="not ready"):
+            harness.send(beat())
+
+    assert harness.ready()
+    harness.send(beat())
+    refuse()
+    harness.answer(harness.selector.sent.popleft(), HeartbeatResponse())
+    harness.poll()
+    assert harness.ready()
+    assert harness.ready(OTHER), "one found ready after the other"
+    harness.send(beat())
+    refuse()
+    harness.answer(harness.selector.sent.popleft(), HeartbeatResponse(throttle_time_ms=100))
+    harness.poll()
+    refuse()
+    harness.clock.advance(100)
+    assert harness.ready()
+    harness.client.disconnect("1")
+    refuse()
+    harness.poll()
+    harness.clock.advance(1_000)
+    harness.make_ready()
+    assert harness.ready()
+    harness.client.close_connection("1")
+    refuse()
+    harness.make_ready()
+    assert harness.ready()
+    harness.selector.lose("1")
+    harness.poll()
+    refuse()
+
+
 def test_a_refused_connection_is_tried_again_after_its_back_off() -> None:
     harness = Harness()
     assert not harness.ready()

@@ -33,6 +33,8 @@ INITIAL_PUSH_JITTER: Final = (0.5, 1.5)
 """The first push comes after so much of the interval: clients that were started together do not push together."""
 
 State = ClientTelemetryState
+_SUBSCRIPTION_NEEDED: Final = State.SUBSCRIPTION_NEEDED
+_PUSH_NEEDED: Final = State.PUSH_NEEDED
 
 _AT_ONCE: Final = frozenset({Errors.UNKNOWN_SUBSCRIPTION_ID, Errors.UNSUPPORTED_COMPRESSION_TYPE})
 """Things have changed: ask again."""
@@ -132,18 +134,20 @@ class ClientTelemetryReporter:
 
     # -- what to do
 
-    def time_to_next_update(self, request_timeout_ms: int) -> int:
-        """For how long there is nothing to send; 0 means that `create_request` has something."""
+    def time_to_next_update(self, request_timeout_ms: int, now: int) -> int:
+        """For how long there is nothing to send; 0 means that `create_request` has something. ``now`` is the time of
+        the steady clock."""
         with self._lock:
+            if not self._enabled:
+                return FOREVER
             state = self._state
             # Not with sets: the hash of a member is a call, and this is asked in every turn of the client's I/O.
-            if not self._enabled or state is State.TERMINATING_PUSH_IN_PROGRESS or state is State.TERMINATED:
-                return FOREVER
-            if state is State.SUBSCRIPTION_IN_PROGRESS or state is State.PUSH_IN_PROGRESS:
-                return request_timeout_ms
-            if state is State.TERMINATING_PUSH_NEEDED or self._last_request_ms is None:
-                return 0
-            return max(self._last_request_ms + self._interval_ms - self._clock.hi_res_milliseconds(), 0)
+            if state is not _SUBSCRIPTION_NEEDED and state is not _PUSH_NEEDED:
+                if state is State.TERMINATING_PUSH_IN_PROGRESS or state is State.TERMINATED:
+                    return FOREVER
+                return 0 if state is State.TERMINATING_PUSH_NEEDED else request_timeout_ms
+            last_ms = self._last_request_ms
+            return 0 if last_ms is None else max(last_ms + self._interval_ms - now, 0)
 
     def create_request(self) -> Request | None:
         """What to send now, if anything."""

@@ -23,7 +23,7 @@ class TelemetrySender:
         """Sends what is due; returns for how long there is nothing to do."""
         reporter = self._reporter
         timeout_ms = client.default_request_timeout_ms
-        delay_ms = reporter.time_to_next_update(timeout_ms)
+        delay_ms = reporter.time_to_next_update(timeout_ms, now)
         if delay_ms > 0:
             return delay_ms
         node = self._sticky or client.least_loaded_node(now).node

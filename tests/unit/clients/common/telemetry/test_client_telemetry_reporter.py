@@ -65,7 +65,7 @@ class Client:
         self.reporter = ClientTelemetryReporter("producer", self.metrics, labels, self.clock, Random(1))
 
     def due(self) -> int:
-        return self.reporter.time_to_next_update(TIMEOUT_MS)
+        return self.reporter.time_to_next_update(TIMEOUT_MS, self.clock.hi_res_milliseconds())
 
     def subscribe(self, **changes: Any) -> None:
         assert self.due() == 0
