@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from barnabas.common.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
+from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.produce import (
@@ -519,3 +521,74 @@ def test_memory_of_an_answer_comes_back_at_once_but_before_callbacks_that_may_ne
     settle(cluster, producer, *futures)
     assert released == [3, 1]
     assert free == [pool.total_memory - 16_384]
+
+
+@pytest.mark.mechanism("P08")
+@pytest.mark.parametrize("seed", range(40))
+def test_the_short_way_of_an_answer_and_the_long_one_do_the_same(seed: int) -> None:
+    """Answers to one batch, as they should be and as they should not: the same log, futures, metrics and memory."""
+
+    def run(short: bool) -> list[object]:
+        random = Random(seed)
+        cluster = ScriptedCluster({"t": 2, "u": 1})
+        taken: list[bool] = []
+        producer = cluster.producer(
+            linger_ms=0,
+            retries=3,
+            enable_idempotence=random.random() < 0.7,
+            max_in_flight_requests_per_connection=random.choice([1, 5]),
+            delivery_timeout_ms=40_000,
+        )
+        complete_single = producer.sender._complete_single
+
+        def noted(*args: Any) -> bool:
+            taken.append(short and complete_single(*args))
+            return taken[-1]
+
+        producer.sender._complete_single = noted  # type: ignore[method-assign,assignment]
+
+        def answer(handled: Handled) -> ProduceResponse:
+            assert isinstance(handled.body, ProduceRequest)
+            made = cluster._produce(handled, handled.body, Errors.NONE)
+            (topic,) = made.responses
+            (row,) = topic.partition_responses
+            change = random.randrange(10)
+            if change == 0:
+                row.index += 1
+            elif change == 1:
+                topic.topic_id = Uuid(bytes(15) + b"\x09")
+            elif change == 2:
+                topic.partition_responses.append(row)
+            elif change == 3:
+                made.responses = []
+            elif change == 4:
+                row.error_code = random.choice([Errors.NOT_ENOUGH_REPLICAS, Errors.INVALID_RECORD])
+            elif change == 5:
+                topic.partition_responses.append(PartitionProduceResponse(index=row.index + 1))
+            return made
+
+        outcomes: list[object] = []
+        for number in range(12):
+            cluster.on_next(ApiKey.PRODUCE, answer)
+            where = random.choice([("t", 0), ("t", 1), ("u", 0)])
+            called: list[object] = []
+
+            def callback(metadata: object, error: object, called: list[object] = called) -> None:
+                called.append((metadata, repr(error)))
+
+            future = producer.send(
+                where[0], b"%d" % number, partition=where[1], callback=random.choice([callback, None])
+            )
+            cluster.run_until(producer, future.done)
+            error = future.exception(0)
+            outcomes.append([where, repr(error) if error else future.result(0), called])
+            outcomes.append([producer.accumulator.pool.available_memory(), len(producer.sender._in_flight_batches)])
+        settle(cluster, producer)
+        outcomes += [cluster.values("t", 0), cluster.values("t", 1), cluster.values("u", 0)]
+        outcomes += [
+            producer.metric(name) for name in ("record-send-total", "record-retry-total", "record-error-total")
+        ]
+        assert any(taken) is (short and producer.config.max_in_flight > 1)
+        return outcomes
+
+    assert run(short=True) == run(short=False)

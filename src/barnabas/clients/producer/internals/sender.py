@@ -427,7 +427,10 @@ class Sender:
     def _maybe_remove_from_in_flight_batches(self, batch: ProducerBatch) -> None:
         batches = self._in_flight_batches.get(batch.topic_partition)
         if batches is not None and batch in batches:
-            batches.remove(batch)
+            if batches[0] is batch:  # answers come in order
+                del batches[0]
+            else:
+                batches.remove(batch)
             if not batches:
                 del self._in_flight_batches[batch.topic_partition]
                 if not self._in_flight_batches:
@@ -475,14 +478,16 @@ class Sender:
         for batch in batches:
             where = batch.topic_partition
             topic, partition = where
+            row = PartitionProduceData(index=partition, records=batch.records)
             data = topics.get(topic)
             if data is None:
                 topic_id = snapshot.topic_id(topic)
                 if topic_id == ZERO_UUID:
                     highest = min(highest, LAST_PRODUCE_BY_NAME)
                 names[topic_id] = topic
-                data = topics[topic] = TopicProduceData(name=topic, topic_id=topic_id)
-            data.partition_data.append(PartitionProduceData(index=partition, records=batch.records))
+                topics[topic] = TopicProduceData(name=topic, topic_id=topic_id, partition_data=[row])
+            else:
+                data.partition_data.append(row)
             by_partition[where] = batch
             batch.in_flight = True
         transactional_id: str | None = None
@@ -525,24 +530,50 @@ class Sender:
     ) -> None:
         now = response.received_ms
         body = response.body
-        leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
         if body is None:
             self._complete_all(batches.values(), self._without_answer(response), now)
             return
         assert isinstance(body, ProduceResponse)
-        written: list[ProducerBatch] = []
-        try:
-            answered = self._complete_answered(response, body, batches, names, written, leaders, now)
-        finally:
-            self._accumulator.deallocate_all(written)
-        if answered < len(batches):
-            self._complete_unanswered(response.destination, batches, now)
-        if leaders:
-            nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in body.node_endpoints]
-            for partition in self._metadata.update_partition_leadership(leaders, nodes):
-                log.debug("The leader of %s has changed", partition)
+        leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
+        if not self._complete_single(body, batches, names):
+            written: list[ProducerBatch] = []
+            try:
+                answered = self._complete_answered(response, body, batches, names, written, leaders, now)
+            finally:
+                self._accumulator.deallocate_all(written)
+            if answered < len(batches):
+                self._complete_unanswered(response.destination, batches, now)
+            if leaders:
+                nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in body.node_endpoints]
+                for partition in self._metadata.update_partition_leadership(leaders, nodes):
+                    log.debug("The leader of %s has changed", partition)
         request = response.request
         self._metrics.record_latency(request.destination, now - request.created_ms, now)
+
+    def _complete_single(
+        self, body: ProduceResponse, batches: Mapping[TopicPartition, ProducerBatch], names: Mapping[Uuid, str]
+    ) -> bool:
+        """The usual answer about a large batch: it was alone in its request, and is written. False: it is not that
+        answer, and nothing was done."""
+        if len(batches) != 1 or len(body.responses) != 1 or self._config.guarantee_message_order:
+            return False
+        topic = body.responses[0]
+        if len(topic.partition_responses) != 1:
+            return False
+        row = topic.partition_responses[0]
+        ((partition, batch),) = batches.items()
+        if (
+            row.error_code
+            or (topic.name or names.get(topic.topic_id), row.index) != partition
+            or not batch.in_flight
+            or batch.final_state is not None
+        ):
+            return False
+        batch.in_flight = False
+        if self._write_down_success(batch, row.base_offset, row.log_append_time_ms):
+            self._maybe_remove_from_in_flight_batches(batch)
+            self._accumulator.deallocate_all((batch,))
+        return True
 
     def _complete_answered(
         self,

@@ -50,16 +50,19 @@ class TablePartitioner:
         ``measure`` says how many rows make a batch of at most so many bytes, what they take, and whether they are the
         last ones. If they are, the partition may have room, and sticks; else it has had what it gets.
         """
-        batch_size = self._accumulator.config.batch_size
+        accumulator = self._accumulator
+        batch_size = accumulator.config.batch_size
         factor = self._compression_factor(topic)
-        partitioner = self._accumulator.entry(topic).partitioner
+        entry = accumulator.entry(topic)
+        partitioner = entry.partitioner
         while True:
-            info = partitioner.peek_current_partition_info(snapshot)
+            info = partitioner.sticky or partitioner.peek_current_partition_info(snapshot)
             # As much as a whole batch, however little there is room for: few rows are not worth two batches.
             count, size, last = measure(max(int(batch_size / factor), share))
             appended = round(size * factor)
-            with self._accumulator.open_queue(topic, info.partition).lock:
-                if partitioner.is_partition_changed(info):
+            queue = entry.queues.get(info.partition) or accumulator.open_queue(topic, info.partition)
+            with queue.lock:
+                if partitioner.sticky is not info:
                     continue
                 partitioner.update_partition_info(info, appended if last else max(appended, batch_size), snapshot)
             return info.partition, count, size

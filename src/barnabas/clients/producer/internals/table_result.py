@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +49,7 @@ class TableProgress:
         """A batch with these rows is on its way."""
         with self._lock:
             self._open += 1
-        result.add_listener(lambda: self._ended(result, rows))
+        result.add_listener(partial(self._ended, result, rows))
 
     def _ended(self, result: ProduceRequestResult, rows: Rows) -> None:
         parts = result.parts

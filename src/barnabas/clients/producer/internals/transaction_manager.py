@@ -52,7 +52,7 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.node import Node
 from barnabas.network.node_api_versions import ApiVersions
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.records.batch import NO_PRODUCER_ID, increment_sequence
+from barnabas.records.batch import MAX_SEQUENCE, NO_PRODUCER_ID, NO_SEQUENCE, increment_sequence
 
 log = logging.getLogger(__name__)
 
@@ -562,7 +562,7 @@ class TransactionManager:
                     return False
             entry = self._partitions.get_or_create(partition)
             in_flight = entry.in_flight
-            if batch.has_sequence:
+            if batch.base_sequence != NO_SEQUENCE:
                 # One that is sent again waits until it is the first of those in flight: so recovery goes one by one.
                 return not in_flight or batch.base_sequence == in_flight[0].base_sequence
             # It is not known whether the batches before it were written: which sequence is next, then?
@@ -580,7 +580,7 @@ class TransactionManager:
             elif entry.producer_id_and_epoch != identity:
                 # A partition goes over to a new identity as soon as nothing with the old one is in flight.
                 entry.start_sequences_at_beginning(identity)
-            batch.close_for_record_appends()
+            batch.builder.close_for_appends()
             batch.set_producer_state(identity, entry.next_sequence, self.is_transactional)
             entry.take_in(batch)
             return True
@@ -666,12 +666,12 @@ class TransactionManager:
             entry = self._partitions.get(batch.topic_partition)
             if entry is None:
                 return
+            count = batch.builder.record_count
             if (batch.producer_id, batch.producer_epoch) == entry.producer_id_and_epoch:
                 # An answer for an earlier identity says nothing about the sequences of this one.
-                entry.maybe_update_last_acked_sequence(batch.last_sequence)
-            if base_offset != INVALID_OFFSET:
-                last_offset = base_offset + batch.builder.record_count - 1
-                entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
+                entry.maybe_update_last_acked_sequence((batch.base_sequence + count - 1) & MAX_SEQUENCE)
+            if base_offset != INVALID_OFFSET and entry.last_acked_offset < base_offset + count - 1:
+                entry.last_acked_offset = base_offset + count - 1
             entry.remove_in_flight_batch(batch)
 
     def handle_failed_batch(self, batch: ProducerBatch, error: Exception, adjust_sequence_numbers: bool) -> None:

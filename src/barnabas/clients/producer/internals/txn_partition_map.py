@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.clients.producer.internals.produce_request_result import INVALID_OFFSET
 from barnabas.clients.producer.internals.producer_batch import NO_PRODUCER, ProducerIdAndEpoch
-from barnabas.records.batch import decrement_sequence, increment_sequence
+from barnabas.records.batch import MAX_SEQUENCE, decrement_sequence, increment_sequence
 
 if TYPE_CHECKING:
     from barnabas.clients.producer.internals.producer_batch import ProducerBatch
@@ -57,10 +57,13 @@ class TxnPartitionEntry:
 
     def take_in(self, batch: ProducerBatch) -> None:
         """A batch has got its sequence, which was the next one, for the first time."""
-        self.next_sequence = increment_sequence(batch.base_sequence, batch.builder.record_count)
-        batch.ordinal = self.next_ordinal
-        self.next_ordinal += 1
-        self.add_in_flight_batch(batch)
+        self.next_sequence = (batch.base_sequence + batch.builder.record_count) & MAX_SEQUENCE
+        ordinal = batch.ordinal = self.next_ordinal
+        self.next_ordinal = ordinal + 1
+        if self.in_flight:
+            self.add_in_flight_batch(batch)
+        else:
+            self.in_flight.append(batch)
 
     @property
     def is_window_full(self) -> bool:
@@ -91,7 +94,7 @@ class TxnPartitionEntry:
 
     def maybe_update_last_acked_sequence(self, sequence: int) -> int:
         last = self.last_acked_sequence
-        if last == NO_LAST_ACKED_SEQUENCE_NUMBER or 0 < decrement_sequence(sequence, last) < 1 << 30:
+        if last == NO_LAST_ACKED_SEQUENCE_NUMBER or 0 < (sequence - last) & MAX_SEQUENCE < 1 << 30:
             self.last_acked_sequence = sequence
         return self.last_acked_sequence
 
