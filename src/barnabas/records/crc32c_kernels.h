@@ -55,9 +55,24 @@ static uint32_t crc32c_power(uint64_t exponent) {
     return result;
 }
 
-/* The checksum of two pieces, one after the other, from those of each; size is that of the second. */
+/* x^1, x^2, x^4, x^8 and so on, each the square of the one before. The 32nd is x again. */
+static const uint32_t crc32c_squares[31] = {
+    0x40000000u, 0x20000000u, 0x08000000u, 0x00800000u, 0x00008000u, 0x82F63B78u, 0x6EA2D55Cu, 0x18B8EA18u,
+    0x510AC59Au, 0xB82BE955u, 0xB8FDB1E7u, 0x88E56F72u, 0x74C360A4u, 0xE4172B16u, 0x0D65762Au, 0x35D73A62u,
+    0x28461564u, 0xBF455269u, 0xE2EA32DCu, 0xFE7740E6u, 0xF946610Bu, 0x3C204F8Fu, 0x538586E3u, 0x59726915u,
+    0x734D5309u, 0xBC1AC763u, 0x7D0722CCu, 0xD289CABEu, 0xE94CA9BCu, 0x05B74F3Fu, 0xA51E1F42u,
+};
+
+/* The checksum of two pieces, one after the other, from those of each; size is that of the second. Each byte that
+ * follows multiplies what was before it by x^8. */
 static uint32_t crc32c_combined(uint32_t first, uint32_t second, uint64_t size) {
-    return crc32c_product(crc32c_power(8 * size), first) ^ second;
+    unsigned at = 3;
+    for (; size; size >>= 1) {
+        if (size & 1)
+            first = crc32c_product(crc32c_squares[at], first);
+        at = at == 30 ? 0 : at + 1;
+    }
+    return first ^ second;
 }
 
 #ifdef CRC32C_X86

@@ -72,3 +72,11 @@ def test_what_is_no_batch(twin: ModuleType) -> None:
             twin.records_checksum(bytearray(size))
         with pytest.raises(ValueError, match="no batch"):
             twin.seal(bytearray(size), 1, 1, 1, False, 0)
+
+
+def test_the_checksum_of_two_pieces_however_long() -> None:
+    random = Random(7)
+    for bits in [*range(64)] * 4:
+        first, second, length = random.getrandbits(32), random.getrandbits(32), random.getrandbits(bits)
+        wanted = _columns_pure.combined_crc32c(first, second, length)
+        assert {twin.combined_crc32c(first, second, length) for twin in TWINS} == {wanted}
