@@ -130,7 +130,10 @@ class RequestPipeline:
             spoken = self._connections.api_versions.get(node_id)
             if spoken is not None:
                 version = spoken.latest_usable_version(request.api_key, request.allowed_versions)
-            parts = request_parts(request.build(version), version, request.correlation_id, request.client_id)
+            body = request.body
+            if not isinstance(body, Request):
+                body = body.build(version)
+            parts = request_parts(body, version, request.correlation_id, request.client_id)
         except UnsupportedVersionError as error:
             log.debug("%r cannot be sent: %s", request, error)
             if not internal:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from barnabas.common.errors import ProtocolError
+from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import RequestHeader
 from barnabas.protocol.message import Buffer, Request, Response
 
@@ -32,17 +33,17 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
 def request_parts(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Any]:
     """A whole request as a list of buffers, its records not copied."""
     api_key = request.api_key
-    who = _client_id(client_id, api_key.request_header_version(version))
+    who = _client_id(client_id, api_key, version)
     parts: list[Any] = [b""]
     request.encode_parts(version, parts)
     parts[0] = _REQUEST_HEAD.pack(sum(map(len, parts), 8 + len(who)), api_key, version, correlation_id) + who
     return parts
 
 
-@lru_cache(maxsize=64)
-def _client_id(client_id: str | None, header_version: int) -> bytes:
-    """What follows the numbers in a request's header: the same for all requests of a client."""
-    header = RequestHeader(client_id=client_id).encode(header_version)
+@lru_cache(maxsize=256)
+def _client_id(client_id: str | None, api_key: ApiKey, version: int) -> bytes:
+    """What follows the numbers in a request's header: the same for all requests of a client in one version."""
+    header = RequestHeader(client_id=client_id).encode(api_key.request_header_version(version))
     return header[_REQUEST_HEAD.size - LENGTH_SIZE :]
 
 

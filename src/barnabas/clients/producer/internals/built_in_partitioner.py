@@ -104,7 +104,8 @@ class BuiltInPartitioner(PartitionerCore):
                 partition = available[random % len(available)]
             else:
                 partition = random % (snapshot.partition_count(self.topic) or 1)
-        log.debug("Switching to partition %d in topic %s", partition, self.topic)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("Switching to partition %d in topic %s", partition, self.topic)
         return partition
 
     def peek_current_partition_info(self, snapshot: MetadataSnapshot) -> StickyPartitionInfo:

@@ -420,7 +420,7 @@ class RecordAccumulator:
             self._flushes_in_progress > 0
             or self.closed
             or self.pool.queued > 0
-            or (manager is not None and manager.is_completing)
+            or (manager is not None and manager.is_transactional and manager.is_completing)
         )
         may_be_stuck = config.partition_availability_timeout_ms > 0
         delay_ms = FOREVER
@@ -523,7 +523,10 @@ class RecordAccumulator:
         self, snapshot: MetadataSnapshot, nodes: Collection[Node], max_size: int, now: int
     ) -> dict[int, list[ProducerBatch]]:
         """Takes the batches that can be sent to these nodes, at most so many bytes for each, by node id."""
-        return {node.id: self._drain_batches_for_one_node(snapshot, node, max_size, now) for node in nodes}
+        drained: dict[int, list[ProducerBatch]] = {}
+        for node in nodes:
+            drained[node.id] = self._drain_batches_for_one_node(snapshot, node, max_size, now)
+        return drained
 
     def _drain_batches_for_one_node(
         self, snapshot: MetadataSnapshot, node: Node, max_size: int, now: int

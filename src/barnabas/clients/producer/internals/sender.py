@@ -182,6 +182,8 @@ class Sender:
         )
         self._in_flight_batches: dict[TopicPartition, list[ProducerBatch]] = {}
         """All that has been sent and is not answered, to see when its time is over."""
+        self._delivery_timeout_ms = accumulator.config.delivery_timeout_ms
+        self._watches_latency = accumulator.config.partition_availability_timeout_ms > 0
         self._earliest_in_flight_ms = FOREVER
         """No batch in flight was created before this."""
         self._pause_ms = max(config.retry_backoff_ms, 1)
@@ -373,29 +375,24 @@ class Sender:
             self._metadata.request_update()
         not_ready_ms = FOREVER
         ready_nodes: list[Node] = []
-        watches_latency = accumulator.config.partition_availability_timeout_ms > 0
         for node in result.ready_nodes:
             if self._client.ready(node, now):
-                if watches_latency:
+                if self._watches_latency:
                     accumulator.update_node_latency_stats(node.id, now, True)
                 ready_nodes.append(node)
             else:
-                if watches_latency:
+                if self._watches_latency:
                     accumulator.update_node_latency_stats(node.id, now, False)
                 not_ready_ms = min(not_ready_ms, self._client.poll_delay_ms(node, now))
         batches: Mapping[int, list[ProducerBatch]] = {}
         if ready_nodes:
             batches = accumulator.drain(snapshot, ready_nodes, self._config.max_request_size, now)
             self._add_to_in_flight_batches(batches)
-        expiry_ms = min(
-            accumulator.next_expiry_time_ms, self._earliest_in_flight_ms + accumulator.config.delivery_timeout_ms
-        )
+        expiry_ms = min(accumulator.next_expiry_time_ms, self._earliest_in_flight_ms + self._delivery_timeout_ms)
         if now >= expiry_ms:
             self._fail_expired_batches(accumulator.expired_batches(now), now)
             self._fail_expired_batches(self._expired_in_flight_batches(now), now)
-            expiry_ms = min(
-                accumulator.next_expiry_time_ms, self._earliest_in_flight_ms + accumulator.config.delivery_timeout_ms
-            )
+            expiry_ms = min(accumulator.next_expiry_time_ms, self._earliest_in_flight_ms + self._delivery_timeout_ms)
         if not batches:
             return max(min(result.next_ready_check_delay_ms, not_ready_ms, expiry_ms - now), 0)
         self._metrics.update_produce_request_metrics(batches, now)
