@@ -151,7 +151,7 @@ def combined_crc32c(uint32_t first, uint32_t second, uint64_t length):
     return combined(first, second, length)
 
 
-def records_checksum(bytearray batch not None):
+def records_checksum(batch not None):
     """See `_columns_pure`."""
     cdef Py_buffer view
     cdef int64_t found
@@ -170,13 +170,17 @@ def records_checksum(bytearray batch not None):
 
 
 def seal(
-    bytearray batch not None, int64_t producer_id, int16_t epoch, int32_t sequence, bint transactional, uint32_t checksum
+    batch not None, int64_t producer_id, int16_t epoch, int32_t sequence, bint transactional, uint32_t checksum
 ):
     """See `_columns_pure`."""
-    cdef uint8_t *data = <uint8_t *>PyByteArray_AS_STRING(batch)
-    cdef Py_ssize_t size = len(batch)
+    cdef Py_buffer view
+    cdef uint8_t *data
+    cdef Py_ssize_t size
     cdef uint32_t crc
     cdef int index
+    PyObject_GetBuffer(batch, &view, PyBUF_WRITABLE)
+    data, size = <uint8_t *>view.buf, view.len
+    PyBuffer_Release(&view)  # nobody else gets a turn before this is done
     if size < HEADER_SIZE:
         raise ValueError(f"{size} bytes are no batch")
     if producer_id != -1:

@@ -120,7 +120,7 @@ def combined_crc32c(first: int, second: int, length: int) -> int:
     return _product(factor, first) ^ second
 
 
-def records_checksum(batch: bytearray) -> int:
+def records_checksum(batch: bytearray | memoryview) -> int:
     """The checksum of the records section of a batch."""
     if len(batch) < HEADER_SIZE:
         raise ValueError(f"{len(batch)} bytes are no batch")
@@ -128,7 +128,9 @@ def records_checksum(batch: bytearray) -> int:
         return crc32c(records)
 
 
-def seal(batch: bytearray, producer_id: int, epoch: int, sequence: int, transactional: bool, checksum: int) -> None:
+def seal(
+    batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int, transactional: bool, checksum: int
+) -> None:
     """Finishes the header of a batch: writes down who it is from, unless nobody, and makes the checksum out of that of
     the records section, ``checksum``."""
     if len(batch) < HEADER_SIZE:
