@@ -10,7 +10,8 @@ Both directions go over their input twice, so that each output is allocated once
              buffers of a `ColumnSink`
 
 Long keys and values are the exception: `plain_sections` copies them right after their checksum, into buffers that are
-large enough for certain, as it takes most of the time to bring them into the processor's cache a second time.
+large enough for certain, as it takes most of the time to bring them into the processor's cache a second time; and with
+them goes everything else of their records.
 
 The loops hold no Python object and run without the GIL. They reach the memory of Arrow's buffers through the buffer
 protocol, so nothing is linked against Arrow's own libraries. `_columns_pure` is the twin with the same classes; what
@@ -856,7 +857,11 @@ cdef inline bint all_views(ViewSink sink) noexcept nogil:
 
 @cython.final
 cdef class ColumnSink:
-    """The columns being filled, None for those nobody asked for. Sections append to it one after the other."""
+    """The columns being filled, None for those nobody asked for. Sections append to it one after the other.
+
+    With `plain_sections`, records go here as soon as they have been read. If something is wrong with their batch, what
+    there is of it is taken back, and the sink is not `open` any more.
+    """
 
     cdef BinarySink keys
     cdef BinarySink values
@@ -870,6 +875,7 @@ cdef class ColumnSink:
     cdef int32_t *types
     cdef int32_t *header_offsets
     cdef readonly int64_t rows
+    cdef readonly bint open
     cdef int64_t max_rows
 
     def __cinit__(
@@ -877,6 +883,7 @@ cdef class ColumnSink:
         header_offsets, BinarySink header_keys, BinarySink header_values,
     ):
         self.max_rows, self.rows = rows, 0
+        self.open = True
         if isinstance(keys, ViewSink):
             self.key_views = keys
         else:
@@ -975,7 +982,7 @@ cdef class Section:
             held, 0, held.view.len, count, base_offset, last_offset_delta, base_timestamp,
             has_append_timestamp, append, start_offset, scale,
         )
-        self._scan(-1, None, None)
+        self._scan(-1, None)
 
     def __dealloc__(self):
         recycled_give(self.places)
@@ -1100,31 +1107,34 @@ cdef class Section:
         record.first_header, record.end = <int32_t> cursor.position, <int32_t> end
         return True
 
-    cdef bint _scan(self, int64_t crc, BinarySink keys, BinarySink values) except -1:
+    cdef bint _scan(self, int64_t crc, ColumnSink sink) except -1:
         """Checks and counts all records, and, unless it is -1, that this is the checksum of the batch.
 
         If it is not, that is all there is to say: False, whatever else may be wrong. A block of bytes gets its checksum
-        first and has its records read then, as long as it is in the processor's cache. The sinks, if there are any, get
-        keys and values at the same time; nothing of a batch with something wrong counts as theirs.
+        first and has its records read then, as long as it is in the processor's cache. The sink, if there is one, gets
+        them at the same time; nothing of a batch with something wrong counts as its.
         """
         cdef Counts counts
         cdef bint intact
-        cdef int64_t key_rows = 0, keys_used = 0, value_rows = 0, values_used = 0
-        if keys is not None:
-            key_rows, keys_used = keys.rows, keys.used
-        if values is not None:
-            value_rows, values_used = values.rows, values.used
+        cdef int64_t rows = 0, key_rows = 0, keys_used = 0, value_rows = 0, values_used = 0
+        if sink is not None:
+            rows = sink.rows
+            if sink.keys is not None:
+                key_rows, keys_used = sink.keys.rows, sink.keys.used
+            if sink.values is not None:
+                value_rows, values_used = sink.values.rows, sink.values.used
         if self.size < LONG_WALK:
-            intact = self._walk(crc, &counts, keys, values)
+            intact = self._walk(crc, &counts, sink)
         else:
             with nogil:
-                intact = self._walk(crc, &counts, keys, values)
-        if not intact or counts.cursor.fault:
+                intact = self._walk(crc, &counts, sink)
+        if sink is not None and (not intact or counts.cursor.fault):
             # Nothing can be added any more: bits of what is taken back are set in the validity bitmaps.
-            if keys is not None:
-                keys.rows, keys.used, keys.open = key_rows, keys_used, False
-            if values is not None:
-                values.rows, values.used, values.open = value_rows, values_used, False
+            sink.rows, sink.open = rows, False
+            if sink.keys is not None:
+                sink.keys.rows, sink.keys.used = key_rows, keys_used
+            if sink.values is not None:
+                sink.values.rows, sink.values.used = value_rows, values_used
         if not intact:
             return False
         if counts.cursor.fault:
@@ -1138,12 +1148,11 @@ cdef class Section:
         self.null_header_values, self.header_value_bytes = counts.null_header_values, counts.header_value_bytes
         return True
 
-    cdef bint _walk(self, int64_t crc, Counts *counts, BinarySink keys, BinarySink values) except -1 nogil:
+    cdef bint _walk(self, int64_t crc, Counts *counts, ColumnSink sink) except -1 nogil:
         cdef Cursor *cursor = &counts.cursor
         # The checksum covers the last part of the header, too.
         cdef const uint8_t *unchecked = self.data - (HEADER_SIZE - CRC_COVERS) if crc >= 0 else self.data
         cdef const uint8_t *end = self.data + self.size
-        cdef const Record *record
         cdef int64_t block, copied = 0, found = 0
         memset(counts, 0, sizeof(Counts))
         cursor.data, cursor.end = self.data, self.size
@@ -1154,9 +1163,8 @@ cdef class Section:
                 found = crc32c_of(unchecked, block, <uint32_t> found)
             unchecked += block
             self._count_to(unchecked - self.data, counts)
-            record = self.places + copied
-            append_early(keys, self.data, <const char *> &record.key, counts.records - copied, sizeof(Record))
-            append_early(values, self.data, <const char *> &record.value, counts.records - copied, sizeof(Record))
+            if sink is not None and sink.open:
+                self._copy(sink, copied, counts.records - copied)
             copied = counts.records
         if crc >= 0 and found != crc:
             return False
@@ -1169,6 +1177,31 @@ cdef class Section:
             counts.index = max(counts.index - 1, 0)
             fail(cursor, TRAILING_BYTES, cursor.end - cursor.position)
         return True
+
+    cdef void _copy(self, ColumnSink sink, int64_t first, int64_t count) noexcept nogil:
+        """Appends some records to all columns of a sink, while others are yet to be found."""
+        cdef const Record *places = self.places + first
+        cdef int64_t stride = sizeof(Record)
+        if count > sink.max_rows - sink.rows:
+            sink.open = False
+            return
+        self._copy_numbers(sink, places, count)
+        append_early(sink.keys, self.data, <const char *> &places.key, count, stride)
+        append_early(sink.values, self.data, <const char *> &places.value, count, stride)
+        sink.rows += count
+
+    cdef inline void _copy_numbers(self, ColumnSink sink, const Record *places, int64_t count) noexcept nogil:
+        cdef int64_t index, row = sink.rows
+        cdef int32_t timestamp_type = 1 if self.has_append_timestamp else 0
+        if sink.offsets != NULL:
+            for index in range(count):
+                sink.offsets[row + index] = self.base_offset + places[index].delta
+        if sink.timestamps != NULL:
+            for index in range(count):
+                sink.timestamps[row + index] = places[index].timestamp
+        if sink.types != NULL:
+            for index in range(count):
+                sink.types[row + index] = timestamp_type
 
     cdef void _count_to(self, int64_t limit, Counts *counts) noexcept nogil:
         """Goes on with the records that begin before a position."""
@@ -1230,19 +1263,11 @@ cdef class Section:
     cdef bint _fill(self, ColumnSink sink) noexcept nogil:
         cdef const uint8_t *data = self.data
         cdef const Record *places = self.places
-        cdef int64_t index, row = sink.rows, records = self.records, stride = sizeof(Record)
+        cdef int64_t records = self.records, stride = sizeof(Record)
         cdef int64_t size = self.size
-        cdef int32_t timestamp_type = 1 if self.has_append_timestamp else 0
-        cdef bint room = records <= sink.max_rows - row
-        if room and sink.offsets != NULL:
-            for index in range(records):
-                sink.offsets[row + index] = self.base_offset + places[index].delta
-        if room and sink.timestamps != NULL:
-            for index in range(records):
-                sink.timestamps[row + index] = places[index].timestamp
-        if room and sink.types != NULL:
-            for index in range(records):
-                sink.types[row + index] = timestamp_type
+        cdef bint room = records <= sink.max_rows - sink.rows
+        if room:
+            self._copy_numbers(sink, places, records)
         if room and sink.keys is not None:
             room = append(sink.keys, data, <const char *> &places.key, records, stride)
         if room and sink.values is not None:
@@ -1324,17 +1349,18 @@ def plain_extent(data not None, int64_t start_offset, bint may_be_transactional)
     cdef const uint8_t *batch = <const uint8_t *> held.view.buf
     cdef int64_t left = held.view.len, records = 0, size = 0
     cdef Head head
+    head.length = 0
     while read_head(batch, left, &head) and is_plain(&head, start_offset, may_be_transactional):
         records += head.count
         size += head.length - HEADER_SIZE - MIN_RECORD * head.count
         batch += head.length
         left -= head.length
-    return records, size
+    return records, size, left < HEADER_SIZE or (HEADER_SIZE <= head.length and head.length > left)
 
 
 def plain_sections(
     data not None, int64_t at, int64_t start_offset, int64_t scale, bint check_crc, bint may_be_transactional, source,
-    bint has_views, BinarySink keys, BinarySink values,
+    bint has_views, ColumnSink sink,
 ):
     """See `_columns_pure`, which leaves all batches to who calls this."""
     cdef Lease held = Lease(data)
@@ -1354,7 +1380,7 @@ def plain_sections(
             <int64_t> big_endian(batch + 27, 8), head.attributes & APPEND_TIME, <int64_t> big_endian(batch + 35, 8),
             start_offset, scale,
         )
-        if not section._scan(<int64_t> big_endian(batch + CRC_START, 4) if check_crc else -1, keys, values):
+        if not section._scan(<int64_t> big_endian(batch + CRC_START, 4) if check_crc else -1, sink):
             break
         if source is not None:
             section.source, section.source_start = source, at + HEADER_SIZE

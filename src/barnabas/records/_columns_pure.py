@@ -806,7 +806,10 @@ def _add_validity(validity: npt.NDArray[np.uint8], row: int, valid: Flags) -> No
 
 
 class ColumnSink:
-    """The columns being filled, None for those nobody asked for. Sections append to it one after the other."""
+    """The columns being filled, None for those nobody asked for. Sections append to it one after the other.
+
+    It is `open` until `plain_sections` finds a batch with something wrong, of which it may hold a part.
+    """
 
     def __init__(
         self,
@@ -821,6 +824,7 @@ class ColumnSink:
         header_values: BinarySink | None,
     ) -> None:
         self.rows = 0
+        self.open = True
         self.max_rows = rows
         self.keys, self.values = keys, values
         self.header_keys, self.header_values = header_keys, header_values
@@ -929,10 +933,11 @@ def plain_extent(
     data: memoryview,  # noqa: ARG001 - as the others: for the compiled one
     start_offset: int,  # noqa: ARG001
     may_be_transactional: bool,  # noqa: ARG001
-) -> tuple[int, int]:
-    """How many records `plain_sections` will find at most before it comes back for the first time, and how many bytes
-    their keys and values can have together; as the headers of the batches say, of which nothing is checked yet."""
-    return 0, 0
+) -> tuple[int, int, bool]:
+    """How many records `plain_sections` will find at most before it comes back for the first time, how many bytes their
+    keys and values can have together, and whether there is no other batch behind them; as the headers of the batches
+    say, of which nothing is checked yet."""
+    return 0, 0, False
 
 
 def plain_sections(
@@ -944,8 +949,7 @@ def plain_sections(
     may_be_transactional: bool,  # noqa: ARG001
     source: Buffer | None,  # noqa: ARG001
     has_views: bool,  # noqa: ARG001
-    keys: BinarySink | None,  # noqa: ARG001
-    values: BinarySink | None,  # noqa: ARG001
+    sink: ColumnSink | None,  # noqa: ARG001
 ) -> tuple[list[Section], int, int | None]:
     """The sections of those batches from `at` on that need no more than to be checked and read, up to one that does;
     where that one begins; and the offset behind the last one before it, None if there was none.
@@ -954,8 +958,9 @@ def plain_sections(
     aborted transaction, cut off, or not as it should be. Here that is everything. Compiled, it spares a batch some
     thirty calls, which take longer than its records do if it has just a few.
 
-    Sinks, if there are any, get the keys and the values of all sections that are found, unless there is no room: then
-    they are not `open` any more. Nothing of a section is missing without them: `Section.fill` can do the same.
+    The sink, if there is one, gets all but the headers of all sections that are found. If there was no room for keys or
+    values, theirs is not `open` any more. If there was something wrong with the batch behind the last section, none of
+    it is. Nothing of a section is missing without it: `Section.fill` can do the same.
     """
     return [], at, None
 

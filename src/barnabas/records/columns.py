@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 from barnabas.common.dataclass import dataclass
 
 try:
-    import numpy as np
+    import numpy  # noqa: F401, ICN001 - for what stands below
     import pyarrow as pa
 except ImportError as error:
     raise ImportError(
@@ -37,8 +37,18 @@ except ImportError as error:
 
 from barnabas.common.errors import CorruptRecordError
 from barnabas.records import _columns_kernel as kernel
+from barnabas.records._columns_early import EarlyColumns, early_columns
 from barnabas.records._columns_input import HEADERS_TYPE, Column, encoder_for, timestamps_or
 from barnabas.records._columns_kernel import ACCELERATED
+from barnabas.records._columns_plan import (
+    BINARY,
+    BINARY_TYPES,
+    BINARY_VIEW,
+    MAX_COLUMN_BYTES,
+    SCHEMA,
+    ColumnPlan,
+    column_plan,
+)
 from barnabas.records._columns_pure import Totals
 from barnabas.records.aborted_transactions import AbortedTransactions
 from barnabas.records.batch import (
@@ -72,6 +82,7 @@ __all__ = [
     "HEADERS_TYPE",
     "SCHEMA",
     "BatchEncoder",
+    "EarlyColumns",
     "FetchedColumns",
     "FetchedSections",
     "assemble_batches",
@@ -82,26 +93,10 @@ __all__ = [
     "encode_batches",
     "fetch_columns",
     "fetch_sections",
+    "shared_columns",
 ]
 
 Octets: TypeAlias = bytearray | memoryview
-
-SCHEMA: Final = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestamp_type", pa.int32()),
-        ("headers", HEADERS_TYPE),
-    ]
-)
-"""Everything that a batch can be decoded to. ``timestamp_type`` is 0 for create time and 1 for log-append time."""
-
-BINARY: Final = "binary"
-BINARY_VIEW: Final = "binary_view"
-BINARY_TYPES: Final = {BINARY: pa.binary(), BINARY_VIEW: pa.binary_view()}
-"""What keys and values can be: copies, one after the other, or views of what they were decoded from."""
 
 DEFAULT_MAX_FETCH_BYTES: Final = 8 * DEFAULT_MAX_DECOMPRESSED_BYTES
 """What all batches of a fetch may decompress to together where nobody said otherwise."""
@@ -109,12 +104,6 @@ DEFAULT_MAX_FETCH_BYTES: Final = 8 * DEFAULT_MAX_DECOMPRESSED_BYTES
 _MAX_INT32: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
 _MIN_INT64: Final = -(2**63)
-# What 32-bit offsets can reach.
-_MAX_COLUMN_BYTES: Final = _MAX_INT32
-# From which size on records are copied as soon as they are checked. With fewer bytes the cache still has them later;
-# and of short records it would not be known well enough how much of a batch is values.
-_EARLY_BYTES: Final = 1 << 20
-_EARLY_RECORD_BYTES: Final = 512
 _UINT32: Final = struct.Struct(">I")
 
 
@@ -357,7 +346,7 @@ def decode_batch(
     those too with `include_headers`. With `raw_timestamps` the timestamps are the 64-bit milliseconds of the batch.
     `binary_type` is that of keys and values (see `fetch_columns`).
     """
-    plan = _plan(None if columns is None else tuple(columns), include_headers, raw_timestamps, binary_type)
+    plan = column_plan(None if columns is None else tuple(columns), include_headers, raw_timestamps, binary_type)
     if not isinstance(batch, RecordBatch):
         batch = RecordBatch(_octets(batch))
     _check_header(batch, check_crc=check_crc)
@@ -448,26 +437,51 @@ def fetch_columns(
 class FetchedSections:
     """What is in a fetch response's buffer, checked and counted, but not in columns yet.
 
-    `records` is how many rows there will be; the rest as in `FetchedColumns`. The buffer is looked at until then. Of
-    the first sections there may be `early` columns already.
+    `records` is how many rows there will be; the rest as in `FetchedColumns`. The buffer is looked at until then.
+
+    Except for `early_sections`, the first of them: they are in columns already, in those of `early`, where there are
+    `early_first` sections of other buffers before them.
     """
 
-    __slots__ = ("early", "next_offset", "plan", "records", "sections", "size_in_bytes")
+    __slots__ = (
+        "early",
+        "early_first",
+        "early_sections",
+        "next_offset",
+        "plan",
+        "records",
+        "sections",
+        "size_in_bytes",
+    )
 
     def __init__(
-        self,
-        plan: _Plan,
-        sections: list[kernel.Section],
-        next_offset: int | None,
-        size_in_bytes: int,
-        early: _EarlyColumns | None = None,
+        self, plan: ColumnPlan, sections: list[kernel.Section], next_offset: int | None, size_in_bytes: int
     ) -> None:
         self.plan = plan
         self.sections = sections
-        self.early = early
+        self.early: EarlyColumns | None = None
+        self.early_first = self.early_sections = 0
         self.next_offset = next_offset
         self.size_in_bytes = size_in_bytes
-        self.records = kernel.totals(sections)[0]
+        self.records: int = kernel.totals(sections)[0]
+
+
+def shared_columns(
+    buffers: Iterable[tuple[memoryview, int]],
+    *,
+    columns: Sequence[str] | None = None,
+    include_headers: bool = False,
+    raw_timestamps: bool = False,
+    binary_type: str = BINARY,
+    aborted: bool = False,
+) -> EarlyColumns | None:
+    """Columns to be filled with the records of several buffers, of which each comes with the start offset that
+    `fetch_sections` will be asked for, in this order. None, if nothing is won by that.
+
+    `aborted` says whether there will be aborted transactions to leave out.
+    """
+    plan = column_plan(None if columns is None else tuple(columns), include_headers, raw_timestamps, binary_type)
+    return early_columns(plan, buffers, may_be_transactional=not aborted)
 
 
 def fetch_sections(
@@ -481,20 +495,29 @@ def fetch_sections(
     aborted: Iterable[tuple[int, int]] | None = None,
     check_crc: bool = True,
     max_decompressed_bytes: int = DEFAULT_MAX_FETCH_BYTES,
+    shared: EarlyColumns | None = None,
 ) -> FetchedSections:
-    """The first half of `fetch_columns`, for who has several buffers: `assemble_sections` makes one table of them."""
+    """The first half of `fetch_columns`, for who has several buffers: `assemble_sections` makes one table of them.
+
+    Those that have `shared_columns` fill them one after the other, as far as they can.
+    """
     if not 0 <= start_offset <= _MAX_INT64:
         raise ValueError(f"start offset {start_offset} is out of range")
-    plan = _plan(None if columns is None else tuple(columns), include_headers, raw_timestamps, binary_type)
+    plan = column_plan(None if columns is None else tuple(columns), include_headers, raw_timestamps, binary_type)
     transactions = None if aborted is None else AbortedTransactions(aborted)
     sections: list[kernel.Section] = []
     next_offset, size, budget = None, 0, max_decompressed_bytes
     octets = _octets(buffer)
     # One for all batches, if views reach that far; one for each batch otherwise.
-    source = octets if plan.has_views and len(octets) <= _MAX_COLUMN_BYTES else None
-    early = columns_to_fill = _early_columns(plan, octets, start_offset, transactions is None)
+    source = octets if plan.has_views and len(octets) <= MAX_COLUMN_BYTES else None
+    early = shared
+    if early is not None and early.plan is not plan:
+        raise ValueError("shared columns are the same for all")
+    if early is None or not early.is_open:
+        early = early_columns(plan, [(octets, start_offset)], may_be_transactional=transactions is None)
+    sink = None if early is None else early.begin()
+    copied: list[kernel.Section] | None = None
     while True:
-        keys, values = (None, None) if columns_to_fill is None else columns_to_fill.sinks()
         plain, size, offset_after = kernel.plain_sections(
             octets,
             size,
@@ -504,13 +527,11 @@ def fetch_sections(
             transactions is None,
             source,
             plan.has_views,
-            keys,
-            values,
+            sink,
         )
-        if columns_to_fill is not None:
-            # There is room for those in front only, up to a batch that has to be looked at here.
-            columns_to_fill.end(plain)
-            columns_to_fill = None
+        if copied is None:
+            # Only these: behind them is a batch that has to be looked at here.
+            copied, sink = plain, None
         if plain:
             sections += plain
             next_offset = offset_after
@@ -530,7 +551,13 @@ def fetch_sections(
         if source is not None and not decompressed:
             section.source, section.source_start = source, start + HEADER_SIZE
         sections.append(section)
-    return FetchedSections(plan, sections, next_offset, size, early)
+    fetched = FetchedSections(plan, sections, next_offset, size)
+    if early is not None:
+        fetched.early_first, fetched.early_sections = len(early.sections), len(copied)
+        early.end(copied, is_all=len(copied) == len(sections))
+        if early.sections:
+            fetched.early = early
+    return fetched
 
 
 def assemble_sections(fetched: Sequence[FetchedSections]) -> pa.Table:
@@ -540,7 +567,7 @@ def assemble_sections(fetched: Sequence[FetchedSections]) -> pa.Table:
 
 def assemble_batches(fetched: Sequence[FetchedSections]) -> list[pa.RecordBatch]:
     """The same as Arrow's batches: one, unless that would take 32-bit offsets too far, or there are no records; and one
-    for each buffer with early columns, of which each has a megabyte or more.
+    for each set of early columns, of which each has a megabyte or more.
 
     Each column is allocated once. Per buffer, that would take longer than to fill it with some hundred records.
     """
@@ -550,16 +577,56 @@ def assemble_batches(fetched: Sequence[FetchedSections]) -> list[pa.RecordBatch]
             raise ValueError("not the same columns of all")
     batches: list[pa.RecordBatch] = []
     sections: list[kernel.Section] = []
-    for one in fetched:
-        early = one.early
-        if early is None or not early.sections:
-            sections += one.sections
+    for early, some in groupby(fetched, _early_of):
+        run = list(some)
+        if early is None or not _are_all(run, early):
+            sections += [section for one in run for section in one.sections]
             continue
         batches += [plan.assemble(group) for group in _groups(sections)]
-        batches.append(plan.assemble(early.sections, early))
-        sections = one.sections[len(early.sections) :]
+        batches.append(early.batch())
+        sections = run[-1].sections[run[-1].early_sections :]  # of the others, there is nothing else
     batches += [plan.assemble(group) for group in _groups(sections)]
     return batches
+
+
+def _early_of(fetched: FetchedSections) -> EarlyColumns | None:
+    return fetched.early
+
+
+def _are_all(run: Sequence[FetchedSections], early: EarlyColumns) -> bool:
+    """Whether these are the buffers whose records are in early columns, in the same order and with nothing between
+    them, and no other."""
+    sections = 0
+    for one in run:
+        if one.early_first != sections or (one.early_sections < len(one.sections) and one is not run[-1]):
+            return False
+        sections += one.early_sections
+    return bool(sections) and sections == len(early.sections)
+
+
+def _groups(sections: list[kernel.Section]) -> list[list[kernel.Section]]:
+    """Cuts a list of sections where the next one would take a column beyond 32-bit offsets."""
+    if not sections:
+        return []
+    totals = Totals(*kernel.totals(sections))
+    if totals.records < 1:
+        return []
+    if max(totals) <= MAX_COLUMN_BYTES:  # so nearly always
+        return [sections]
+    groups: list[list[kernel.Section]] = [[]]
+    keys = values = header_keys = header_values = headers = 0
+    for section in sections:
+        keys += section.key_bytes
+        values += section.value_bytes
+        header_keys += section.header_key_bytes
+        header_values += section.header_value_bytes
+        headers += section.headers
+        if groups[-1] and max(keys, values, header_keys, header_values, headers) > MAX_COLUMN_BYTES:
+            groups.append([])
+            keys, values, headers = section.key_bytes, section.value_bytes, section.headers
+            header_keys, header_values = section.header_key_bytes, section.header_value_bytes
+        groups[-1].append(section)
+    return groups
 
 
 def _octets(buffer: Any) -> memoryview:
@@ -577,14 +644,14 @@ def _check_header(batch: RecordBatch, *, check_crc: bool) -> None:
         )
 
 
-def _section(batch: RecordBatch, plan: _Plan, start_offset: int, budget: int) -> tuple[kernel.Section, int]:
+def _section(batch: RecordBatch, plan: ColumnPlan, start_offset: int, budget: int) -> tuple[kernel.Section, int]:
     """The checked records section of a batch, and how many bytes of the budget it took to decompress."""
     decompressed = 0
     if batch.is_compressed or not batch.record_count:
         if budget < 0:
             raise ValueError(f"{budget} bytes is no bound for decompression")
         # No column of one batch can be larger than 32-bit offsets reach.
-        data = uncompressed_records(batch, min(budget, _MAX_COLUMN_BYTES))
+        data = uncompressed_records(batch, min(budget, MAX_COLUMN_BYTES))
         decompressed = len(data)
     else:
         data = batch.records_view
@@ -601,284 +668,3 @@ def _section(batch: RecordBatch, plan: _Plan, start_offset: int, budget: int) ->
     if plan.has_views:
         section.source = data
     return section, decompressed
-
-
-def _groups(sections: list[kernel.Section]) -> list[list[kernel.Section]]:
-    """Cuts a list of sections where the next one would take a column beyond 32-bit offsets."""
-    if not sections:
-        return []
-    totals = Totals(*kernel.totals(sections))
-    if totals.records < 1:
-        return []
-    if max(totals) <= _MAX_COLUMN_BYTES:  # so nearly always
-        return [sections]
-    groups: list[list[kernel.Section]] = [[]]
-    keys = values = header_keys = header_values = headers = 0
-    for section in sections:
-        keys += section.key_bytes
-        values += section.value_bytes
-        header_keys += section.header_key_bytes
-        header_values += section.header_value_bytes
-        headers += section.headers
-        if groups[-1] and max(keys, values, header_keys, header_values, headers) > _MAX_COLUMN_BYTES:
-            groups.append([])
-            keys, values, headers = section.key_bytes, section.value_bytes, section.headers
-            header_keys, header_values = section.header_key_bytes, section.header_value_bytes
-        groups[-1].append(section)
-    return groups
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Which columns to make, and of what types."""
-
-    schema: pa.Schema
-    kinds: dict[str, pa.DataType]
-    scale: int
-    has_views: bool
-
-    def assemble(self, sections: list[kernel.Section], early: _EarlyColumns | None = None) -> pa.RecordBatch:
-        """Allocates each column once, for all sections together, and fills them, except what `early` has."""
-        kinds = self.kinds
-        totals: Any
-        if early is not None:
-            totals = early.totals
-        else:
-            totals = sections[0] if len(sections) == 1 else Totals(*kernel.totals(sections))
-        rows: int = totals.records
-        key: _BinaryBuffers | _ViewBuffers | None = None
-        value: _BinaryBuffers | _ViewBuffers | None = None
-        header_key = header_value = None
-        offset = timestamp = timestamp_type = header_offsets = None
-        views: list[_ViewBuffers] = []
-        early_key, early_value = (None, None) if early is None else early.arrays(kinds)
-        if "key" in kinds and early_key is None:
-            if self.has_views:
-                views.append(key := _ViewBuffers(rows, totals.null_keys))
-            else:
-                key = _BinaryBuffers(rows, totals.null_keys, totals.key_bytes)
-        if "value" in kinds and early_value is None:
-            if self.has_views:
-                views.append(value := _ViewBuffers(rows, totals.null_values))
-            else:
-                value = _BinaryBuffers(rows, totals.null_values, totals.value_bytes)
-        # A header key that is not UTF-8 is reported with the offset of its record.
-        if "offset" in kinds or "headers" in kinds:
-            offset = pa.allocate_buffer(8 * rows)
-        if "timestamp" in kinds:
-            timestamp = pa.allocate_buffer(8 * rows)
-        if "timestamp_type" in kinds:
-            timestamp_type = pa.allocate_buffer(4 * rows)
-        if "headers" in kinds:
-            header_offsets = pa.allocate_buffer(4 * rows + 4)
-            header_key = _BinaryBuffers(totals.headers, 0, totals.header_key_bytes)
-            header_value = _BinaryBuffers(totals.headers, totals.null_header_values, totals.header_value_bytes)
-        sink = kernel.ColumnSink(
-            rows,
-            None if key is None else key.sink,
-            None if value is None else value.sink,
-            offset,
-            timestamp,
-            timestamp_type,
-            header_offsets,
-            None if header_key is None else header_key.sink,
-            None if header_value is None else header_value.sink,
-        )
-        for section in sections:
-            for column in views:
-                column.refer_to(section.source, section.source_start)
-            section.fill(sink)
-        assert sink.is_full()
-        arrays = []
-        for name, kind in kinds.items():
-            if name == "key":
-                arrays.append(key.array(kind) if key is not None else early_key)
-            elif name == "value":
-                arrays.append(value.array(kind) if value is not None else early_value)
-            elif name == "headers" and header_key is not None and header_value is not None:
-                headers = _headers_array(rows, header_offsets, header_key, header_value)
-                _check_header_keys(headers, offset)
-                arrays.append(headers)
-            else:
-                buffer = offset if name == "offset" else timestamp if name == "timestamp" else timestamp_type
-                arrays.append(pa.Array.from_buffers(kind, rows, [None, buffer], 0))
-        # With names, for with a schema Arrow takes as long to compare the types as the kernel takes for 200 records.
-        return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
-
-
-@lru_cache(maxsize=64)
-def _plan(
-    columns: tuple[str, ...] | None, include_headers: bool, raw_timestamps: bool, binary_type: str = BINARY
-) -> _Plan:
-    if columns is None:
-        columns = tuple(name for name in SCHEMA.names if name != "headers" or include_headers)
-    elif include_headers and "headers" not in columns:
-        columns = (*columns, "headers")
-    unknown = [name for name in columns if name not in SCHEMA.names]
-    if unknown or not columns or len(set(columns)) != len(columns):
-        raise ValueError(
-            f"columns are some of {', '.join(SCHEMA.names)}, each once; not {', '.join(columns) or 'none'}"
-        )
-    if binary_type not in BINARY_TYPES:
-        raise ValueError(f"a binary type is one of {', '.join(BINARY_TYPES)}; not {binary_type}")
-    binary = BINARY_TYPES[binary_type]
-    fields = [SCHEMA.field(name) for name in columns]
-    fields = [field.with_type(binary) if field.name in {"key", "value"} else field for field in fields]
-    if raw_timestamps:
-        fields = [field.with_type(pa.int64()) if field.name == "timestamp" else field for field in fields]
-    # Records have milliseconds, and whoever does not want the timestamps need not care whether they fit microseconds.
-    scale = 1000 if "timestamp" in columns and not raw_timestamps else 1
-    kinds = {field.name: field.type for field in fields}
-    return _Plan(pa.schema(fields), kinds, scale, binary_type == BINARY_VIEW and not {"key", "value"}.isdisjoint(kinds))
-
-
-class _BinaryBuffers:
-    """The buffers of a binary column in the making, as Arrow's and as the kernel sees them."""
-
-    __slots__ = ("buffers", "nulls", "rows", "sink")
-
-    def __init__(self, rows: int, nulls: int, size: int, *, resizable: bool = False) -> None:
-        validity = pa.allocate_buffer((rows + 7) >> 3) if nulls else None
-        self.rows = rows
-        self.nulls = nulls
-        self.buffers = [validity, pa.allocate_buffer(4 * rows + 4), pa.allocate_buffer(size, resizable=resizable)]
-        self.sink: Any = kernel.BinarySink(*self.buffers)
-
-    def end(self, rows: int, nulls: int, size: int, *, shrink: bool) -> None:
-        """This is what there is in them after all; nothing more can be put into them."""
-        if self.sink is None:
-            return
-        # It holds the address of memory that is about to move.
-        self.sink = None
-        self.rows = rows
-        self.nulls = nulls
-        if not nulls:
-            self.buffers[0] = None
-        self.buffers[2].resize(size, shrink_to_fit=shrink)
-
-    def array(self, kind: pa.DataType) -> pa.Array:
-        return pa.Array.from_buffers(kind, self.rows, self.buffers, self.nulls)
-
-
-def _early_columns(
-    plan: _Plan, octets: memoryview, start_offset: int, may_be_transactional: bool
-) -> _EarlyColumns | None:
-    if plan.has_views or not _EARLY_BYTES <= len(octets) <= _MAX_COLUMN_BYTES:
-        return None
-    rows, size = kernel.plain_extent(octets, start_offset, may_be_transactional)
-    if size < max(_EARLY_BYTES, rows * _EARLY_RECORD_BYTES):
-        return None
-    return _EarlyColumns(plan.kinds, rows, size)
-
-
-_NOTHING: Final = Totals(0, 0, 0, 0, 0, 0, 0, 0, 0)
-
-
-class _EarlyColumns:
-    """Keys and values that are copied as soon as their checksum has been computed, when they are in the processor's
-    cache. Later, of megabytes, they would not be there any more, and to read them again takes longer than all the rest.
-
-    How many bytes they have is not known at that time, just how many there can be. Values of some size take nearly all
-    of that; if more than an eighth of their buffer is left over, it is given back. Keys get an eighth, and what they do
-    not need is given back; if they need more, they are left to `Section.fill` like everything else.
-
-    `sections` are those whose keys and values are here: none, if there is no record.
-    """
-
-    __slots__ = ("_capacity", "_keys", "_values", "sections", "totals")
-
-    def __init__(self, kinds: Mapping[str, pa.DataType], rows: int, size: int) -> None:
-        # Whether a null is coming is not known either, so there is a bitmap in any case.
-        self._keys = _BinaryBuffers(rows, 1, size >> 3, resizable=True) if "key" in kinds else None
-        self._values = _BinaryBuffers(rows, 1, size, resizable=True) if "value" in kinds else None
-        self._capacity = size
-        self.sections: list[kernel.Section] = []
-        self.totals = _NOTHING
-
-    def sinks(self) -> tuple[kernel.BinarySink | None, kernel.BinarySink | None]:
-        return (
-            None if self._keys is None else self._keys.sink,
-            None if self._values is None else self._values.sink,
-        )
-
-    def end(self, sections: list[kernel.Section]) -> None:
-        """These sections are what has been copied."""
-        if self._keys is not None and not self._keys.sink.open:
-            self._keys = None
-        if self._values is not None and not self._values.sink.open:
-            self._values = None
-        self.totals = Totals(*kernel.totals(sections))
-        if self.totals.records and (self._keys is not None or self._values is not None):
-            self.sections = sections
-
-    def arrays(self, kinds: Mapping[str, pa.DataType]) -> tuple[pa.Array | None, pa.Array | None]:
-        """Keys and values of all of the sections, None for what there is not."""
-        keys, values, totals = self._keys, self._values, self.totals
-        if keys is not None:
-            keys.end(totals.records, totals.null_keys, totals.key_bytes, shrink=True)
-        if values is not None:
-            shrink = totals.value_bytes < self._capacity - (self._capacity >> 3)
-            values.end(totals.records, totals.null_values, totals.value_bytes, shrink=shrink)
-        return (
-            None if keys is None else keys.array(kinds["key"]),
-            None if values is None else values.array(kinds["value"]),
-        )
-
-
-class _ViewBuffers:
-    """The same of a column of views: these, and the buffers that they refer to.
-
-    A buffer that no view refers to, because all are short or null, is none of the column's: nobody has to hold it.
-    """
-
-    __slots__ = ("_referring", "_source", "buffers", "nulls", "rows", "sink")
-
-    def __init__(self, rows: int, nulls: int) -> None:
-        validity = pa.allocate_buffer((rows + 7) >> 3) if nulls else None
-        self.rows = rows
-        self.nulls = nulls
-        self.buffers = [validity, pa.allocate_buffer(16 * rows)]
-        self.sink = kernel.ViewSink(*self.buffers)
-        self._source: Any = None
-        self._referring = 0
-
-    def refer_to(self, source: Any, start: int) -> None:
-        """What is filled in next lies in this buffer."""
-        if source is not self._source:
-            self._keep_source()
-            self._source = source
-        self.sink.place(len(self.buffers) - 2, start)
-
-    def _keep_source(self) -> None:
-        if self.sink.referring > self._referring:
-            self._referring = self.sink.referring
-            self.buffers.append(pa.py_buffer(self._source))
-
-    def array(self, kind: pa.DataType) -> pa.Array:
-        self._keep_source()
-        return pa.Array.from_buffers(kind, self.rows, self.buffers, self.nulls)
-
-
-def _headers_array(rows: int, offsets: pa.Buffer, keys: _BinaryBuffers, values: _BinaryBuffers) -> pa.Array:
-    entry = HEADERS_TYPE.value_type
-    children = [keys.array(pa.string()), values.array(pa.binary())]
-    entries = pa.Array.from_buffers(entry, keys.rows, [None], 0, children=children)
-    return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, offsets], 0, children=[entries])
-
-
-def _check_header_keys(headers: pa.Array, offsets: pa.Buffer) -> None:
-    """Arrow takes it on trust that strings are UTF-8, and so does whoever reads them after us."""
-    keys = headers.values.field("key")
-    try:
-        keys.validate(full=True)
-    except pa.ArrowInvalid:
-        for entry, key in enumerate(keys.cast(pa.binary())):
-            try:
-                key.as_py().decode()
-            except UnicodeDecodeError as error:
-                row = int(np.searchsorted(headers.offsets.to_numpy(), entry, side="right")) - 1
-                offset = np.frombuffer(offsets, np.int64)[row]
-                raise CorruptRecordError(
-                    f"the record at offset {offset} has a header key that is not UTF-8 at byte {error.start} of it"
-                ) from None
-        raise

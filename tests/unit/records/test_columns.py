@@ -619,7 +619,7 @@ def test_a_marker_without_type_is_reported() -> None:
 @pytest.mark.usefixtures("each_kernel")
 def test_a_column_beyond_its_offsets_continues_in_another_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"".join(numbered(first, 13) for first in range(0, 130, 13))
-    monkeypatch.setattr(columns, "_MAX_COLUMN_BYTES", 60)
+    monkeypatch.setattr(columns, "MAX_COLUMN_BYTES", 60)
     table = decode_batches(data)
     assert table.column("value").num_chunks > 2
     assert values_of(table) == list(range(130))

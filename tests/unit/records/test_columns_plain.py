@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from barnabas.common.errors import BarnabasError, CorruptRecordError, InvalidRecordError
-from barnabas.records import _columns_kernel, _columns_pure, columns
+from barnabas.records import _columns_early, _columns_kernel, _columns_pure, columns
 from barnabas.records.batch import CompressionType, RecordBatch, TimestampType
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.checksum import crc32c
-from barnabas.records.columns import assemble_sections, fetch_sections
+from barnabas.records.columns import assemble_batches, assemble_sections, fetch_sections, shared_columns
 from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch
 
 PRODUCER = 7
@@ -58,8 +58,8 @@ def batch(chance: random.Random, base_offset: int) -> bytes:
 def early(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether keys and values are copied when they are checked, however few and short they are."""
     is_early: bool = request.param != "all later"
-    monkeypatch.setattr(columns, "_EARLY_BYTES", 1 if is_early else 1 << 40)
-    monkeypatch.setattr(columns, "_EARLY_RECORD_BYTES", 0)
+    monkeypatch.setattr(_columns_early, "EARLY_BYTES", 1 if is_early else 1 << 40)
+    monkeypatch.setattr(_columns_early, "EARLY_RECORD_BYTES", 0)
     return is_early
 
 
@@ -105,9 +105,7 @@ def test_a_run_ends_where_something_else_begins() -> None:
     other = RecordBatchBuilder(base_offset=5, compression=CompressionType.GZIP)
     other.append(1, None, b"w")
     data = plain + plain + bytes(other.close()) + plain
-    sections, at, next_offset = _columns_kernel.plain_sections(
-        memoryview(data), 0, 0, 1, True, True, None, False, None, None
-    )
+    sections, at, next_offset = _columns_kernel.plain_sections(memoryview(data), 0, 0, 1, True, True, None, False, None)
     assert (len(sections), at, next_offset) == (2, 2 * len(plain), 4)
     assert _columns_kernel.totals(sections) == _columns_pure.totals(sections)
     assert _columns_kernel.totals(sections)[0] == 2
@@ -264,16 +262,109 @@ def test_a_long_batch_with_a_wrong_byte_in_any_block(monkeypatch: pytest.MonkeyP
 def test_sinks_get_nothing_of_a_damaged_batch() -> None:
     sound, batch = bytes(long_records(600, 0, b"k", 1)), long_records(600, 600, b"k", 2)
     batch[-5] ^= 1
-    rows, size = _columns_kernel.plain_extent(memoryview(sound + batch), 0, True)
-    assert rows == 1200
+    rows, size, is_all = _columns_kernel.plain_extent(memoryview(sound + batch), 0, True)
+    assert (rows, is_all) == (1200, True)
     assert 1200 * (LONG + 1) <= size < 1.02 * 1200 * (LONG + 1)
     keys, values = (
         _columns_kernel.BinarySink(bytearray(rows), bytearray(4 * rows + 4), bytearray(size)) for _ in range(2)
     )
+    sink = _columns_kernel.ColumnSink(rows, keys, values, bytearray(8 * rows), None, None, None, None, None)
     sections, at, next_offset = _columns_kernel.plain_sections(
-        memoryview(sound + batch), 0, 0, 1, True, True, None, False, keys, values
+        memoryview(sound + batch), 0, 0, 1, True, True, None, False, sink
     )
     assert (len(sections), at, next_offset) == (1, len(sound), 600)
     assert (keys.rows, keys.used, values.rows, values.used) == (600, 600, 600, 600 * LONG)
-    assert not keys.open
-    assert not values.open
+    assert sink.rows == 600
+    assert not sink.open
+
+
+def answers(chance: random.Random) -> list[tuple[memoryview, int]]:
+    """What came of some partitions, with what is wanted of it."""
+    found = []
+    for _ in range(chance.randint(1, 6)):
+        data, offset = b"", chance.randint(0, 3)
+        for _ in range(chance.randint(0, 4)):
+            if chance.random() < 0.7:
+                builder = RecordBatchBuilder(base_offset=offset)
+                for _ in range(chance.randint(1, 4)):
+                    builder.append(chance.randint(0, 99), chance.choice([None, b"k"]), chance.randbytes(30))
+                data += bytes(builder.close())
+            else:
+                data += batch(chance, offset)
+            offset += 5
+        data = data[: len(data) - chance.choice([0, 0, 0, 1, 30, 70])]
+        found.append((memoryview(data), chance.choice([0, 0, 0, chance.randint(0, 12)])))
+    return found
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_several_answers_fill_the_same_columns(later: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is in them, and whatever is wrong with some: rows, and their order, are those of each by itself."""
+    monkeypatch.setattr(_columns_early, "EARLY_BYTES", 1 << 40 if later else 1)
+    monkeypatch.setattr(_columns_early, "EARLY_RECORD_BYTES", 0)
+    alone_in_one = failed = 0
+    for seed in range(400):
+        chance = random.Random(seed)
+        buffers = answers(chance)
+        options: dict[str, Any] = {
+            "aborted": chance.choice([None, None, [], [(PRODUCER, 0)]]),
+            "check_crc": chance.random() < 0.8,
+        }
+        wanted = chance.choice([None, ("value",), ("timestamp", "key", "offset")])
+        shared = shared_columns(buffers, columns=wanted, aborted=options["aborted"] is not None)
+        together: list[columns.FetchedSections] = []
+        alone: list[columns.FetchedSections] = []
+        errors: list[tuple[str, str]] = []
+        for octets, start_offset in buffers:
+            error = ""
+            try:
+                together.append(
+                    fetch_sections(octets, columns=wanted, start_offset=start_offset, shared=shared, **options)
+                )
+            except (BarnabasError, ValueError) as reason:
+                error = str(reason)
+                failed += 1
+            try:
+                alone.append(fetch_sections(octets, columns=wanted, start_offset=start_offset, **options))
+            except (BarnabasError, ValueError) as reason:
+                errors.append((str(reason), error))
+        assert all(found == expected for found, expected in errors)
+        if not together:
+            continue
+        assert [one.records for one in together] == [one.records for one in alone]
+        expected = as_before(alone)
+        table = assemble_sections(together)
+        table.validate(full=True)
+        assert table.equals(expected), f"seed {seed}"
+        alone_in_one += shared is not None and len(assemble_batches(together)) == 1 and len(together) > 1
+        # As often as one likes, in any order, and any number of them.
+        chosen = [number for number in range(len(together)) if chance.random() < 0.8] or [0]
+        chance.shuffle(chosen)
+        assert assemble_sections([together[number] for number in chosen]).equals(
+            as_before([alone[number] for number in chosen])
+        ), f"seed {seed}"
+    assert failed
+    assert bool(alone_in_one) == (not later and _columns_kernel.ACCELERATED)
+
+
+def test_shared_columns_are_the_same_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_columns_kernel, "plain_extent", lambda *_: (1200, 1200 * LONG, True))
+    data = memoryview(bytes(long_records(1200, 0)))
+    shared = shared_columns([(data, 0)])
+    assert shared is not None
+    with pytest.raises(ValueError, match="the same for all"):
+        fetch_sections(data, columns=["value"], shared=shared)
+    assert shared_columns([(data, 0)], binary_type="binary_view") is None
+
+
+@compiled
+def test_the_columns_of_two_answers_that_are_too_long_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = memoryview(bytes(long_records(1200, 0)))
+    monkeypatch.setattr(_columns_early, "MAX_COLUMN_BYTES", 2_000_000)
+    shared = shared_columns([(data, 0), (data, 0)])
+    fetched = [fetch_sections(data, shared=shared) for _ in range(2)]
+    assert [len(batch) for batch in assemble_batches(fetched)] == [1200, 1200]
+    monkeypatch.undo()
+    shared = shared_columns([(data, 0), (data, 0)])
+    fetched = [fetch_sections(data, shared=shared) for _ in range(2)]
+    assert [len(batch) for batch in assemble_batches(fetched)] == [2400]

@@ -125,7 +125,7 @@ def test_what_nobody_refers_to_is_not_held(implementation: ModuleType) -> None:
 def test_buffers_that_no_view_reaches_the_end_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions have 31 bits. In a longer buffer each batch is a buffer by itself."""
     data = encoded([(b"key", b"%d" % number * 20) for number in range(30)], 400)
-    monkeypatch.setattr(columns, "_MAX_COLUMN_BYTES", len(data) - 1)
+    monkeypatch.setattr(columns, "MAX_COLUMN_BYTES", len(data) - 1)
     table = assert_same(data)
     assert len(table.column("value").chunk(0).buffers()) > 5
 

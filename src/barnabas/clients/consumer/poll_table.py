@@ -88,7 +88,7 @@ class RecordTables:
         """One table of the tables of all partitions, of which none is copied, and of sections, which are decoded here.
 
         To make an array costs as much as to fill it with some hundred rows. So sections that follow each other become
-        one chunk for all their partitions, as topic and partition are for all rows; but long ones are a chunk each.
+        one chunk for all their partitions, as topic and partition are for all rows.
         """
         placed = [(partition, part) for partition, some in parts.items() for part in some]
         if not placed:

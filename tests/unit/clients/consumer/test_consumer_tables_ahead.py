@@ -12,6 +12,7 @@ import pytest
 from barnabas.clients.consumer import TopicPartition
 from barnabas.clients.consumer.internals.fetch_collector import Collected
 from barnabas.clients.consumer.testing import ConsumerCluster
+from barnabas.records import _columns_early, _columns_kernel
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 COUNT = 60
@@ -29,10 +30,16 @@ def filled() -> ConsumerCluster:
     return cluster
 
 
-@pytest.mark.parametrize("binary_type", ["binary", "binary_view"])
+@pytest.mark.parametrize("binary_type", ["binary", "binary_view", "shared columns"])
 @pytest.mark.parametrize("seed", range(5))
-def test_seeks_and_pauses_while_fetches_are_on_their_way(seed: int, binary_type: str) -> None:
+def test_seeks_and_pauses_while_fetches_are_on_their_way(
+    seed: int, binary_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And all tables stay as they were, however long they are kept."""
+    if binary_type == "shared columns":
+        binary_type = "binary"
+        monkeypatch.setattr(_columns_early, "EARLY_BYTES", 1)
+        monkeypatch.setattr(_columns_early, "EARLY_RECORD_BYTES", 0)
     source = random.Random(seed)
     cluster = filled()
     consumer = cluster.consumer(auto_offset_reset="earliest", max_partition_fetch_bytes=source.choice((1, 700, 5000)))
@@ -110,3 +117,19 @@ def test_old_news_does_not_end_a_wait() -> None:
     steps = core.poll(5000, told_meanwhile)
     next(steps)
     assert core.buffer.take_news(), "what is told while it looks may be about what it has looked at already"
+
+
+@pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin copies nothing early")
+def test_long_records_of_several_partitions_share_their_columns() -> None:
+    cluster = ConsumerCluster({"t": len(PARTITIONS)})
+    long = bytes(2000)
+    for partition in range(len(PARTITIONS)):
+        for _ in range(4):
+            cluster.append("t", partition, [long] * 60)
+    consumer = cluster.consumer(auto_offset_reset="earliest")
+    consumer.assign(PARTITIONS)
+    table = cluster.run(consumer, lambda: consumer.poll_table(1000))
+    assert table.num_rows == 4 * 60 * len(PARTITIONS)
+    assert table.column("value").num_chunks == 1
+    assert table.column("partition").to_pylist() == [number for number in range(len(PARTITIONS)) for _ in range(240)]
+    assert table.column("offset").to_pylist() == [*range(240)] * len(PARTITIONS)

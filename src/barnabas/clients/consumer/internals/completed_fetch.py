@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.clients.consumer.consumer_config import IsolationLevel
 from barnabas.clients.consumer.consumer_record import ConsumerRecord, ConsumerRecordReader
@@ -17,6 +17,9 @@ from barnabas.records.aborted_transactions import AbortedTransactions
 from barnabas.records.batch import RecordBatch, TimestampType, iter_batches
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from barnabas.records.reader import uncompressed_records
+
+if TYPE_CHECKING:
+    from barnabas.records.columns import EarlyColumns
 
 _READ_UNCOMMITTED: Final = IsolationLevel.READ_UNCOMMITTED
 _LENGTH: Final = struct.Struct(">i")
@@ -246,7 +249,9 @@ class CompletedFetch:
         self.last_epoch = leader_epoch_before(self.records, self.next_fetch_offset)
         return table
 
-    def fetch_sections(self, columns: tuple[str, ...] | None, binary_type: str = "binary") -> Any:
+    def fetch_sections(
+        self, columns: tuple[str, ...] | None, binary_type: str = "binary", shared: EarlyColumns | None = None
+    ) -> Any:
         """All that is left, checked and counted, for a table that is made of several of these; None if a table has been
         made of it before. Without headers: what is wrong with those would be found too late, when a position is behind
         them."""
@@ -261,6 +266,7 @@ class CompletedFetch:
             start_offset=self.next_fetch_offset,
             aborted=self.aborted,
             check_crc=self._reading.check_crcs,
+            shared=shared,
         )
         self.bytes_read += fetched.size_in_bytes
         self.records_read += fetched.records
@@ -268,6 +274,25 @@ class CompletedFetch:
         self.last_epoch = leader_epoch_before(self.records, self.next_fetch_offset)
         self.drain()
         return fetched
+
+    @staticmethod
+    def shared_columns(
+        fetches: Sequence[CompletedFetch], columns: tuple[str, ...] | None, binary_type: str
+    ) -> EarlyColumns | None:
+        """Columns that these can fill together, if `fetch_sections` is called on one after the other."""
+        from barnabas.records.columns import shared_columns  # noqa: PLC0415 - as above
+
+        return shared_columns(
+            [(fetch.records, fetch.next_fetch_offset) for fetch in fetches],
+            columns=columns,
+            binary_type=binary_type,
+            aborted=fetches[0].aborted is not None,
+        )
+
+    @property
+    def has_table(self) -> bool:
+        """Whether a table has been made of it, of which a part is left."""
+        return self._table is not None
 
     def drain(self) -> None:
         """Nothing more will be read from this."""

@@ -61,6 +61,11 @@ class FetchBuffer:
         completed = self._completed
         return completed[0] if completed else None
 
+    def waiting(self) -> list[CompletedFetch]:
+        """All that there are behind the next in line, the oldest first."""
+        with self._lock:
+            return list(self._completed)
+
     def poll(self) -> CompletedFetch | None:
         with self._lock:
             return self._completed.popleft() if self._completed else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.clients.consumer.consumer_record import ConsumerRecord
 from barnabas.clients.consumer.errors import FetchOffsetOutOfRangeError
@@ -24,6 +24,9 @@ from barnabas.common.errors import (
     raise_for_code,
 )
 from barnabas.common.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.records.columns import EarlyColumns
 
 log = logging.getLogger(__name__)
 
@@ -112,15 +115,22 @@ class FetchCollector:
         self._buffer.reads_ahead = True
         found = Collected()
         parts: dict[TopicPartition, list[Any]] = found.parts
+        shared: EarlyColumns | None = None
+        is_first = True
 
         def take(fetch: CompletedFetch) -> None:
+            nonlocal shared, is_first
             if max_records is None and not include_headers:
-                sections = fetch.fetch_sections(columns, binary_type)
+                if is_first:
+                    is_first = False
+                    shared = self._shared_columns(fetch, columns, binary_type)
+                sections = fetch.fetch_sections(columns, binary_type, shared)
                 if sections is not None:
                     if sections.records:
                         found.count += sections.records
                         parts.setdefault(fetch.partition, []).append(sections)
                     return
+            shared = None  # rows have to follow each other
             limit = None if max_records is None else max_records - found.count
             table = fetch.fetch_table(limit, columns, include_headers, binary_type)
             if table.num_rows:
@@ -129,6 +139,20 @@ class FetchCollector:
 
         self._collect(found, max_records, take, parts)
         return found
+
+    def _shared_columns(
+        self, first: CompletedFetch, columns: tuple[str, ...] | None, binary_type: str
+    ) -> EarlyColumns | None:
+        """Columns for all answers that are probably going to be read along with this one."""
+        fetches, partitions = [first], {first.partition}
+        for fetch in self._buffer.waiting():
+            if fetch.partition in partitions or fetch.has_table:
+                break
+            position = self._subscriptions.fetchable_position(fetch.partition)
+            if position is not None and position.offset == fetch.next_fetch_offset:
+                fetches.append(fetch)
+                partitions.add(fetch.partition)
+        return CompletedFetch.shared_columns(fetches, columns, binary_type) if len(fetches) > 1 else None
 
     def _collect(
         self,

@@ -1,0 +1,163 @@
+"""Which columns are made of records, and how."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from barnabas.common.dataclass import dataclass
+from barnabas.common.errors import CorruptRecordError
+from barnabas.records import _columns_kernel as kernel
+from barnabas.records._columns_buffers import BinaryBuffers, ViewBuffers
+from barnabas.records._columns_input import HEADERS_TYPE
+from barnabas.records._columns_pure import Totals
+
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestamp_type", pa.int32()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+"""Everything that a batch can be decoded to. ``timestamp_type`` is 0 for create time and 1 for log-append time."""
+
+BINARY: Final = "binary"
+BINARY_VIEW: Final = "binary_view"
+BINARY_TYPES: Final = {BINARY: pa.binary(), BINARY_VIEW: pa.binary_view()}
+"""What keys and values can be: copies, one after the other, or views of what they were decoded from."""
+
+
+MAX_COLUMN_BYTES: Final = 2**31 - 1
+"""What 32-bit offsets can reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """Which columns to make, and of what types."""
+
+    schema: pa.Schema
+    kinds: dict[str, pa.DataType]
+    scale: int
+    has_views: bool
+
+    def assemble(self, sections: list[kernel.Section]) -> pa.RecordBatch:
+        """Allocates each column once, for all sections together, and fills them."""
+        kinds = self.kinds
+        totals: Any = sections[0] if len(sections) == 1 else Totals(*kernel.totals(sections))
+        rows: int = totals.records
+        key: BinaryBuffers | ViewBuffers | None = None
+        value: BinaryBuffers | ViewBuffers | None = None
+        header_key = header_value = None
+        offset = timestamp = timestamp_type = header_offsets = None
+        views: list[ViewBuffers] = []
+        if "key" in kinds:
+            if self.has_views:
+                views.append(key := ViewBuffers(rows, totals.null_keys))
+            else:
+                key = BinaryBuffers(rows, totals.null_keys, totals.key_bytes)
+        if "value" in kinds:
+            if self.has_views:
+                views.append(value := ViewBuffers(rows, totals.null_values))
+            else:
+                value = BinaryBuffers(rows, totals.null_values, totals.value_bytes)
+        # A header key that is not UTF-8 is reported with the offset of its record.
+        if "offset" in kinds or "headers" in kinds:
+            offset = pa.allocate_buffer(8 * rows)
+        if "timestamp" in kinds:
+            timestamp = pa.allocate_buffer(8 * rows)
+        if "timestamp_type" in kinds:
+            timestamp_type = pa.allocate_buffer(4 * rows)
+        if "headers" in kinds:
+            header_offsets = pa.allocate_buffer(4 * rows + 4)
+            header_key = BinaryBuffers(totals.headers, 0, totals.header_key_bytes)
+            header_value = BinaryBuffers(totals.headers, totals.null_header_values, totals.header_value_bytes)
+        sink = kernel.ColumnSink(
+            rows,
+            None if key is None else key.sink,
+            None if value is None else value.sink,
+            offset,
+            timestamp,
+            timestamp_type,
+            header_offsets,
+            None if header_key is None else header_key.sink,
+            None if header_value is None else header_value.sink,
+        )
+        for section in sections:
+            for column in views:
+                column.refer_to(section.source, section.source_start)
+            section.fill(sink)
+        assert sink.is_full()
+        arrays = []
+        for name, kind in kinds.items():
+            if name == "key" and key is not None:
+                arrays.append(key.array(kind))
+            elif name == "value" and value is not None:
+                arrays.append(value.array(kind))
+            elif name == "headers" and header_key is not None and header_value is not None:
+                headers = _headers_array(rows, header_offsets, header_key, header_value)
+                _check_header_keys(headers, offset)
+                arrays.append(headers)
+            else:
+                buffer = offset if name == "offset" else timestamp if name == "timestamp" else timestamp_type
+                arrays.append(pa.Array.from_buffers(kind, rows, [None, buffer], 0))
+        # With names, for with a schema Arrow takes as long to compare the types as the kernel takes for 200 records.
+        return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
+
+
+@lru_cache(maxsize=64)
+def column_plan(
+    columns: tuple[str, ...] | None, include_headers: bool, raw_timestamps: bool, binary_type: str = BINARY
+) -> ColumnPlan:
+    if columns is None:
+        columns = tuple(name for name in SCHEMA.names if name != "headers" or include_headers)
+    elif include_headers and "headers" not in columns:
+        columns = (*columns, "headers")
+    unknown = [name for name in columns if name not in SCHEMA.names]
+    if unknown or not columns or len(set(columns)) != len(columns):
+        raise ValueError(
+            f"columns are some of {', '.join(SCHEMA.names)}, each once; not {', '.join(columns) or 'none'}"
+        )
+    if binary_type not in BINARY_TYPES:
+        raise ValueError(f"a binary type is one of {', '.join(BINARY_TYPES)}; not {binary_type}")
+    binary = BINARY_TYPES[binary_type]
+    fields = [SCHEMA.field(name) for name in columns]
+    fields = [field.with_type(binary) if field.name in {"key", "value"} else field for field in fields]
+    if raw_timestamps:
+        fields = [field.with_type(pa.int64()) if field.name == "timestamp" else field for field in fields]
+    # Records have milliseconds, and whoever does not want the timestamps need not care whether they fit microseconds.
+    scale = 1000 if "timestamp" in columns and not raw_timestamps else 1
+    kinds = {field.name: field.type for field in fields}
+    return ColumnPlan(
+        pa.schema(fields), kinds, scale, binary_type == BINARY_VIEW and not {"key", "value"}.isdisjoint(kinds)
+    )
+
+
+def _headers_array(rows: int, offsets: pa.Buffer, keys: BinaryBuffers, values: BinaryBuffers) -> pa.Array:
+    entry = HEADERS_TYPE.value_type
+    children = [keys.array(pa.string()), values.array(pa.binary())]
+    entries = pa.Array.from_buffers(entry, keys.rows, [None], 0, children=children)
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, offsets], 0, children=[entries])
+
+
+def _check_header_keys(headers: pa.Array, offsets: pa.Buffer) -> None:
+    """Arrow takes it on trust that strings are UTF-8, and so does whoever reads them after us."""
+    keys = headers.values.field("key")
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        for entry, key in enumerate(keys.cast(pa.binary())):
+            try:
+                key.as_py().decode()
+            except UnicodeDecodeError as error:
+                row = int(np.searchsorted(headers.offsets.to_numpy(), entry, side="right")) - 1
+                offset = np.frombuffer(offsets, np.int64)[row]
+                raise CorruptRecordError(
+                    f"the record at offset {offset} has a header key that is not UTF-8 at byte {error.start} of it"
+                ) from None
+        raise
