@@ -10,6 +10,7 @@ from barnabas.records._columns_pure import (
     plain_sections,
     records_checksum,
     seal,
+    repeat_numbers,
     totals,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "plain_sections",
     "records_checksum",
     "seal",
+    "repeat_numbers",
     "totals",
 ]

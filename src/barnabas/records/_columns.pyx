@@ -68,6 +68,7 @@ cdef enum:
 cdef enum:
     HEADER_SIZE = 61
     OVERHEAD = 12
+    MAGIC_AT = 16
     CRC_START = 17
     CRC_COVERS = 21
     PRODUCER_ID = 43
@@ -1330,7 +1331,7 @@ cdef inline bint read_head(const uint8_t *batch, int64_t left, Head *head) noexc
     head.base_offset = <int64_t> big_endian(batch, 8)
     head.last_delta = <int32_t> big_endian(batch + 23, 4)
     head.count = <int32_t> big_endian(batch + 57, 4)
-    return HEADER_SIZE <= head.length <= left and batch[16] == 2
+    return HEADER_SIZE <= head.length <= left and batch[MAGIC_AT] == 2
 
 
 cdef inline bint is_plain(const Head *head, int64_t start_offset, bint may_be_transactional) noexcept nogil:
@@ -1343,19 +1344,27 @@ cdef inline bint is_plain(const Head *head, int64_t start_offset, bint may_be_tr
     )
 
 
+cdef inline bint is_cut_off(const uint8_t *batch, int64_t left) noexcept nogil:
+    """Whether all there is of a batch is its beginning, with nothing wrong in it that can be seen."""
+    cdef int64_t length
+    if left <= MAGIC_AT or batch[MAGIC_AT] != 2:
+        return False
+    length = OVERHEAD + <int64_t> (<int32_t> big_endian(batch + 8, 4))
+    return length >= HEADER_SIZE and length > left
+
+
 def plain_extent(data not None, int64_t start_offset, bint may_be_transactional):
     """See `_columns_pure`."""
     cdef Lease held = Lease(data)
     cdef const uint8_t *batch = <const uint8_t *> held.view.buf
     cdef int64_t left = held.view.len, records = 0, size = 0
     cdef Head head
-    head.length = 0
     while read_head(batch, left, &head) and is_plain(&head, start_offset, may_be_transactional):
         records += head.count
         size += head.length - HEADER_SIZE - MIN_RECORD * head.count
         batch += head.length
         left -= head.length
-    return records, size, left < HEADER_SIZE or (HEADER_SIZE <= head.length and head.length > left)
+    return records, size, left == 0 or is_cut_off(batch, left)
 
 
 def plain_sections(
@@ -1389,7 +1398,7 @@ def plain_sections(
         found.append(section)
         at += head.length
         next_offset = head.base_offset + head.last_delta + 1
-    return found, at, next_offset
+    return found, at, next_offset, at == end or is_cut_off(batch, end - at)
 
 
 def totals(list sections not None):
@@ -1411,3 +1420,24 @@ def totals(list sections not None):
         records, null_keys, key_bytes, null_values, value_bytes,
         headers, header_key_bytes, null_header_values, header_value_bytes,
     )
+
+
+def repeat_numbers(list numbers not None, list counts not None, into not None):
+    """See `_columns_pure`."""
+    cdef Lease held = Lease(into, True)
+    cdef int32_t *out = <int32_t *> held.view.buf
+    cdef int64_t left = held.view.len // 4, count, index
+    cdef Py_ssize_t place
+    cdef int32_t number
+    if len(numbers) != len(counts) or <size_t> held.view.buf % 4:
+        raise ValueError("as many counts as numbers, and room for aligned 32-bit numbers")
+    for place in range(len(numbers)):
+        number, count = numbers[place], counts[place]
+        if count < 0 or count > left:
+            raise ValueError(f"no room for a number {count} times")
+        for index in range(count):
+            out[index] = number
+        out += count
+        left -= count
+    if left:
+        raise ValueError(f"room for {left} numbers more")

@@ -83,11 +83,11 @@ class EarlyColumns:
         self.is_open = False
         return self._sink
 
-    def end(self, sections: list[kernel.Section], *, is_all: bool) -> None:
-        """These sections have been copied, which are or are not all there is of their buffer."""
+    def end(self, sections: list[kernel.Section], rows: int, *, is_all: bool) -> None:
+        """These sections have been copied, of so many rows, which are or are not all there is of their buffer."""
         assert self._sink is not None
         self.sections += sections
-        self._rows += kernel.totals(sections)[0]
+        self._rows += rows
         if self._rows != self._sink.rows:
             self.sections = []  # more than there was said to be; nothing is lost, as it can be had of the sections
             return

@@ -31,6 +31,7 @@ plain_extent = _implementation.plain_extent
 plain_sections = _implementation.plain_sections
 records_checksum = _implementation.records_checksum
 seal = _implementation.seal
+repeat_numbers = _implementation.repeat_numbers
 totals = _implementation.totals
 
 __all__ = [
@@ -47,5 +48,6 @@ __all__ = [
     "plain_sections",
     "records_checksum",
     "seal",
+    "repeat_numbers",
     "totals",
 ]

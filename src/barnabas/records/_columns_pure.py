@@ -950,9 +950,10 @@ def plain_sections(
     source: Buffer | None,  # noqa: ARG001
     has_views: bool,  # noqa: ARG001
     sink: ColumnSink | None,  # noqa: ARG001
-) -> tuple[list[Section], int, int | None]:
+) -> tuple[list[Section], int, int | None, bool]:
     """The sections of those batches from `at` on that need no more than to be checked and read, up to one that does;
-    where that one begins; and the offset behind the last one before it, None if there was none.
+    where that one begins; the offset behind the last one before it, None if there was none; and whether there is
+    nothing more for sure, but the beginning of a batch perhaps.
 
     What needs more is left to the caller: what is compressed, a marker, empty, before `start_offset`, perhaps of an
     aborted transaction, cut off, or not as it should be. Here that is everything. Compiled, it spares a batch some
@@ -962,7 +963,7 @@ def plain_sections(
     values, theirs is not `open` any more. If there was something wrong with the batch behind the last section, none of
     it is. Nothing of a section is missing without it: `Section.fill` can do the same.
     """
-    return [], at, None
+    return [], at, None, False
 
 
 class Totals(NamedTuple):
@@ -982,3 +983,11 @@ class Totals(NamedTuple):
 def totals(sections: list[Section]) -> tuple[int, ...]:
     """What `Totals` has."""
     return tuple(sum([getattr(section, name) for section in sections]) for name in Totals._fields)
+
+
+def repeat_numbers(numbers: list[int], counts: list[int], into: Buffer) -> None:
+    """Fills a buffer with 32-bit numbers: the first one as often as the first count says, and so on."""
+    rows = np.frombuffer(into, np.int32)
+    if len(numbers) != len(counts) or sum(counts) != len(rows) or min(counts, default=0) < 0:
+        raise ValueError("as many counts as numbers, and room for as many numbers as they say")
+    rows[:] = np.repeat(np.array(numbers, np.int32), counts)

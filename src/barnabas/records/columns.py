@@ -518,7 +518,7 @@ def fetch_sections(
     sink = None if early is None else early.begin()
     copied: list[kernel.Section] | None = None
     while True:
-        plain, size, offset_after = kernel.plain_sections(
+        plain, size, offset_after, is_end = kernel.plain_sections(
             octets,
             size,
             start_offset,
@@ -535,6 +535,8 @@ def fetch_sections(
         if plain:
             sections += plain
             next_offset = offset_after
+        if is_end:
+            break
         batch = next(iter_batches(octets, allow_partial=True, offset=size), None)
         if batch is None:
             break
@@ -554,7 +556,8 @@ def fetch_sections(
     fetched = FetchedSections(plan, sections, next_offset, size)
     if early is not None:
         fetched.early_first, fetched.early_sections = len(early.sections), len(copied)
-        early.end(copied, is_all=len(copied) == len(sections))
+        is_all = len(copied) == len(sections)
+        early.end(copied, fetched.records if is_all else kernel.totals(copied)[0], is_all=is_all)
         if early.sections:
             fetched.early = early
     return fetched

@@ -105,10 +105,31 @@ def test_a_run_ends_where_something_else_begins() -> None:
     other = RecordBatchBuilder(base_offset=5, compression=CompressionType.GZIP)
     other.append(1, None, b"w")
     data = plain + plain + bytes(other.close()) + plain
-    sections, at, next_offset = _columns_kernel.plain_sections(memoryview(data), 0, 0, 1, True, True, None, False, None)
-    assert (len(sections), at, next_offset) == (2, 2 * len(plain), 4)
+    sections, at, next_offset, is_end = _columns_kernel.plain_sections(
+        memoryview(data), 0, 0, 1, True, True, None, False, None
+    )
+    assert (len(sections), at, next_offset, is_end) == (2, 2 * len(plain), 4, False)
     assert _columns_kernel.totals(sections) == _columns_pure.totals(sections)
     assert _columns_kernel.totals(sections)[0] == 2
+
+
+@pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin reads nothing by itself")
+def test_the_beginning_of_a_batch_with_something_wrong_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is cut off is passed over. What cannot be the beginning of a batch is damage, as soon as it can be seen."""
+    builder = RecordBatchBuilder(base_offset=3)
+    builder.append(1, None, bytes(90))
+    sound = bytes(builder.close())
+    seen = set()
+    for size in [*range(1, 70), len(sound) - 1, len(sound)]:
+        for at, wrong in ((8, 0xFF), (8, 0x01), (11, 13), (11, 48), (11, 49), (11, 60), (11, 255), (16, 1), (16, 3)):
+            data = bytearray(sound)
+            data[at] = wrong
+            found = read(sound + bytes(data[:size]), {})
+            with monkeypatch.context() as patched:
+                patched.setattr(_columns_kernel, "plain_sections", _columns_pure.plain_sections)
+                assert found == read(sound + bytes(data[:size]), {}), f"{size} bytes with {wrong} at {at}"
+            seen.add(found[0] if isinstance(found[0], type) else None)
+    assert seen == {None, CorruptRecordError, InvalidRecordError}
 
 
 def long_batch(chance: random.Random, base_offset: int) -> bytearray:
@@ -269,10 +290,10 @@ def test_sinks_get_nothing_of_a_damaged_batch() -> None:
         _columns_kernel.BinarySink(bytearray(rows), bytearray(4 * rows + 4), bytearray(size)) for _ in range(2)
     )
     sink = _columns_kernel.ColumnSink(rows, keys, values, bytearray(8 * rows), None, None, None, None, None)
-    sections, at, next_offset = _columns_kernel.plain_sections(
+    sections, at, next_offset, is_end = _columns_kernel.plain_sections(
         memoryview(sound + batch), 0, 0, 1, True, True, None, False, sink
     )
-    assert (len(sections), at, next_offset) == (1, len(sound), 600)
+    assert (len(sections), at, next_offset, is_end) == (1, len(sound), 600, False)
     assert (keys.rows, keys.used, values.rows, values.used) == (600, 600, 600, 600 * LONG)
     assert sink.rows == 600
     assert not sink.open

@@ -17,6 +17,7 @@ except ImportError as error:
         f"poll_table needs pyarrow and numpy, and {error.name} is missing: install barnabas[arrow]", name=error.name
     ) from error
 
+from barnabas.records._columns_kernel import repeat_numbers
 from barnabas.records.columns import BINARY, BINARY_TYPES, FetchedSections, assemble_batches
 from barnabas.records.columns import SCHEMA as BATCH_SCHEMA
 
@@ -35,6 +36,7 @@ SCHEMA: Final = pa.schema(
 )
 """Everything that a table of records can have."""
 
+_INT32: Final = pa.int32()
 _OF_BATCHES: Final = frozenset(BATCH_SCHEMA.names)
 
 
@@ -93,26 +95,34 @@ class RecordTables:
         placed = [(partition, part) for partition, some in parts.items() for part in some]
         if not placed:
             return self.schema.empty_table()
-        counts = [part.records if isinstance(part, FetchedSections) else part.num_rows for _, part in placed]
+        counts: list[int] = []
         batches: list[pa.RecordBatch] = []
-        for are_sections, some in groupby(placed, lambda row: isinstance(row[1], FetchedSections)):
-            found = [part for _, part in some]
-            if are_sections:
+        for kind, some in groupby([part for _, part in placed], type):
+            found = list(some)
+            if kind is FetchedSections:
+                counts += [part.records for part in found]
                 batches += assemble_batches(found)
             else:
+                counts += [part.num_rows for part in found]
                 batches += [batch for table in found for batch in table.to_batches()]
+        decoded = batches[0].columns if len(batches) == 1 else None
         columns: list[Any] = []
         for name, kind in self._kinds.items():
             if name == "topic":
                 names = dict.fromkeys([partition.topic for partition, _ in placed])
                 topics = {topic: index for index, topic in enumerate(names)}
                 rows = _repeated([topics[partition.topic] for partition, _ in placed], counts)
-                columns.append(pa.DictionaryArray.from_arrays(rows, _strings(tuple(topics))))
+                # Safe: arrow need not look whether there is a topic for each of them.
+                columns.append(pa.DictionaryArray.from_arrays(rows, _strings(tuple(topics)), safe=False))
             elif name == "partition":
                 columns.append(_repeated([partition.partition for partition, _ in placed], counts))
             else:
-                chunks = [batch.column(self._places[name]) for batch in batches]
-                columns.append(pa.chunked_array(chunks, kind) if len(chunks) != 1 else chunks[0])
+                place = self._places[name]
+                columns.append(
+                    pa.chunked_array([batch.column(place) for batch in batches], kind)
+                    if decoded is None
+                    else decoded[place]
+                )
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 
@@ -128,5 +138,7 @@ def _strings(names: tuple[str, ...]) -> pa.Array:
 
 
 def _repeated(numbers: list[int], counts: list[int]) -> pa.Array:
-    rows = np.repeat(np.array(numbers, np.int32), counts)
-    return pa.Array.from_buffers(pa.int32(), len(rows), [None, pa.py_buffer(rows)], 0)
+    rows = sum(counts)
+    buffer = pa.allocate_buffer(4 * rows)
+    repeat_numbers(numbers, counts, buffer)
+    return pa.Array.from_buffers(_INT32, rows, [None, buffer], 0)

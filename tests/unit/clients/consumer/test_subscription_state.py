@@ -109,7 +109,9 @@ def test_the_plan_has_what_can_be_fetched() -> None:
         assert plan == expected
         for partition in PARTITIONS:
             state = state_of(subscriptions, partition)
-            assert subscriptions.fetchable_position(partition) == (state.position if state.is_fetchable else None)
+            position = state.position if state.is_fetchable else None
+            assert subscriptions.fetchable_position(partition) == position
+            assert subscriptions.fetchable_positions().get(partition) == position
         valid = [state_of(subscriptions, partition).has_valid_position for partition in PARTITIONS]
         assert subscriptions.has_all_fetch_positions() is all(valid)
     assert assigned().fetchable_position(TopicPartition("a", 99)) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.clients.consumer.consumer_config import IsolationLevel
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 _READ_UNCOMMITTED: Final = IsolationLevel.READ_UNCOMMITTED
 _LENGTH: Final = struct.Struct(">i")
 _MAX_BASE_OFFSET: Final = 2**63 - 2**31
+
+
+@cache
+def _arrow() -> Any:
+    """What makes columns of batches. It needs pyarrow, which is an extra, for those who use it."""
+    from barnabas.records import columns  # noqa: PLC0415
+
+    return columns
 
 
 class FetchReading(NamedTuple):
@@ -217,13 +226,11 @@ class CompletedFetch:
 
         All of the fetch is decoded at once. What `limit` leaves is kept for the next call, if that asks for the same.
         """
-        from barnabas.records.columns import fetch_columns  # noqa: PLC0415 - pyarrow is an extra, for those who use this
-
         wanted = (columns, include_headers, binary_type)
         if self._table is not None and self._table[0] == wanted and self._reader is None:
             table, end_offset = self._table[1], self._table[2]
         else:
-            fetched = fetch_columns(
+            fetched = _arrow().fetch_columns(
                 self.records,
                 columns=columns,
                 include_headers=include_headers,
@@ -255,11 +262,9 @@ class CompletedFetch:
         """All that is left, checked and counted, for a table that is made of several of these; None if a table has been
         made of it before. Without headers: what is wrong with those would be found too late, when a position is behind
         them."""
-        from barnabas.records.columns import fetch_sections  # noqa: PLC0415 - as above
-
         if self._table is not None:
             return None
-        fetched = fetch_sections(
+        fetched = _arrow().fetch_sections(
             self.records,
             columns=columns,
             binary_type=binary_type,
@@ -280,14 +285,13 @@ class CompletedFetch:
         fetches: Sequence[CompletedFetch], columns: tuple[str, ...] | None, binary_type: str
     ) -> EarlyColumns | None:
         """Columns that these can fill together, if `fetch_sections` is called on one after the other."""
-        from barnabas.records.columns import shared_columns  # noqa: PLC0415 - as above
-
-        return shared_columns(
+        found: EarlyColumns | None = _arrow().shared_columns(
             [(fetch.records, fetch.next_fetch_offset) for fetch in fetches],
             columns=columns,
             binary_type=binary_type,
             aborted=fetches[0].aborted is not None,
         )
+        return found
 
     @property
     def has_table(self) -> bool:

@@ -144,14 +144,19 @@ class FetchCollector:
         self, first: CompletedFetch, columns: tuple[str, ...] | None, binary_type: str
     ) -> EarlyColumns | None:
         """Columns for all answers that are probably going to be read along with this one."""
+        waiting = self._buffer.waiting()
+        if not waiting:
+            return None
+        positions = self._subscriptions.fetchable_positions()
         fetches, partitions = [first], {first.partition}
-        for fetch in self._buffer.waiting():
-            if fetch.partition in partitions or fetch.has_table:
+        for fetch in waiting:
+            partition = fetch.partition
+            if partition in partitions or fetch.has_table:
                 break
-            position = self._subscriptions.fetchable_position(fetch.partition)
+            position = positions.get(partition)
             if position is not None and position.offset == fetch.next_fetch_offset:
                 fetches.append(fetch)
-                partitions.add(fetch.partition)
+                partitions.add(partition)
         return CompletedFetch.shared_columns(fetches, columns, binary_type) if len(fetches) > 1 else None
 
     def _collect(

@@ -396,6 +396,17 @@ class SubscriptionState:
                 return None
             return state.position
 
+    def fetchable_positions(self) -> dict[TopicPartition, FetchPosition]:
+        """The same of all partitions of which records may be handed out now."""
+        with self.lock:
+            return {
+                partition: state.position
+                for partition, state in self._assignment.items()
+                if state.fetch_state is FETCHING
+                and not (state.paused or state.pending_revocation or state.pending_on_assigned_callback)
+                and state.position is not None
+            }
+
     def has_valid_position(self, partition: TopicPartition) -> bool:
         with self.lock:
             state = self._assignment.get(partition)
