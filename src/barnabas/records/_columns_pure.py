@@ -9,22 +9,34 @@ Plain Python cannot afford a dozen steps for each record, so both directions are
     decode   Only the chain of record lengths has to be walked one by one, for each tells where the next begins. Every
              other field is then read for all records at once, and Arrow's `take` gathers keys and values.
 
-Sections with anything out of order go through `_walk` instead: a plain loop that reads like the format's description,
-and says what is wrong and where.
+The second half of that stands in `_columns_pure_layout` (where fields are) and `_columns_pure_sinks` (where they go).
 """
 
 from __future__ import annotations
 
 import struct
-from array import array
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.common.errors import ApiError, CorruptRecordError, InvalidRecordError
+from barnabas.records._columns_format import (
+    CHANGED,
+    INLINE,
+    MAX_SECTION,
+    MIN_HEADER,
+    MIN_RECORD,
+    RECORD_COUNT,
+    TIMESTAMP_UNIT,
+    Buffer,
+    Flags,
+    Numbers,
+    section_error,
+)
+from barnabas.records._columns_pure_layout import Batch, IrregularError, kept, read_together, walk
+from barnabas.records._columns_pure_sinks import BinarySink, ColumnSink, ViewSink
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
     CRC_OFFSET,
@@ -33,58 +45,39 @@ from barnabas.records.batch import (
     TRANSACTIONAL_MASK,
 )
 from barnabas.records.checksum import crc32c
-from barnabas.records.damage import Fault, record_error
 
-Buffer: TypeAlias = Any  # anything with the buffer protocol: pyarrow.Buffer, numpy.ndarray, bytes, memoryview
-Numbers: TypeAlias = npt.NDArray[np.int64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
-
-# Kafka counts the bytes of a batch, its header of 61 included, in signed 32-bit numbers.
-MAX_SECTION: Final = 2**31 - 1 - 61
-# length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each at least.
-MIN_RECORD: Final = 7
-# A header is at least two lengths.
-MIN_HEADER: Final = 2
-# What a view has room for besides the length.
-INLINE: Final = 12
-
-# Records with more headers than this are walked: reading the 500th header of the only record that has one, with steps
-# made for thousands of records, would take far longer than the bytes deserve.
-_MAX_ROUNDS: Final = 64
-
-# Faults that only columns can meet, numbered past those of `damage.Fault`.
-TIMESTAMP_UNIT: Final = 100
-RECORD_COUNT: Final = 101
-CHANGED: Final = 102
+__all__ = [
+    "CHANGED",
+    "INLINE",
+    "MAX_SECTION",
+    "MIN_HEADER",
+    "MIN_RECORD",
+    "RECORD_COUNT",
+    "TIMESTAMP_UNIT",
+    "BinaryColumn",
+    "BinarySink",
+    "ColumnSink",
+    "Encoder",
+    "HeaderColumn",
+    "Section",
+    "Totals",
+    "ViewSink",
+    "combined_crc32c",
+    "plain_extent",
+    "plain_sections",
+    "records_checksum",
+    "repeat_numbers",
+    "seal",
+    "section_error",
+    "totals",
+]
 
 _INT64_MAX: Final = 2**63 - 1
-_INT64_MIN: Final = -(2**63)
 _INT32_MAX: Final = 2**31 - 1
 
 _PRODUCER_STATE: Final = struct.Struct(">qhi")
 _PRODUCER_STATE_OFFSET: Final = 43
 _UINT32: Final = struct.Struct(">I")
-
-
-def section_error(fault: int, base_offset: int, index: int, position: int, detail: int) -> ApiError:
-    """The exception for a fault in record `index`, at byte `position`, of the batch at `base_offset`.
-
-    Both twins find which fault it is and leave the words to this function, so that they say the same.
-    """
-    error: ApiError
-    if fault == TIMESTAMP_UNIT:
-        error = InvalidRecordError(
-            f"record {index} at byte {position} has timestamp {detail}, which does not fit timestamp[us]"
-        )
-    elif fault == RECORD_COUNT:
-        error = CorruptRecordError(
-            f"it claims {index} records, but its records section has {detail} bytes and each takes {MIN_RECORD} or more"
-        )
-    elif fault == CHANGED:
-        error = CorruptRecordError(f"record {index} at byte {position} changed while it was being read")
-    else:
-        error = record_error(fault, index, position, detail)
-    return type(error)(f"batch at offset {base_offset}: {error}")
 
 
 # --- checksum --------------------------------------------------------------------------------------------------------
@@ -436,422 +429,6 @@ class Encoder:
 # --- decode ----------------------------------------------------------------------------------------------------------
 
 
-class _Layout(NamedTuple):
-    """Where everything lies in a section: one entry per record, and per header in the second half."""
-
-    offsets: Numbers
-    timestamps: Numbers
-    keys: Numbers
-    key_lengths: Numbers
-    values: Numbers
-    value_lengths: Numbers
-    header_counts: Numbers
-    header_keys: Numbers
-    header_key_lengths: Numbers
-    header_values: Numbers
-    header_value_lengths: Numbers
-
-
-class _IrregularError(Exception):
-    """Something that the vectorised reader leaves to the walk: very many headers, or damage."""
-
-
-class _Batch(NamedTuple):
-    """What the batch header says that the records are read by."""
-
-    record_count: int
-    base_offset: int
-    last_offset_delta: int
-    base_timestamp: int
-    append_timestamp: int | None
-    scale: int
-
-
-def _starts(data: bytes, count: int) -> tuple[Numbers, Numbers]:
-    """The chain of lengths: where the content of each record begins, and where it ends."""
-    begins, ends = array("q"), array("q")
-    position, size = 0, len(data)
-    for _ in range(count):
-        if position >= size:
-            raise _IrregularError
-        raw = data[position]
-        position += 1
-        shift = 7
-        while raw >> shift:  # the top bit of the last byte read says that one more follows
-            if position >= size or shift > 28:
-                raise _IrregularError
-            raw = raw & ((1 << shift) - 1) | data[position] << shift
-            position += 1
-            shift += 7
-        if raw & 1 or raw >> 32:
-            raise _IrregularError
-        begins.append(position)
-        position += raw >> 1
-        ends.append(position)
-    if position != size:
-        raise _IrregularError
-    return np.frombuffer(begins, np.int64), np.frombuffer(ends, np.int64)
-
-
-def _read_varints(data: npt.NDArray[np.uint8], at: Numbers, ends: Numbers, width: int) -> tuple[Numbers, Numbers]:
-    """The varint at each position, and the positions after them; none may reach its end."""
-    if (at >= ends).any():
-        raise _IrregularError
-    byte = data[at]
-    raw = (byte & 0x7F).astype(np.uint64)
-    after = at + 1
-    more = np.flatnonzero(byte >= 0x80)
-    shift = 7
-    while more.size:
-        position = after[more]
-        if shift >= width or (position >= ends[more]).any():
-            raise _IrregularError
-        byte = data[position]
-        group = (byte & 0x7F).astype(np.uint64)
-        if shift + 7 > width and (group >> np.uint64(width - shift)).any():
-            raise _IrregularError
-        raw[more] |= group << np.uint64(shift)
-        after[more] += 1
-        more = more[byte >= 0x80]
-        shift += 7
-    return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64), after
-
-
-def _read_together(data: bytes, batch: _Batch) -> _Layout:
-    """The layout of a section in order, field by field."""
-    octets = np.frombuffer(data, np.uint8)
-    begins, ends = _starts(data, batch.record_count)
-    stamp_deltas, at = _read_varints(octets, begins + 1, ends, 64)
-    deltas, at = _read_varints(octets, at, ends, 32)
-    key_lengths, keys = _read_varints(octets, at, ends, 32)
-    if (key_lengths < -1).any() or (key_lengths > ends - keys).any():
-        raise _IrregularError
-    value_lengths, values = _read_varints(octets, keys + np.maximum(key_lengths, 0), ends, 32)
-    if (value_lengths < -1).any() or (value_lengths > ends - values).any():
-        raise _IrregularError
-    counts, at = _read_varints(octets, values + np.maximum(value_lengths, 0), ends, 32)
-    if (counts < 0).any() or (counts > (ends - at) // MIN_HEADER).any():
-        raise _IrregularError
-    headers, at = _read_headers(octets, at, ends, counts)
-    if (at != ends).any():
-        raise _IrregularError
-    out_of_order = (deltas < 0).any() or (deltas > batch.last_offset_delta).any() or (np.diff(deltas) <= 0).any()
-    if out_of_order or batch.base_offset > _INT64_MAX - batch.last_offset_delta:
-        raise _IrregularError
-    if batch.append_timestamp is None:
-        lowest, highest = (batch.base_timestamp + int(ends_of(stamp_deltas)) for ends_of in (np.min, np.max))
-        if lowest < _INT64_MIN or highest > _INT64_MAX:
-            raise _IrregularError
-        timestamps = batch.base_timestamp + stamp_deltas
-    else:
-        lowest = highest = batch.append_timestamp
-        timestamps = np.full(batch.record_count, batch.append_timestamp, np.int64)
-    if lowest * batch.scale < _INT64_MIN or highest * batch.scale > _INT64_MAX:
-        raise _IrregularError
-    offsets, timestamps = batch.base_offset + deltas, timestamps * batch.scale
-    return _Layout(offsets, timestamps, keys, key_lengths, values, value_lengths, counts, *headers)
-
-
-def _read_headers(
-    data: npt.NDArray[np.uint8], at: Numbers, ends: Numbers, counts: Numbers
-) -> tuple[tuple[Numbers, Numbers, Numbers, Numbers], Numbers]:
-    """Positions and lengths of all header keys and values, and where each record's headers end.
-
-    The first headers of all records are read together, then the second ones of those that have two, and so on.
-    """
-    if len(counts) and counts.max() > _MAX_ROUNDS:
-        raise _IrregularError
-    slots = np.cumsum(counts) - counts
-    columns = tuple(np.empty(int(counts.sum()), np.int64) for _ in range(4))
-    after = at.copy()
-    for ordinal in range(int(counts.max()) if len(counts) else 0):
-        some = np.flatnonzero(counts > ordinal)
-        end, slot = ends[some], slots[some] + ordinal
-        lengths, keys = _read_varints(data, after[some], end, 32)
-        if (lengths < 0).any() or (lengths > end - keys).any():
-            raise _IrregularError
-        value_lengths, values = _read_varints(data, keys + lengths, end, 32)
-        if (value_lengths < -1).any() or (value_lengths > end - values).any():
-            raise _IrregularError
-        for column, found in zip(columns, (keys, lengths, values, value_lengths), strict=True):
-            column[slot] = found
-        after[some] = values + np.maximum(value_lengths, 0)
-    return (columns[0], columns[1], columns[2], columns[3]), after
-
-
-class _DamageError(Exception):
-    """A fault found by the walk, before it knows which record it is in: the number and its detail."""
-
-    def __init__(self, fault: int, detail: int) -> None:
-        super().__init__(fault, detail)
-        self.fault = fault
-        self.detail = detail
-
-
-def _varint(data: bytes, at: int, end: int, width: int) -> tuple[int, int]:
-    raw = shift = 0
-    while True:
-        if at >= end:
-            raise _DamageError(Fault.TRUNCATED, 0)
-        byte = data[at]
-        at += 1
-        raw |= (byte & 0x7F) << shift
-        if raw >> width:
-            raise _DamageError(Fault.OVERLONG_VARINT, 0)
-        if byte < 0x80:
-            return (raw >> 1) ^ -(raw & 1), at
-        shift += 7
-        if shift >= width:
-            raise _DamageError(Fault.OVERLONG_VARINT, 0)
-
-
-def _length(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The length (-1 for null) of a field, and where it starts."""
-    length, at = _varint(data, at, end, 32)
-    if length < -1 or length > end - at:
-        raise _DamageError(Fault.FIELD_LENGTH, length)
-    return length, at
-
-
-def _walk(data: bytes, batch: _Batch) -> _Layout:
-    """The layout of any section, record by record."""
-    layout = _Layout(*(array("q") for _ in _Layout._fields))  # type: ignore[arg-type]
-    at, index, start, before = 0, 0, 0, -1
-    try:
-        for index in range(batch.record_count):  # noqa: B007 - the handler below tells how far it got
-            start = at
-            at, before = _walk_record(data, at, batch, before, layout)
-        if at != len(data):
-            raise _DamageError(Fault.TRAILING_BYTES, len(data) - at)
-    except _DamageError as damage:
-        raise section_error(damage.fault, batch.base_offset, index, start, damage.detail) from None
-    return _Layout(*(np.frombuffer(column, np.int64) for column in layout))
-
-
-def _walk_record(data: bytes, at: int, batch: _Batch, before: int, layout: _Layout) -> tuple[int, int]:
-    """Adds the record at `at` to the layout; returns where the next one starts, and the offset delta of this one."""
-    into: Any = layout
-    length, at = _varint(data, at, len(data), 32)
-    end = at + length
-    if length < MIN_RECORD - 1 or end > len(data):
-        raise _DamageError(Fault.RECORD_LENGTH, length)
-    # The attributes byte has no use so far; readers skip it, whatever it says.
-    stamp_delta, at = _varint(data, at + 1, end, 64)
-    delta, at = _varint(data, at, end, 32)
-    key_length, key = _length(data, at, end)
-    value_length, value = _length(data, key + max(key_length, 0), end)
-    headers, at = _varint(data, value + max(value_length, 0), end, 32)
-    if headers < 0 or headers > (end - at) // MIN_HEADER:
-        raise _DamageError(Fault.HEADER_COUNT, headers)
-    timestamp = batch.base_timestamp + stamp_delta if batch.append_timestamp is None else batch.append_timestamp
-    if not _INT64_MIN <= timestamp <= _INT64_MAX:
-        raise _DamageError(Fault.TIMESTAMP_RANGE, 0)
-    if not _INT64_MIN <= timestamp * batch.scale <= _INT64_MAX:
-        raise _DamageError(TIMESTAMP_UNIT, timestamp)
-    if not before < delta <= batch.last_offset_delta or batch.base_offset + delta > _INT64_MAX:
-        raise _DamageError(Fault.OFFSET_RANGE, delta)
-    for _ in range(headers):
-        header_key_length, header_key = _length(data, at, end)
-        if header_key_length < 0:
-            raise _DamageError(Fault.NULL_HEADER_KEY, header_key_length)
-        header_value_length, header_value = _length(data, header_key + header_key_length, end)
-        at = header_value + max(header_value_length, 0)
-        into.header_keys.append(header_key)
-        into.header_key_lengths.append(header_key_length)
-        into.header_values.append(header_value)
-        into.header_value_lengths.append(header_value_length)
-    if at != end:
-        raise _DamageError(Fault.RECORD_SIZE, end - at)
-    into.offsets.append(batch.base_offset + delta)
-    into.timestamps.append(timestamp * batch.scale)
-    into.keys.append(key)
-    into.key_lengths.append(key_length)
-    into.values.append(value)
-    into.value_lengths.append(value_length)
-    into.header_counts.append(headers)
-    return end, delta
-
-
-def _kept(layout: _Layout, start_offset: int) -> _Layout:
-    """Without the records before `start_offset`. Offsets only go up, so they are the first ones."""
-    records = int(np.searchsorted(layout.offsets, start_offset))
-    if not records:
-        return layout
-    headers = int(layout.header_counts[:records].sum())
-    first_header = _Layout._fields.index("header_keys")
-    return _Layout(*(part[headers if field >= first_header else records :] for field, part in enumerate(layout)))
-
-
-class BinarySink:
-    """The buffers of one binary column in the making: validity (none if no null is coming), offsets, bytes.
-
-    What is copied before it is counted may turn out not to fit. Then the sink is not `open` any more, and worth
-    nothing; which happens to the compiled one only.
-    """
-
-    def __init__(self, validity: Buffer | None, offsets: Buffer, data: Buffer) -> None:
-        self.rows = self.used = 0
-        self.open = True
-        self._offsets = np.frombuffer(offsets, np.int32)
-        self._data = np.frombuffer(data, np.uint8)
-        self._validity = None if validity is None else np.frombuffer(validity, np.uint8)
-        if not len(self._offsets):
-            raise ValueError("the offsets of n rows take n + 1 aligned 32-bit numbers")
-        self._offsets[0] = 0
-        if self._validity is not None:
-            if len(self._validity) * 8 < len(self._offsets) - 1:
-                raise ValueError("the validity bitmap is shorter than its column")
-            self._validity[:] = 0
-
-    def is_full(self) -> bool:
-        return self.rows == len(self._offsets) - 1
-
-    def append(self, section: bytes, starts: Numbers, lengths: Numbers) -> bool:
-        """Adds a row for each start and length (-1 for null); False if there is no room."""
-        count = len(starts)
-        null = lengths < 0
-        lengths = np.maximum(lengths, 0)
-        ends = np.cumsum(lengths)
-        total = int(ends[-1]) if count else 0
-        row, used = self.rows, self.used
-        if row + count >= len(self._offsets) or used + total > min(len(self._data), _INT32_MAX):
-            return False
-        if self._validity is None:
-            if null.any():
-                return False
-        elif count:
-            _add_validity(self._validity, row, ~null)
-        self._offsets[row + 1 : row + count + 1] = used + ends
-        if total:
-            self._data[used : used + total] = np.frombuffer(_gather(section, starts, lengths), np.uint8)[:total]
-        self.rows, self.used = row + count, used + total
-        return True
-
-
-def _gather(section: bytes, starts: Numbers, lengths: Numbers) -> pa.Buffer:
-    """The bytes of all fields, one after the other.
-
-    Seen as an Arrow array, the section is fields and gaps in turn: field 0, gap, field 1, gap, ... Taking every
-    second element leaves the gaps out.
-    """
-    bounds = np.empty(2 * len(starts), np.int64)
-    bounds[0::2] = starts
-    bounds[1::2] = starts + lengths
-    whole = [None, pa.py_buffer(bounds), pa.py_buffer(section)]
-    fields_and_gaps = pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, whole)
-    return fields_and_gaps.take(pa.array(np.arange(0, len(bounds), 2))).buffers()[2]
-
-
-class ViewSink:
-    """One column of views in the making: validity (none if no null is coming), and sixteen bytes for each row.
-
-    A view is the length and, up to twelve bytes, those themselves; of longer ones the first four, the number of the
-    buffer that all are in, and where. Rows refer to the buffer that `place` named last, by its number among the
-    column's buffers. `referring` counts those that do: short ones, and nulls, need no buffer.
-    """
-
-    def __init__(self, validity: Buffer | None, views: Buffer) -> None:
-        self.rows = self.referring = 0
-        octets = np.frombuffer(views, np.uint8)
-        self._views = octets[: len(octets) // 16 * 16].reshape(-1, 16)
-        self._validity = None if validity is None else np.frombuffer(validity, np.uint8)
-        self._buffer = self._start = 0
-        if self._validity is not None:
-            if len(self._validity) * 8 < len(self._views):
-                raise ValueError("the validity bitmap is shorter than its column")
-            self._validity[:] = 0
-
-    def is_full(self) -> bool:
-        return self.rows == len(self._views)
-
-    def place(self, buffer: int, start: int) -> None:
-        """The section that comes next begins at byte `start` of the column's buffer of that number."""
-        if buffer < 0 or not 0 <= start <= _INT32_MAX:
-            raise ValueError(f"no view reaches byte {start} of buffer {buffer}")
-        self._buffer, self._start = buffer, start
-
-    def append(self, section: bytes, starts: Numbers, lengths: Numbers) -> bool:
-        """Adds a row for each start and length (-1 for null); False if there is no room."""
-        count, row = len(starts), self.rows
-        null = lengths < 0
-        if row + count > len(self._views) or self._start + len(section) > _INT32_MAX:
-            return False
-        if self._validity is None:
-            if null.any():
-                return False
-        elif count:
-            _add_validity(self._validity, row, ~null)
-        data = np.frombuffer(section, np.uint8)
-        lengths = np.maximum(lengths, 0)
-        views = np.zeros((count, 16), np.uint8)
-        numbers = views.view(np.int32)
-        numbers[:, 0] = lengths
-        long = np.flatnonzero(lengths > INLINE)
-        views[long, 4:8] = data[starts[long, None] + np.arange(4)]
-        numbers[long, 2] = self._buffer
-        numbers[long, 3] = self._start + starts[long]
-        for byte in range(INLINE):
-            some = np.flatnonzero((lengths > byte) & (lengths <= INLINE))
-            views[some, 4 + byte] = data[starts[some] + byte]
-        self._views[row : row + count] = views
-        self.rows += count
-        self.referring += len(long)
-        return True
-
-
-def _add_validity(validity: npt.NDArray[np.uint8], row: int, valid: Flags) -> None:
-    """Sets the bits of rows from `row` on."""
-    packed = np.packbits(np.concatenate((np.zeros(row & 7, np.bool_), valid)), bitorder="little")
-    validity[row >> 3 : (row >> 3) + len(packed)] |= packed
-
-
-class ColumnSink:
-    """The columns being filled, None for those nobody asked for. Sections append to it one after the other.
-
-    It is `open` until `plain_sections` finds a batch with something wrong, of which it may hold a part.
-    """
-
-    def __init__(
-        self,
-        rows: int,
-        keys: BinarySink | ViewSink | None,
-        values: BinarySink | ViewSink | None,
-        offsets: Buffer | None,
-        timestamps: Buffer | None,
-        timestamp_types: Buffer | None,
-        header_offsets: Buffer | None,
-        header_keys: BinarySink | None,
-        header_values: BinarySink | None,
-    ) -> None:
-        self.rows = 0
-        self.open = True
-        self.max_rows = rows
-        self.keys, self.values = keys, values
-        self.header_keys, self.header_values = header_keys, header_values
-        self.offsets = self._column(offsets, np.int64, rows)
-        self.timestamps = self._column(timestamps, np.int64, rows)
-        self.timestamp_types = self._column(timestamp_types, np.int32, rows)
-        self.header_offsets = self._column(header_offsets, np.int32, rows + 1)
-        if self.header_offsets is not None:
-            if header_keys is None or header_values is None:
-                raise ValueError("header lists need their keys and values")
-            self.header_offsets[0] = 0
-
-    def is_full(self) -> bool:
-        """Whether all rows are there that there was to be room for."""
-        columns = (self.keys, self.values, self.header_keys, self.header_values)
-        return self.rows == self.max_rows and all(column is None or column.is_full() for column in columns)
-
-    @staticmethod
-    def _column(buffer: Buffer | None, kind: type[np.generic], rows: int) -> npt.NDArray[Any] | None:
-        if buffer is None:
-            return None
-        column = np.frombuffer(buffer, kind)
-        if len(column) < rows:
-            raise ValueError(f"no room for {rows} aligned numbers of {column.itemsize} bytes")
-        return column
-
-
 class Section:
     """One decompressed records section, checked from end to end, with the sizes its columns will take.
 
@@ -885,12 +462,12 @@ class Section:
             raise ValueError(f"a records section of {len(self._data)} bytes is longer than a batch can be")
         if not 0 <= count <= len(self._data) // MIN_RECORD:
             raise section_error(RECORD_COUNT, base_offset, count, 0, len(self._data))
-        batch = _Batch(count, base_offset, last_offset_delta, base_timestamp, append_timestamp, scale)
+        batch = Batch(count, base_offset, last_offset_delta, base_timestamp, append_timestamp, scale)
         try:
-            layout = _read_together(self._data, batch) if count else _walk(self._data, batch)
-        except _IrregularError:
-            layout = _walk(self._data, batch)
-        self._layout = layout = _kept(layout, start_offset)
+            layout = read_together(self._data, batch) if count else walk(self._data, batch)
+        except IrregularError:
+            layout = walk(self._data, batch)
+        self._layout = layout = kept(layout, start_offset)
         self.records = len(layout.offsets)
         self.null_keys = int((layout.key_lengths < 0).sum())
         self.key_bytes = int(layout.key_lengths.sum()) + self.null_keys
