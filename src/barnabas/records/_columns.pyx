@@ -725,10 +725,23 @@ cdef class BinarySink:
             memset(self.validity, 0, self.validity_lease.view.len)
 
 
+cdef inline void set_bits(uint8_t *bitmap, int64_t first, int64_t count) noexcept nogil:
+    cdef int64_t end = first + count
+    while first < end and first & 7:
+        bitmap[first >> 3] |= <uint8_t> (1 << (first & 7))
+        first += 1
+    if end - first >= 8:
+        memset(bitmap + (first >> 3), 0xFF, (end - first) >> 3)
+        first += (end - first) & ~<int64_t> 7
+    while first < end:
+        bitmap[first >> 3] |= <uint8_t> (1 << (first & 7))
+        first += 1
+
+
 cdef inline bint append(
-    BinarySink sink, const uint8_t *data, const char *fields, int64_t count, int64_t stride
+    BinarySink sink, const uint8_t *data, const char *fields, int64_t count, int64_t stride, int64_t nulls
 ) noexcept nogil:
-    """Adds a row for each of the fields, which lie `stride` bytes apart.
+    """Adds a row for each of the fields, which lie `stride` bytes apart, and of which so many are null.
 
     False if there is no room, which the counting pass rules out unless the input changes underneath.
     """
@@ -736,8 +749,27 @@ cdef inline bint append(
     cdef uint8_t *validity = sink.validity
     cdef int32_t *offsets = sink.offsets + row + 1
     cdef const Field *field
-    if count > sink.max_rows - row:
+    if count > sink.max_rows - row or (nulls and validity == NULL):
         return False
+    # All or none, as nearly always, need not be told apart one by one.
+    if nulls == count:
+        for index in range(count):
+            offsets[index] = <int32_t> used
+        sink.rows = row + count
+        return True
+    if nulls == 0:
+        for index in range(count):
+            field = <const Field *> (fields + index * stride)
+            # A negative one would be larger than any room there is.
+            if <uint32_t> field.length > <uint64_t> (max_used - used):
+                return False
+            memcpy(sink.data + used, data + field.start, <uint32_t> field.length)
+            used += field.length
+            offsets[index] = <int32_t> used
+        if validity != NULL:
+            set_bits(validity, row, count)
+        sink.rows, sink.used = row + count, used
+        return True
     for index in range(count):
         field = <const Field *> (fields + index * stride)
         if field.length >= 0:
@@ -756,11 +788,11 @@ cdef inline bint append(
 
 
 cdef inline void append_early(
-    BinarySink sink, const uint8_t *data, const char *fields, int64_t count, int64_t stride
+    BinarySink sink, const uint8_t *data, const char *fields, int64_t count, int64_t stride, int64_t nulls
 ) noexcept nogil:
     """`append` while records are still being found."""
     if sink is not None and sink.open:
-        sink.open = append(sink, data, fields, count, stride)
+        sink.open = append(sink, data, fields, count, stride, nulls)
 
 
 cdef inline bint all_rows(BinarySink sink) noexcept nogil:
@@ -1154,7 +1186,7 @@ cdef class Section:
         # The checksum covers the last part of the header, too.
         cdef const uint8_t *unchecked = self.data - (HEADER_SIZE - CRC_COVERS) if crc >= 0 else self.data
         cdef const uint8_t *end = self.data + self.size
-        cdef int64_t block, copied = 0, found = 0
+        cdef int64_t block, found = 0, copied = 0, null_keys = 0, null_values = 0
         memset(counts, 0, sizeof(Counts))
         cursor.data, cursor.end = self.data, self.size
         counts.before = -1
@@ -1165,8 +1197,11 @@ cdef class Section:
             unchecked += block
             self._count_to(unchecked - self.data, counts)
             if sink is not None and sink.open:
-                self._copy(sink, copied, counts.records - copied)
-            copied = counts.records
+                self._copy(
+                    sink, copied, counts.records - copied, counts.null_keys - null_keys,
+                    counts.null_values - null_values,
+                )
+            copied, null_keys, null_values = counts.records, counts.null_keys, counts.null_values
         if crc >= 0 and found != crc:
             return False
         if cursor.fault:
@@ -1179,7 +1214,9 @@ cdef class Section:
             fail(cursor, TRAILING_BYTES, cursor.end - cursor.position)
         return True
 
-    cdef void _copy(self, ColumnSink sink, int64_t first, int64_t count) noexcept nogil:
+    cdef void _copy(
+        self, ColumnSink sink, int64_t first, int64_t count, int64_t null_keys, int64_t null_values
+    ) noexcept nogil:
         """Appends some records to all columns of a sink, while others are yet to be found."""
         cdef const Record *places = self.places + first
         cdef int64_t stride = sizeof(Record)
@@ -1187,8 +1224,8 @@ cdef class Section:
             sink.open = False
             return
         self._copy_numbers(sink, places, count)
-        append_early(sink.keys, self.data, <const char *> &places.key, count, stride)
-        append_early(sink.values, self.data, <const char *> &places.value, count, stride)
+        append_early(sink.keys, self.data, <const char *> &places.key, count, stride, null_keys)
+        append_early(sink.values, self.data, <const char *> &places.value, count, stride, null_values)
         sink.rows += count
 
     cdef inline void _copy_numbers(self, ColumnSink sink, const Record *places, int64_t count) noexcept nogil:
@@ -1270,9 +1307,9 @@ cdef class Section:
         if room:
             self._copy_numbers(sink, places, records)
         if room and sink.keys is not None:
-            room = append(sink.keys, data, <const char *> &places.key, records, stride)
+            room = append(sink.keys, data, <const char *> &places.key, records, stride, self.null_keys)
         if room and sink.values is not None:
-            room = append(sink.values, data, <const char *> &places.value, records, stride)
+            room = append(sink.values, data, <const char *> &places.value, records, stride, self.null_values)
         if room and sink.key_views is not None:
             room = append_views(sink.key_views, data, size, <const char *> &places.key, records, stride)
         if room and sink.value_views is not None:
@@ -1295,8 +1332,10 @@ cdef class Section:
             for ordinal in range(record.headers):
                 if not (
                     get_header(&cursor, record.end, &header)
-                    and append(sink.header_keys, cursor.data, <const char *> &header.key, 1, 0)
-                    and append(sink.header_values, cursor.data, <const char *> &header.value, 1, 0)
+                    and append(sink.header_keys, cursor.data, <const char *> &header.key, 1, 0, 0)
+                    and append(
+                        sink.header_values, cursor.data, <const char *> &header.value, 1, 0, header.value.length < 0
+                    )
                 ):
                     return False
             ends[index] = <int32_t> sink.header_keys.rows

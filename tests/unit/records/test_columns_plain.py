@@ -389,3 +389,28 @@ def test_the_columns_of_two_answers_that_are_too_long_for_one(monkeypatch: pytes
     shared = shared_columns([(data, 0), (data, 0)])
     fetched = [fetch_sections(data, shared=shared) for _ in range(2)]
     assert [len(batch) for batch in assemble_batches(fetched)] == [2400]
+
+
+@compiled
+@pytest.mark.usefixtures("early")
+def test_batches_with_all_fields_null_some_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All or none of a batch are not told apart one by one; and rows go on at any bit of the validity bitmap."""
+    for seed in range(60):
+        chance = random.Random(seed)
+        data, offset = b"", 0
+        for _ in range(chance.randint(1, 12)):
+            builder = RecordBatchBuilder(base_offset=offset)
+            null_keys, null_values = (chance.choice([0.0, 0.0, 0.3, 1.0, 1.0]) for _ in range(2))
+            for _ in range(chance.choice([1, 3, 7, 8, 9, 16, 40])):
+                key = None if chance.random() < null_keys else chance.randbytes(chance.randint(0, 3))
+                value = None if chance.random() < null_values else chance.randbytes(chance.randint(0, 40))
+                builder.append(5, key, value)
+                offset += 1
+            data += bytes(builder.close())
+        options = {"start_offset": chance.choice([0, chance.randint(0, 9)])}
+        found = read(data, options)
+        with monkeypatch.context() as patched:
+            for name in ("plain_sections", "Section", "BinarySink", "ColumnSink", "totals"):
+                patched.setattr(_columns_kernel, name, getattr(_columns_pure, name))
+            patched.setattr(_columns_early, "EARLY_BYTES", 1 << 40)
+            assert found == read(data, options), f"seed {seed}"
