@@ -116,13 +116,13 @@ class FetchCollector:
         found = Collected()
         parts: dict[TopicPartition, list[Any]] = found.parts
         shared: EarlyColumns | None = None
-        is_first = True
+        may_share = binary_type == "binary"  # of views nothing is copied
 
         def take(fetch: CompletedFetch) -> None:
-            nonlocal shared, is_first
+            nonlocal shared, may_share
             if max_records is None and not include_headers:
-                if is_first:
-                    is_first = False
+                if may_share:
+                    may_share = False
                     shared = self._shared_columns(fetch, columns, binary_type)
                 sections = fetch.fetch_sections(columns, binary_type, shared)
                 if sections is not None:
