@@ -9,8 +9,8 @@ from barnabas.records._columns_pure import (
     plain_extent,
     plain_sections,
     records_checksum,
-    seal,
     repeat_numbers,
+    seal,
     totals,
 )
 
@@ -25,7 +25,7 @@ __all__ = [
     "plain_extent",
     "plain_sections",
     "records_checksum",
-    "seal",
     "repeat_numbers",
+    "seal",
     "totals",
 ]

@@ -47,7 +47,7 @@ __all__ = [
     "plain_extent",
     "plain_sections",
     "records_checksum",
-    "seal",
     "repeat_numbers",
+    "seal",
     "totals",
 ]
