@@ -620,18 +620,18 @@ def test_ready_follows_every_change_of_queues_and_metadata(seed: int, monkeypatc
 
 def test_a_topic_that_has_refused_a_batch_is_no_longer_weighed_by_bytes() -> None:
     harness = Harness(batch_max_size=1_000)
-    harness.world = world(ONE, ONE)
+    harness.world = world(ONE, TWO)
     accumulator = harness.accumulator
     for _ in range(6):
         harness.append(0)
+        harness.append(1)
     harness.append(1)
+    (big,) = harness.drain(ONE)
     harness.ready()
     stats = accumulator.entry("t").partitioner.load_stats
     assert stats is not None
-    assert stats.cumulative_frequency_table == [1, 5]
-    (big,) = [batch for batch in harness.drain() if batch.topic_partition.partition == 0]
+    assert stats.cumulative_frequency_table == [5, 6], "none, and one batch with four times batch.size"
     accumulator.split_and_reenqueue(big)
-    harness.append(1)
     harness.ready()
     stats = accumulator.entry("t").partitioner.load_stats
     assert stats is not None
