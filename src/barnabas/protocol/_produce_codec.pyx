@@ -2,9 +2,10 @@
 # cython: freethreading_compatible=True
 """Produce as it nearly always is, compiled. What that is, and what for, is told in `produce_codec`."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_CheckExact, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyTypeObject
 from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
@@ -35,6 +36,11 @@ cdef enum:
     # Of the name of a topic, which has 249 characters at most.
     LONGEST_NAME = 300
     HEAD_SIZE = 8 + 5 + LONGEST_NAME + 5 + 9
+
+
+cdef inline bint plain_bytes(Py_buffer *buffer) noexcept:
+    """Whether what a view shows are bytes, one after the other."""
+    return buffer.itemsize == 1 and PyBuffer_IsContiguous(buffer, b"C")
 
 
 cdef inline Py_ssize_t put_length(uint8_t *out, uint64_t length) noexcept nogil:
@@ -168,6 +174,8 @@ cdef class RequestEncoder:
                 length = PyByteArray_GET_SIZE(records)
             elif PyBytes_CheckExact(records):
                 length = PyBytes_GET_SIZE(records)
+            elif PyMemoryView_Check(records) and plain_bytes(PyMemoryView_GET_BUFFER(records)):
+                length = PyMemoryView_GET_BUFFER(records).len
             else:
                 return None
             put_int32(head + at, slot_get(self._index, partition))

@@ -71,7 +71,7 @@ def plain(random: Random, partitions: int) -> ProduceRequest:
     rows = [
         PartitionProduceData(
             index=random.choice([0, 1, 127, 2**31 - 1, -1]),
-            records=random.choice([bytes, bytearray])(random.randbytes(random.choice(sizes))),
+            records=random.choice([bytes, bytearray, memoryview])(random.randbytes(random.choice(sizes))),
         )
         for _ in range(partitions)
     ]
@@ -123,7 +123,7 @@ def odd(request: ProduceRequest) -> list[Callable[[], object]]:
         put(topic, "name", "\ud800"),
         put(topic, "name", None),
         put(row, "records", None),
-        put(row, "records", memoryview(b"abc")),
+        put(row, "records", memoryview(b"abcdefgh").cast("i")),
         put(row, "records", 7),
         put(row, "index", 2**31),
         put(row, "index", None),
