@@ -138,7 +138,9 @@ class NetworkClient:
 
     def ready(self, node: Node, now: int) -> bool:
         """Whether a request can be sent to the node now; begins to connect if there is no connection."""
-        if self.is_ready(node, now):
+        if not self._updater.is_update_due(now) and self._pipeline.can_send(node.id_string, now):
+            self._found_ready = node.id_string
+            self._found_ready_ms = now
             return True
         if node.is_empty:
             raise ValueError(f"cannot connect to {node!r}")
@@ -148,11 +150,7 @@ class NetworkClient:
 
     def is_ready(self, node: Node, now: int) -> bool:
         """Whether a request can be sent to the node now. While metadata is due, it goes first: no node is ready."""
-        if self._updater.is_update_due(now) or not self._pipeline.can_send(node.id_string, now):
-            return False
-        self._found_ready = node.id_string
-        self._found_ready_ms = now
-        return True
+        return not self._updater.is_update_due(now) and self._pipeline.can_send(node.id_string, now)
 
     def _initiate_connect(self, node: Node, now: int) -> None:
         if not self._connections.connect(node, now):

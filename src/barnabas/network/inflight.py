@@ -136,13 +136,14 @@ class InFlightRequests:
         late; so that in nearly every poll one comparison says that nothing has timed out."""
 
     def add(self, request: InFlightRequest) -> None:
-        node_id = request.request.destination
+        sent = request.request
+        node_id = sent.destination
         queue = self._queues.get(node_id)
         if queue is None:
             queue = self._queues[node_id] = deque()
         queue.appendleft(request)
         self._count += 1
-        deadline_ms = request.deadline_ms
+        deadline_ms = request.sent_ms + sent.request_timeout_ms + request.throttle_ms
         self.earliest_deadline_ms = min(self.earliest_deadline_ms, deadline_ms)
 
     def next_expected(self, node_id: str) -> InFlightRequest | None:

@@ -198,7 +198,8 @@ class RecordAccumulator:
         """Belongs to the I/O thread, as do the next two fields."""
         self._plans: dict[str, _ReadyPlan] = {}
         """By topic."""
-        self._next_batch_expiry_ms = FOREVER
+        self.next_expiry_time_ms = FOREVER
+        """When the first of the batches that wait here runs out of time, as of the last `ready`."""
         if metrics is not None:
             self._register(metrics)
 
@@ -450,7 +451,7 @@ class RecordAccumulator:
                 )
             else:
                 entry.partitioner.update_partition_load_stats(sizes, plan.partitions, plan.racks)
-        self._next_batch_expiry_ms = FOREVER if earliest_ms == FOREVER else earliest_ms + config.delivery_timeout_ms
+        self.next_expiry_time_ms = FOREVER if earliest_ms == FOREVER else earliest_ms + config.delivery_timeout_ms
         return ReadyCheckResult(list(ready_nodes.values()), delay_ms, unknown_leader_topics)
 
     def _make_plan(self, entry: TopicEntry, snapshot: MetadataSnapshot) -> _ReadyPlan:
@@ -626,7 +627,7 @@ class RecordAccumulator:
     def expired_batches(self, now: int) -> list[ProducerBatch]:
         """Takes out the batches that have waited for longer than ``delivery.timeout.ms``."""
         expired: list[ProducerBatch] = []
-        if now < self._next_batch_expiry_ms:
+        if now < self.next_expiry_time_ms:
             return expired
         timeout_ms = self.config.delivery_timeout_ms
         for queue in self._queues():
@@ -636,11 +637,6 @@ class RecordAccumulator:
                     batch.close_for_record_appends()
                     expired.append(batch)
         return expired
-
-    @property
-    def next_expiry_time_ms(self) -> int:
-        """When the first of the batches that wait here runs out of time, as of the last `ready`."""
-        return self._next_batch_expiry_ms
 
     def _queues(self) -> Iterator[PartitionQueue]:
         for entry in self.topics.values():
