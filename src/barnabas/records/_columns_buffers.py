@@ -7,18 +7,23 @@ from typing import Any
 import pyarrow as pa
 
 from barnabas.records import _columns_kernel as kernel
+from barnabas.records.column_memory import ColumnMemory
 
 
 class BinaryBuffers:
     """The buffers of a binary column in the making, as Arrow's and as the kernel sees them."""
 
-    __slots__ = ("buffers", "nulls", "rows", "sink")
+    __slots__ = ("_is_resizable", "buffers", "nulls", "rows", "sink")
 
-    def __init__(self, rows: int, nulls: int, size: int, *, resizable: bool = False) -> None:
+    def __init__(
+        self, rows: int, nulls: int, size: int, *, resizable: bool = False, memory: ColumnMemory | None = None
+    ) -> None:
         validity = pa.allocate_buffer((rows + 7) >> 3) if nulls else None
         self.rows = rows
         self.nulls = nulls
-        self.buffers = [validity, pa.allocate_buffer(4 * rows + 4), pa.allocate_buffer(size, resizable=resizable)]
+        data = pa.allocate_buffer(size, resizable=resizable) if memory is None else memory.take(size)
+        self._is_resizable = resizable and memory is None
+        self.buffers = [validity, pa.allocate_buffer(4 * rows + 4), data]
         self.sink: Any = kernel.BinarySink(*self.buffers)
 
     def end(self, rows: int, nulls: int, size: int, *, shrink: bool) -> None:
@@ -31,7 +36,10 @@ class BinaryBuffers:
         self.nulls = nulls
         if not nulls:
             self.buffers[0] = None
-        self.buffers[2].resize(size, shrink_to_fit=shrink)
+        if self._is_resizable:
+            self.buffers[2].resize(size, shrink_to_fit=shrink)
+        else:
+            self.buffers[2] = self.buffers[2].slice(0, size)
 
     def array(self, kind: pa.DataType) -> pa.Array:
         return pa.Array.from_buffers(kind, self.rows, self.buffers, self.nulls)

@@ -11,6 +11,7 @@ from barnabas.records import _columns_kernel as kernel
 from barnabas.records._columns_buffers import BinaryBuffers
 from barnabas.records._columns_plan import MAX_COLUMN_BYTES, ColumnPlan, column_plan
 from barnabas.records._columns_pure import Totals
+from barnabas.records.column_memory import ColumnMemory
 
 # From which size on records are copied as soon as they are checked. With fewer bytes the cache still has them later;
 # and of short records it would not be known well enough how much of a batch is values.
@@ -25,7 +26,8 @@ class EarlyColumns:
     cache. Later, of megabytes, they would not be there any more, and to read them again takes longer than all the rest.
 
     How many bytes keys and values have is not known at that time, just how many there can be. Values of some size take
-    nearly all of that; if more than an eighth of their buffer is left over, it is given back. Keys get an eighth, and
+    nearly all of that; if more than an eighth of their buffer is left over, it is given back, unless the buffer is one
+    that will be used again (`ColumnMemory`). Keys get an eighth, and
     what they do not need is given back; if they need more, they are left to `ColumnPlan.assemble`, as headers are.
 
     **Several buffers** can have theirs in common, one after the other: as many as there was room made for, if each of
@@ -49,11 +51,11 @@ class EarlyColumns:
         "sections",
     )
 
-    def __init__(self, plan: ColumnPlan, rows: int, size: int, buffers: int) -> None:
+    def __init__(self, plan: ColumnPlan, rows: int, size: int, buffers: int, memory: ColumnMemory | None) -> None:
         kinds = plan.kinds
         # Whether a null is coming is not known either, so there is a bitmap in any case.
         keys = BinaryBuffers(rows, 1, size >> 3, resizable=True) if "key" in kinds else None
-        values = BinaryBuffers(rows, 1, size, resizable=True) if "value" in kinds else None
+        values = BinaryBuffers(rows, 1, size, resizable=True, memory=memory) if "value" in kinds else None
         numbers = {name: pa.allocate_buffer(_WIDTHS[name] * rows) for name in kinds if name in _WIDTHS}
         self._sink: kernel.ColumnSink | None = kernel.ColumnSink(
             rows,
@@ -126,7 +128,11 @@ class EarlyColumns:
 
 
 def early_columns(
-    plan: ColumnPlan, buffers: Iterable[tuple[memoryview, int]], *, may_be_transactional: bool
+    plan: ColumnPlan,
+    buffers: Iterable[tuple[memoryview, int]],
+    *,
+    may_be_transactional: bool,
+    memory: ColumnMemory | None = None,
 ) -> EarlyColumns | None:
     """Columns for the first of these buffers, of which each has a start offset, and for others behind it, if they can
     be common to them; None if it is better to copy later."""
@@ -144,4 +150,4 @@ def early_columns(
             break
     if size < max(EARLY_BYTES, rows * EARLY_RECORD_BYTES):
         return None
-    return EarlyColumns(plan, rows, size, number)
+    return EarlyColumns(plan, rows, size, number, memory)

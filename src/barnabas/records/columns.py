@@ -52,6 +52,7 @@ from barnabas.records._columns_plan import (
 from barnabas.records._columns_pure import Totals
 from barnabas.records.aborted_transactions import AbortedTransactions
 from barnabas.records.batch import HEADER_SIZE, RecordBatch, TimestampType, iter_batches
+from barnabas.records.column_memory import ColumnMemory
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from barnabas.records.reader import uncompressed_records
 
@@ -229,6 +230,7 @@ def shared_columns(
     raw_timestamps: bool = False,
     binary_type: str = BINARY,
     aborted: bool = False,
+    memory: ColumnMemory | None = None,
 ) -> EarlyColumns | None:
     """Columns to be filled with the records of several buffers, of which each comes with the start offset that
     `fetch_sections` will be asked for, in this order. None, if nothing is won by that.
@@ -236,7 +238,7 @@ def shared_columns(
     `aborted` says whether there will be aborted transactions to leave out.
     """
     plan = column_plan(None if columns is None else tuple(columns), include_headers, raw_timestamps, binary_type)
-    return early_columns(plan, buffers, may_be_transactional=not aborted)
+    return early_columns(plan, buffers, may_be_transactional=not aborted, memory=memory)
 
 
 def fetch_sections(
@@ -251,10 +253,11 @@ def fetch_sections(
     check_crc: bool = True,
     max_decompressed_bytes: int = DEFAULT_MAX_FETCH_BYTES,
     shared: EarlyColumns | None = None,
+    memory: ColumnMemory | None = None,
 ) -> FetchedSections:
     """The first half of `fetch_columns`, for who has several buffers: `assemble_sections` makes one table of them.
 
-    Those that have `shared_columns` fill them one after the other, as far as they can.
+    Those that have `shared_columns` fill them one after the other, as far as they can. `memory` is for long values.
     """
     if not 0 <= start_offset <= _MAX_INT64:
         raise ValueError(f"start offset {start_offset} is out of range")
@@ -269,7 +272,7 @@ def fetch_sections(
     if early is not None and early.plan is not plan:
         raise ValueError("shared columns are the same for all")
     if early is None or not early.is_open:
-        early = early_columns(plan, [(octets, start_offset)], may_be_transactional=transactions is None)
+        early = early_columns(plan, [(octets, start_offset)], may_be_transactional=transactions is None, memory=memory)
     sink = None if early is None else early.begin()
     copied: list[kernel.Section] | None = None
     while True:

@@ -13,6 +13,7 @@ from barnabas.clients.consumer.internals.batch_walk import leader_epoch_before, 
 from barnabas.clients.consumer.internals.consumer_metrics import FetchedAnswer
 from barnabas.common.errors import BarnabasError, CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.network.transport import large_buffer
 from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.records.aborted_transactions import AbortedTransactions
 from barnabas.records.batch import RecordBatch, TimestampType, iter_batches
@@ -20,6 +21,7 @@ from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from barnabas.records.reader import uncompressed_records
 
 if TYPE_CHECKING:
+    from barnabas.records.column_memory import ColumnMemory
     from barnabas.records.columns import EarlyColumns
 
 _READ_UNCOMMITTED: Final = IsolationLevel.READ_UNCOMMITTED
@@ -33,6 +35,13 @@ def _arrow() -> Any:
     from barnabas.records import columns  # noqa: PLC0415
 
     return columns
+
+
+def new_column_memory() -> ColumnMemory:
+    """For the tables of one consumer."""
+    from barnabas.records.column_memory import ColumnMemory  # noqa: PLC0415
+
+    return ColumnMemory(large_buffer)
 
 
 class FetchReading(NamedTuple):
@@ -257,7 +266,11 @@ class CompletedFetch:
         return table
 
     def fetch_sections(
-        self, columns: tuple[str, ...] | None, binary_type: str = "binary", shared: EarlyColumns | None = None
+        self,
+        columns: tuple[str, ...] | None,
+        binary_type: str = "binary",
+        shared: EarlyColumns | None = None,
+        memory: ColumnMemory | None = None,
     ) -> Any:
         """All that is left, checked and counted, for a table that is made of several of these; None if a table has been
         made of it before. Without headers: what is wrong with those would be found too late, when a position is behind
@@ -272,6 +285,7 @@ class CompletedFetch:
             aborted=self.aborted,
             check_crc=self._reading.check_crcs,
             shared=shared,
+            memory=memory,
         )
         self.bytes_read += fetched.size_in_bytes
         self.records_read += fetched.records
@@ -282,7 +296,10 @@ class CompletedFetch:
 
     @staticmethod
     def shared_columns(
-        fetches: Sequence[CompletedFetch], columns: tuple[str, ...] | None, binary_type: str
+        fetches: Sequence[CompletedFetch],
+        columns: tuple[str, ...] | None,
+        binary_type: str,
+        memory: ColumnMemory | None = None,
     ) -> EarlyColumns | None:
         """Columns that these can fill together, if `fetch_sections` is called on one after the other."""
         found: EarlyColumns | None = _arrow().shared_columns(
@@ -290,6 +307,7 @@ class CompletedFetch:
             columns=columns,
             binary_type=binary_type,
             aborted=fetches[0].aborted is not None,
+            memory=memory,
         )
         return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.clients.consumer.consumer_record import ConsumerRecord
 from barnabas.clients.consumer.errors import FetchOffsetOutOfRangeError
-from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch
+from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, new_column_memory
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
 from barnabas.clients.consumer.internals.consumer_metrics import FetchMetrics
 from barnabas.clients.consumer.internals.fetch_buffer import FetchBuffer
@@ -26,6 +26,7 @@ from barnabas.common.errors import (
 from barnabas.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.records.column_memory import ColumnMemory
     from barnabas.records.columns import EarlyColumns
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,8 @@ class FetchCollector:
         self._isolation_level = isolation_level
         self._preferred_read_replica_ms = preferred_read_replica_ms
         self._clock = clock
+        self._column_memory: ColumnMemory | None = None
+        """Where long values of tables go; for who reads tables."""
 
     def collect_fetch(self, max_records: int) -> Collected:
         """Up to so many records."""
@@ -115,6 +118,9 @@ class FetchCollector:
         self._buffer.reads_ahead = True
         found = Collected()
         parts: dict[TopicPartition, list[Any]] = found.parts
+        if self._column_memory is None:
+            self._column_memory = new_column_memory()
+        memory = self._column_memory
         shared: EarlyColumns | None = None
         may_share = binary_type == "binary"  # of views nothing is copied
 
@@ -124,7 +130,7 @@ class FetchCollector:
                 if may_share:
                     may_share = False
                     shared = self._shared_columns(fetch, columns, binary_type)
-                sections = fetch.fetch_sections(columns, binary_type, shared)
+                sections = fetch.fetch_sections(columns, binary_type, shared, memory)
                 if sections is not None:
                     if sections.records:
                         found.count += sections.records
@@ -157,7 +163,9 @@ class FetchCollector:
             if position is not None and position.offset == fetch.next_fetch_offset:
                 fetches.append(fetch)
                 partitions.add(partition)
-        return CompletedFetch.shared_columns(fetches, columns, binary_type) if len(fetches) > 1 else None
+        if len(fetches) == 1:
+            return None
+        return CompletedFetch.shared_columns(fetches, columns, binary_type, self._column_memory)
 
     def _collect(
         self,
