@@ -21,6 +21,7 @@ from barnabas.network.channel_state import (
     WHOLE_ALLOCATION,
     ChannelState,
     InvalidReceiveError,
+    with_room_to_grow,
 )
 from barnabas.network.frame_references import HEAD as REFERENCE_HEAD
 from barnabas.network.frame_references import MARK
@@ -183,7 +184,7 @@ class KafkaChannel(ChannelCore):
             return new_buffer(size)
         payload = self._spare(size)
         if payload is None:
-            payload = large_buffer(size + size // 8)  # the next one may be a little longer
+            payload = large_buffer(with_room_to_grow(size))
         self._small = 0
         spares.append(payload)
         del spares[:-MOST_SPARES]
@@ -200,7 +201,7 @@ class KafkaChannel(ChannelCore):
         if self.spares is not None and LARGE <= size <= WHOLE_ALLOCATION:
             payload = self._spare(size)
             if payload is None:
-                payload = large_buffer(size + size // 8)  # the next one may be a little longer
+                payload = large_buffer(with_room_to_grow(size))
         if payload is None:
             likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * len(view)))
             payload = new_buffer(max(min(size, likely), arrived))

@@ -34,6 +34,19 @@ WHOLE_ALLOCATION = 1 << 26
 arrived costs nothing, as the system finds memory when something is written to it. Buffers of larger ones are not
 kept."""
 
+GROWN = 14 << 20
+GROWING = 2 << 20
+
+
+def with_room_to_grow(size: int) -> int:
+    """How large a buffer for so many bytes is to be, that will be used again for others.
+
+    They may be a little more. And a consumer's answers, once they are large, become larger still until they are of
+    twelve megabytes. What is not touched of a buffer costs nothing, and what the first ones have touched need not be
+    found again.
+    """
+    return max(size + size // 8, GROWN if size >= GROWING else 0)
+
 
 class InvalidReceiveError(ProtocolError):
     """A length prefix that cannot be; ``size`` is what it says."""

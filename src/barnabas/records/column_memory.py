@@ -10,7 +10,7 @@ import pyarrow as pa
 
 MOST_SPARES: Final = 3
 """A table is being filled, its application looks at the one before, and may not have let go of the one before that."""
-ROOMY: Final = 1.5
+ROOMY: Final = 4
 """A buffer that is more than so many times as large as wanted is not used: who keeps the table keeps all of it."""
 LEAST_BYTES: Final = 1 << 20
 """What is smaller is in good hands at the allocator."""
@@ -26,10 +26,14 @@ class ColumnMemory:
     and says so. Any thread may call `take`.
     """
 
-    __slots__ = ("_allocate", "_lock", "_spares")
+    __slots__ = ("_allocate", "_capacity", "_lock", "_spares")
 
-    def __init__(self, allocate: Callable[[int], bytearray] = bytearray) -> None:
+    def __init__(
+        self, allocate: Callable[[int], bytearray] = bytearray, capacity: Callable[[int], int] = lambda size: size
+    ) -> None:
+        """``capacity`` says how large a buffer for so many bytes is to be."""
         self._allocate = allocate
+        self._capacity = capacity
         self._lock = threading.Lock()
         self._spares: list[bytearray] = []
 
@@ -43,7 +47,7 @@ class ColumnMemory:
                 if size <= len(spares[index]) <= ROOMY * size and _is_free(spares[index]):
                     spares.append(spares.pop(index))
                     return pa.py_buffer(spares[-1])
-            memory = self._allocate(size + size // 8)  # the next one may be a little larger
+            memory = self._allocate(max(self._capacity(size), size))
             spares.append(memory)
             del spares[:-MOST_SPARES]
             return pa.py_buffer(memory)

@@ -26,7 +26,7 @@ from barnabas.network.channel import (
     InvalidReceiveError,
     KafkaChannel,
 )
-from barnabas.network.channel_state import SPARES_FOR, UNSEEN_ALLOCATION
+from barnabas.network.channel_state import GROWING, GROWN, SPARES_FOR, UNSEEN_ALLOCATION, with_room_to_grow
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
 from barnabas.network.send import NetworkSend
 from barnabas.records.columns import decode_batches, encode_batch
@@ -220,7 +220,19 @@ def test_a_small_part_of_a_large_buffer_is_not_used() -> None:
     assert small.obj is not buffer, "who keeps it would keep all of that"
     assert isinstance(small.obj, bytearray)
     assert len(small.obj) < 2 * LARGE
-    assert receive(channel, transport, large(b"c", 2 * LARGE + LARGE)).obj is buffer
+    assert receive(channel, transport, large(b"c", 9 * LARGE)).obj is buffer
+
+
+def test_large_answers_may_become_larger() -> None:
+    """Memory that the first one has touched is there for the next one, which is twice as large."""
+    transport = ChunkTransport()
+    channel = make(transport, max_size=1 << 24)
+    channel.spares = []
+    buffer = receive(channel, transport, large(b"a", GROWING)).obj
+    assert receive(channel, transport, large(b"b", 2 * GROWING)).obj is buffer
+    assert receive(channel, transport, large(b"c", GROWN)).obj is buffer
+    assert with_room_to_grow(GROWING - 1) < 2 * GROWING
+    assert with_room_to_grow(2 * GROWN) >= 2 * GROWN
 
 
 def test_a_client_gets_a_buffer_for_the_whole_answer_at_once_and_a_server_does_not() -> None:

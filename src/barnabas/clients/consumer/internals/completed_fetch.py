@@ -13,6 +13,7 @@ from barnabas.clients.consumer.internals.batch_walk import leader_epoch_before, 
 from barnabas.clients.consumer.internals.consumer_metrics import FetchedAnswer
 from barnabas.common.errors import BarnabasError, CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.network.channel_state import with_room_to_grow
 from barnabas.network.transport import large_buffer
 from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.records.aborted_transactions import AbortedTransactions
@@ -41,7 +42,7 @@ def new_column_memory() -> ColumnMemory:
     """For the tables of one consumer."""
     from barnabas.records.column_memory import ColumnMemory  # noqa: PLC0415
 
-    return ColumnMemory(large_buffer)
+    return ColumnMemory(large_buffer, with_room_to_grow)
 
 
 class FetchReading(NamedTuple):
