@@ -41,6 +41,7 @@ POLL = "barnabas poll"
 TABLE = "barnabas poll_table"
 VIEWS = "barnabas poll_table of views"
 """With ``binary_type="binary_view"``: keys and values are not copied."""
+TABLE_OVER_TCP = "barnabas poll_table over TCP"
 PEERS = {"kafka-python": ("kafka", 3.0), "aiokafka": ("aiokafka", 1.0)}
 """The module of each, and how many times its rate iterating over ours is to reach."""
 BATCHED = "confluent-kafka"
@@ -65,7 +66,7 @@ class Runs:
 def contenders() -> list[str]:
     names = [OURS, POLL]
     if importlib.util.find_spec("pyarrow") is not None:
-        names += [TABLE, VIEWS]
+        names += [TABLE, VIEWS, TABLE_OVER_TCP]
     return [*names, *(name for name, (module, _) in PEERS.items() if importlib.util.find_spec(module)), BATCHED]
 
 
@@ -120,10 +121,10 @@ def compared(case: str, measured: dict[str, Runs]) -> list[Row]:
     rows.append(
         Row(case, POLL, measured[POLL].rate, "records/s", measured[POLL].rate / measured[BATCHED].rate, BATCHED)
     )
-    for name in (TABLE, VIEWS):
+    for name, target in ((TABLE, TABLE_TARGET), (VIEWS, TABLE_TARGET), (TABLE_OVER_TCP, None)):
         if name in measured:
             table = measured[name].rate
-            rows.append(Row(case, name, table, "records/s", table / measured[BATCHED].rate, BATCHED, TABLE_TARGET))
+            rows.append(Row(case, name, table, "records/s", table / measured[BATCHED].rate, BATCHED, target))
     rows += [Row(case, peer, runs.rate, "records/s") for peer, runs in measured.items() if peer in {*PEERS, BATCHED}]
     return rows + [
         Row(f"{case}: processor time of the consumer", client, statistics.median(runs.cpu_us) * 1000, "ns/record")

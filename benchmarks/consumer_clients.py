@@ -56,10 +56,14 @@ def barnabas_poll(servers: str, topic: str, partitions: int, count: int) -> Repo
         return _report(watch, counted - first, size)
 
 
-def barnabas_table(servers: str, topic: str, partitions: int, count: int, *, binary_type: str = "binary") -> Report:
+def barnabas_table(
+    servers: str, topic: str, partitions: int, count: int, *, binary_type: str = "binary", over_tcp: bool = False
+) -> Report:
     from barnabas.clients.consumer import KafkaConsumer, TopicPartition
 
-    with KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+    with KafkaConsumer(
+        bootstrap_servers=servers, auto_offset_reset="earliest", local_socket_enable=not over_tcp
+    ) as consumer:
         consumer.assign([TopicPartition(topic, partition) for partition in range(partitions)])
         first = consumer.poll_table(WAIT_S * 1000, binary_type=binary_type).num_rows
         watch, counted, size = Stopwatch(), first, 0
@@ -72,6 +76,11 @@ def barnabas_table(servers: str, topic: str, partitions: int, count: int, *, bin
 
 def barnabas_views(servers: str, topic: str, partitions: int, count: int) -> Report:
     return barnabas_table(servers, topic, partitions, count, binary_type="binary_view")
+
+
+def barnabas_table_over_tcp(servers: str, topic: str, partitions: int, count: int) -> Report:
+    """As from another machine, but for the network in between."""
+    return barnabas_table(servers, topic, partitions, count, over_tcp=True)
 
 
 def kafka_python(servers: str, topic: str, partitions: int, count: int) -> Report:
@@ -133,6 +142,7 @@ CLIENTS: dict[str, Callable[[str, str, int, int], Report]] = {
     "barnabas poll": barnabas_poll,
     "barnabas poll_table": barnabas_table,
     "barnabas poll_table of views": barnabas_views,
+    "barnabas poll_table over TCP": barnabas_table_over_tcp,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
     "confluent-kafka": confluent_kafka,

@@ -58,6 +58,7 @@ OVERRIDES = {"log.segment.delete.delay.ms": 0, "log.initial.task.delay.ms": 0}
 TIMEOUT_S = 120.0
 OURS = "barnabas"
 TABLE = "barnabas send_table"
+TABLE_OVER_TCP = "barnabas send_table over TCP"
 PEERS = {"kafka-python": ("kafka", 3.0), "aiokafka": ("aiokafka", 1.5), "confluent-kafka": ("confluent_kafka", 0.5)}
 """The module of each, and how many times its rate ours is to reach."""
 SLOW_PEERS = frozenset({"kafka-python", "aiokafka"})
@@ -87,7 +88,7 @@ class Runs:
 def contenders() -> list[str]:
     names = [OURS]
     if importlib.util.find_spec("pyarrow") is not None:
-        names.append(TABLE)
+        names += [TABLE, TABLE_OVER_TCP]
     names += [name for name, (module, _) in PEERS.items() if importlib.util.find_spec(module) is not None]
     return [*names, *SMALL_BATCHES] if "confluent-kafka" in names else names
 
@@ -131,7 +132,7 @@ def records_for(client: str, count: int) -> int:
     """How many records keep a client busy for about as long as so many keep one that sends them one by one."""
     if client in SLOW_PEERS:
         return count // SLOW
-    return count * FAST if client == TABLE else count
+    return count * FAST if client in {TABLE, TABLE_OVER_TCP} else count
 
 
 def compared(case: str, measured: dict[str, Runs]) -> list[Row]:
@@ -142,9 +143,10 @@ def compared(case: str, measured: dict[str, Runs]) -> list[Row]:
         if peer in measured
     ]
     if TABLE in measured and "confluent-kafka" in measured:
-        table = measured[TABLE].rate
         against = measured["confluent-kafka"].rate
-        rows.append(Row(case, TABLE, table, "records/s", table / against, "confluent-kafka", TABLE_TARGET))
+        for client, target in ((TABLE, TABLE_TARGET), (TABLE_OVER_TCP, None)):
+            table = measured[client].rate
+            rows.append(Row(case, client, table, "records/s", table / against, "confluent-kafka", target))
     ours_small, theirs_small = SMALL_BATCHES
     if theirs_small in measured:
         small = measured[ours_small].rate
@@ -152,7 +154,7 @@ def compared(case: str, measured: dict[str, Runs]) -> list[Row]:
     rows += [
         Row(case, client, runs.rate, "records/s")
         for client, runs in measured.items()
-        if client not in {OURS, TABLE, ours_small}
+        if client not in {OURS, TABLE, TABLE_OVER_TCP, ours_small}
     ]
     return rows + [
         Row(f"{case}: processor time of the producer", client, statistics.median(runs.cpu_us) * 1000, "ns/record")

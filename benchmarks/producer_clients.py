@@ -57,13 +57,15 @@ def barnabas_with_small_batches(servers: str, topic: str, value: bytes, count: i
     return barnabas(servers, topic, value, count, {"batch.size": 16_384})
 
 
-def barnabas_table(servers: str, topic: str, value: bytes, count: int) -> dict[str, float]:
+def barnabas_table(
+    servers: str, topic: str, value: bytes, count: int, settings: dict[str, object] | None = None
+) -> dict[str, float]:
     import pyarrow as pa
 
     from barnabas.clients.producer import KafkaProducer
 
     table = pa.table({"value": pa.array([value] * (TABLE_BYTES // len(value)), pa.binary())})
-    with KafkaProducer(bootstrap_servers=servers, acks="all") as producer:
+    with KafkaProducer({"bootstrap.servers": servers, "acks": "all", **(settings or {})}) as producer:
         producer.send_table(topic, table.slice(0, WARM_UP)).result()
         watch = Stopwatch()
         tables = [table.slice(0, count - start) for start in range(0, count, len(table))]
@@ -72,6 +74,11 @@ def barnabas_table(servers: str, topic: str, value: bytes, count: int) -> dict[s
         for future in futures:
             future.result()
         return watch.report()
+
+
+def barnabas_table_over_tcp(servers: str, topic: str, value: bytes, count: int) -> dict[str, float]:
+    """As from another machine, but for the network in between."""
+    return barnabas_table(servers, topic, value, count, {"local.socket.enable": False})
 
 
 def kafka_python(servers: str, topic: str, value: bytes, count: int) -> dict[str, float]:
@@ -140,6 +147,7 @@ CLIENTS: dict[str, Callable[[str, str, bytes, int], dict[str, float]]] = {
     "barnabas": barnabas,
     "barnabas, batch.size=16384": barnabas_with_small_batches,
     "barnabas send_table": barnabas_table,
+    "barnabas send_table over TCP": barnabas_table_over_tcp,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
     "confluent-kafka": confluent_kafka,
