@@ -100,6 +100,8 @@ class HandlerBench:
 class _Collected:
     """A transport that takes everything."""
 
+    references: Any = None
+
     def __init__(self) -> None:
         self.data = bytearray()
 

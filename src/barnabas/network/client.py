@@ -142,6 +142,7 @@ class NetworkClient:
             self._found_ready = node.id_string
             self._found_ready_ms = now
             return True
+        self._found_ready = None
         if node.is_empty:
             raise ValueError(f"cannot connect to {node!r}")
         if self._states.can_connect(node.id_string, now):
