@@ -24,6 +24,7 @@ from barnabas.clients.producer.errors import (
 )
 from barnabas.clients.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from barnabas.clients.producer.internals.buffer_pool import BufferPool
+from barnabas.clients.producer.internals.core_sharing import CoreSharing
 from barnabas.clients.producer.internals.fast_send import make_fast_send
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
 from barnabas.clients.producer.internals.produce_request_result import ProduceRequestResult
@@ -398,6 +399,12 @@ class KafkaProducer:
 
         if self._interceptors:
             log.warning("The interceptors of %s do not see what send_table sends", self.config.client_id)
+        sharing = self.sender.core_sharing = CoreSharing.if_useful()
+
+        def fills_here() -> None:
+            if sharing is not None and self.client.has_referred:
+                sharing.fills_here()
+
         return TableSender(
             self.accumulator,
             self.config,
@@ -407,6 +414,7 @@ class KafkaProducer:
             self.sender.wake_for_work,
             self.transaction_manager,
             self._clock,
+            fills_here,
         )
 
     def _send(

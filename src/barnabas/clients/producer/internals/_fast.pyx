@@ -36,6 +36,20 @@ cdef extern from "pythread.h":
     int PyThread_acquire_lock(PyThread_type_lock lock, int wait) nogil
     void PyThread_release_lock(PyThread_type_lock lock) nogil
 
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <sched.h>
+    #if defined(__linux__)
+    static int barnabas_core(void) { return sched_getcpu(); }
+    #else
+    static int barnabas_core(void) { return -1; }
+    #endif
+    """
+    int barnabas_core() nogil
+
 cdef extern from "time.h" nogil:
     ctypedef long time_t
     ctypedef int clockid_t
@@ -587,3 +601,8 @@ cdef class FastSend:
             return False
         entry.partitioner.update_partition_info(sticky, 0, entry.snapshot, True)
         return entry.partitioner.sticky is not sticky
+
+
+def current_core():
+    """The number of the core that this thread runs on now, -1 if the system does not say."""
+    return barnabas_core()

@@ -12,6 +12,7 @@ from barnabas.clients.common.metadata import LeaderIdAndEpoch
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.clients.producer.errors import TransactionAbortedError
+from barnabas.clients.producer.internals.core_sharing import CoreSharing
 from barnabas.clients.producer.internals.produce_request_result import INVALID_OFFSET, RecordErrors
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch
 from barnabas.clients.producer.internals.producer_metadata import ProducerMetadata
@@ -191,6 +192,8 @@ class Sender:
         self._running = True
         self._force_close = False
         self.woken = False
+        self.core_sharing: CoreSharing | None = None
+        """With the thread that sends tables, once there is one."""
 
     # -- the thread
 
@@ -278,7 +281,13 @@ class Sender:
                 return
             delay_ms = min(delay_ms, waits)
         now = self._clock.hi_res_milliseconds()
-        self._client.poll(min(delay_ms, self._send_producer_data(now)), now)
+        sharing = self.core_sharing
+        if sharing is not None:
+            sharing.follow()
+        delay_ms = min(delay_ms, self._send_producer_data(now))
+        if sharing is not None and sharing.is_bound and not self._client.in_flight_request_count():
+            sharing.let_go()
+        self._client.poll(delay_ms, now)
 
     def _now(self) -> int:
         return self._clock.hi_res_milliseconds()

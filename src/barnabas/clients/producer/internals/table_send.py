@@ -69,7 +69,10 @@ class TableSender:
         wake: Callable[[], None],
         transaction_manager: TransactionManager | None,
         clock: Clock,
+        fills_here: Callable[[], None] | None = None,
     ) -> None:
+        """``fills_here`` hears of every batch, by the thread that makes it."""
+        self._fills_here = fills_here
         self._accumulator = accumulator
         self._config = config
         self._partitioner = partitioner
@@ -171,6 +174,8 @@ class TableSender:
 
     def encode(self, encoder: BatchEncoder, first: int, count: int, payload: int) -> bytearray | memoryview:
         """The batch of rows that were measured, in memory that a batch before has left, if there is some."""
+        if self._fills_here is not None:
+            self._fills_here()
         spare = self._accumulator.spare_buffers
         buffer = spare.take(HEADER_SIZE + payload)
         if buffer is None:
