@@ -11,6 +11,8 @@ from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
+from barnabas.common._wire cimport int32_at, int64_at, length_at, put_int32
+
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
@@ -53,37 +55,6 @@ cdef inline Py_ssize_t put_length(uint8_t *out, uint64_t length) noexcept nogil:
         at += 1
     out[at] = <uint8_t>length
     return at + 1
-
-
-cdef inline void put_int32(uint8_t *out, int32_t number) noexcept nogil:
-    cdef uint32_t value = <uint32_t>number
-    out[0] = <uint8_t>(value >> 24)
-    out[1] = <uint8_t>(value >> 16)
-    out[2] = <uint8_t>(value >> 8)
-    out[3] = <uint8_t>value
-
-
-cdef inline int32_t int32_at(const uint8_t *data) noexcept nogil:
-    return <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16) | (<uint32_t>data[2] << 8) | data[3])
-
-
-cdef inline int64_t int64_at(const uint8_t *data) noexcept nogil:
-    return <int64_t>((<uint64_t><uint32_t>int32_at(data) << 32) | <uint32_t>int32_at(data + 4))
-
-
-cdef inline int64_t length_at(const uint8_t *data, Py_ssize_t *at, Py_ssize_t size) noexcept nogil:
-    """A length as compact types have it, one too large: -1 for null, -2 for what is no such number."""
-    cdef uint32_t value = 0
-    cdef int shift = 0
-    cdef uint8_t byte
-    while at[0] < size and shift < 28:
-        byte = data[at[0]]
-        at[0] += 1
-        value |= <uint32_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            return <int64_t>value - 1
-        shift += 7
-    return -2
 
 
 cdef class RequestEncoder:

@@ -7,6 +7,8 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
+from barnabas.common._wire cimport int32_at, length_at
+
 cdef enum:
     FLEXIBLE = 9
     TOPIC_IDS = 13
@@ -15,25 +17,6 @@ cdef enum:
     TRANSACTIONAL_MASK = 0x10
     # Length, magic and attributes of a batch end there.
     LEADING_FIELDS = 23
-
-
-cdef inline int32_t int32_at(const uint8_t *data) noexcept nogil:
-    return <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16) | (<uint32_t>data[2] << 8) | data[3])
-
-
-cdef inline int64_t length_at(const uint8_t *data, Py_ssize_t *at, Py_ssize_t size) noexcept nogil:
-    """A length as compact types have it, one too large: -1 for null, -2 for what is no such number."""
-    cdef uint32_t value = 0
-    cdef int shift = 0
-    cdef uint8_t byte
-    while at[0] < size and shift < 28:
-        byte = data[at[0]]
-        at[0] += 1
-        value |= <uint32_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            return <int64_t>value - 1
-        shift += 7
-    return -2
 
 
 def plain_produce(payload, Py_ssize_t start, int version):

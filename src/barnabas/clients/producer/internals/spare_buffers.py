@@ -10,7 +10,7 @@ from barnabas.network.shared_memory import LEAST_BYTES, SUPPORTED, SharedMemory
 
 log = logging.getLogger(__name__)
 
-_UNSHARED: Final = 2
+_ROOMY: Final = 2
 """A buffer that is more than so many times as large as wanted would be cut down."""
 
 
@@ -62,7 +62,7 @@ class SpareBuffers:
             buffer = self._buffers.pop()
         except IndexError:
             return None
-        return buffer if len(buffer) <= _UNSHARED * size else None
+        return buffer if len(buffer) <= _ROOMY * size else None
 
     def _renew(self) -> SharedMemory | None:
         try:
