@@ -294,7 +294,7 @@ class Encoder:
         else:
             parts += [_varints(self._headers.counts[first:end]), self._headers.array.slice(first, count)]
         latest = int(self._timestamps[first:end].max())
-        section = memoryview(_join(*parts).buffers()[2])[:size]
+        section = memoryview(_join(*parts).buffers()[2]).cast("B")[:size]
         if isinstance(into, memoryview):
             if into.readonly or len(into) != reserve + size:
                 raise ValueError(f"{into!r} is not made for {reserve + size} bytes")

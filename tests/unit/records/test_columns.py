@@ -80,6 +80,22 @@ def each_kernel(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.mark.usefixtures("each_kernel")
+def test_a_batch_is_written_where_it_is_wanted() -> None:
+    """Into a part of somebody's memory, of which nothing else changes; it has to be as long as the batch."""
+    encoder = columns.BatchEncoder({"value": pa.array([b"a" * 300, None, b"b"])}, timestamps=7)
+    count, size = encoder.measure(0, 10_000)
+    expected = encoder.batch(0, count, size)
+    length = len(expected)
+    memory = bytearray(b"\xff" * (length + 20))
+    view = memoryview(memory)[10 : 10 + length]
+    assert encoder.batch(0, count, size, into=view) is view
+    assert memory == b"\xff" * 10 + expected + b"\xff" * 10
+    for wrong in (memoryview(memory)[: length - 1], memoryview(memory)[: length + 1], memoryview(bytes(length))):
+        with pytest.raises(ValueError, match="is not made for"):
+            encoder.batch(0, count, size, into=wrong)
+
+
 def header_lists(rows: Sequence[Row]) -> pa.Array:
     return pa.array([[{"key": k, "value": v} for k, v in row[2]] for row in rows], HEADERS_TYPE)
 

@@ -99,7 +99,7 @@ def test_a_lost_answer() -> None:
     assert numbers(cluster) == list(range(600))
 
 
-@pytest.mark.mechanism("P07")
+@pytest.mark.mechanism("P08")
 def test_a_batch_that_is_too_large_is_split() -> None:
     cluster = ScriptedCluster({"t": 1})
     producer = sharing(cluster)
