@@ -10,7 +10,12 @@ has to queue up for the lock again.
 The twins are the methods of `socket.socket` and `select.epoll` themselves; they behave the same.
 """
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_Check,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_Resize,
+)
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EINTR, errno
@@ -173,8 +178,10 @@ def large_buffer(Py_ssize_t size):
     return buffer
 
 
-def resize(bytearray buffer not None, Py_ssize_t size):
+def resize(buffer, Py_ssize_t size):
     """Makes a buffer longer. What is new in it is whatever was there before: it is about to be received into."""
+    if not PyByteArray_Check(buffer):  # of that type, or of one derived from it
+        raise TypeError(f"{buffer!r} is no bytearray")
     PyByteArray_Resize(buffer, size)
 
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from barnabas.network.selectable import Selectable
     from barnabas.network.selector_metrics import SelectorMetrics
     from barnabas.network.telemetry_hook import TelemetryHook
+    from barnabas.network.unread_message import FileReading
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +163,11 @@ class NetworkClient:
         """Whether a node was found that large messages need not be sent to (`barnabas.network.shared_memory`). Any
         thread may ask."""
         return self._connections.has_referred
+
+    @property
+    def file_reading(self) -> FileReading:
+        """Who reads the files of answers that are files. For the thread that polls."""
+        return self._connections.file_reading
 
     def connection_delay(self, node: Node, now: int) -> int:
         """How long to wait before anything can be done about the connection; forever if it is there."""

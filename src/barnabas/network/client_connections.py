@@ -17,6 +17,7 @@ from barnabas.network.node import Node
 from barnabas.network.node_api_versions import ApiVersions, NodeApiVersions
 from barnabas.network.selector import CloseMode
 from barnabas.network.transport import TransportLayer
+from barnabas.network.unread_message import FileReading
 from barnabas.network.version_negotiation import VersionNegotiation
 from barnabas.protocol.messages.api_versions import ApiVersionsResponse
 
@@ -60,6 +61,8 @@ class ClientConnections:
         """By node id. The context of a channel is its node."""
         self.has_referred = False
         """Whether there has been a node that finds large messages where they are, and need not be sent them."""
+        self.file_reading = FileReading()
+        """Who reads the files that answers refer to; of all connections."""
         self._moving: dict[str, TransportLayer] = {}
         """By node id, the TCP sockets of connections that are moving to the broker's local socket. They are kept until
         the broker has answered there: it would take the end of this one for the end of the connection."""
@@ -139,7 +142,7 @@ class ClientConnections:
     def refer(self, channel: KafkaChannel) -> None:
         """Large messages may go around the local socket: see `barnabas.network.frame_references`."""
         if isinstance(channel.transport, LocalTransportLayer) and self.is_moving(channel.id):
-            channel.transport.refer()
+            channel.transport.refer(self.file_reading)
             self.has_referred = True
 
     def is_moving(self, node_id: str) -> bool:

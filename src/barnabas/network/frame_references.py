@@ -7,8 +7,9 @@ where it is:
   from there;
 - the records that a consumer asks for are in the files of the log, and so in the system's page cache. The broker sends
   the *descriptors* of these files, which a Unix socket can carry (``SCM_RIGHTS``), and the client reads them into the
-  memory that it would have received them into. The file stays open as long as it takes, whatever the broker does with
-  it meanwhile.
+  memory that it would have received them into, or leaves that to who wants to have what is in them
+  (`barnabas.network.unread_message`). The file stays open as long as it takes, whatever the broker does with it
+  meanwhile.
 
 A reference stands where a message's length would be, and begins with a length that no message has:
 
@@ -37,6 +38,9 @@ from typing import Any, Final
 
 from barnabas.network.reactor import FileRegion
 from barnabas.network.shared_memory import LEAST_BYTES, SharedMemory, map_memory, memory_of
+from barnabas.network.unread_message import LEAST_BYTES as LEAST_UNREAD_BYTES
+from barnabas.network.unread_message import MOST_FILES as MOST_UNREAD_FILES
+from barnabas.network.unread_message import FileReading, UnreadFile, UnreadMessages
 
 log = logging.getLogger(__name__)
 
@@ -65,10 +69,12 @@ _CREDENTIALS: Final = struct.Struct("3i")
 class FrameReferences:
     """The references of one connection, both ways. It belongs to the thread of the connection's selector."""
 
-    __slots__ = ("_known", "_send_with_files", "_told", "files")
+    __slots__ = ("_known", "_reading", "_send_with_files", "_told", "_unread", "files")
 
-    def __init__(self, send_with_files: Callable[[bytes, list[int]], int]) -> None:
+    def __init__(self, send_with_files: Callable[[bytes, list[int]], int], reading: FileReading | None = None) -> None:
         self._send_with_files = send_with_files
+        self._reading = FileReading() if reading is None else reading
+        self._unread = UnreadMessages()
         self.files: list[int] = []
         """Descriptors that have arrived, and belong to references that have not been followed yet."""
         self._told: dict[int, SharedMemory] = {}
@@ -164,18 +170,26 @@ class FrameReferences:
 
     def _in_files(self, reference: memoryview, buffer_for: Callable[[int], bytearray]) -> memoryview:
         _, size, count = _IN_FILES.unpack_from(reference)
-        view = memoryview(buffer_for(size))[:size]
+        unread: list[UnreadFile] | None = None
+        if self._reading.left and size >= LEAST_UNREAD_BYTES:
+            message = self._unread.take(size)
+            unread = message.files
+            view = memoryview(message)[:size]
+        else:
+            view = memoryview(buffer_for(size))[:size]
         at, filled = _IN_FILES.size, 0
         for _ in range(count):
             (length,) = _LENGTH.unpack_from(reference, at)
             if length == _NO_BYTES:
                 _, position, length = _REGION.unpack_from(reference, at)
                 at += _REGION.size
-                fd = self._next_file()
-                try:
-                    _read_whole(fd, _part(view, filled, length), position)
-                finally:
-                    os.close(fd)
+                file = UnreadFile(self._next_file(), position, filled, length)
+                part = _part(view, filled, length)
+                if unread is not None and length >= LEAST_UNREAD_BYTES and len(unread) < MOST_UNREAD_FILES:
+                    unread.append(file)
+                else:
+                    file.read(part, 0)
+                    file.close()
             else:
                 at += _LENGTH.size
                 _part(view, filled, length)[:] = reference[at : at + length]
@@ -198,6 +212,7 @@ class FrameReferences:
             memory.retire()
         self._told.clear()
         self._known.clear()
+        self._unread.clear()
         for fd in self.files:
             os.close(fd)
         self.files.clear()
@@ -216,15 +231,6 @@ def _part(view: memoryview, start: int, length: int) -> memoryview:
     if length < 0 or length > len(view) - start:
         raise ValueError(f"a piece of {length} bytes at {start} of a message of {len(view)}")
     return view[start : start + length]
-
-
-def _read_whole(fd: int, part: memoryview, position: int) -> None:
-    done = 0
-    while done < len(part):
-        count = os.preadv(fd, [part[done:]], position + done)
-        if not count:
-            raise EOFError("a file shrank while it was being read")
-        done += count
 
 
 __all__ = ["HEAD", "MARK", "MOST_BYTES", "FrameReferences", "is_same_user"]

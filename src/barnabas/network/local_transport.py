@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from barnabas.network.frame_references import MOST_FILES, FrameReferences
 from barnabas.network.transport import PlaintextTransportLayer
+from barnabas.network.unread_message import FileReading
 
 _FILES_BYTES: Final = MOST_FILES * array.array("i").itemsize
 _CONTROL_BYTES: Final = socket.CMSG_SPACE(_FILES_BYTES) if hasattr(socket, "CMSG_SPACE") else 0
@@ -20,15 +21,15 @@ class LocalTransportLayer(PlaintextTransportLayer):
 
     __slots__ = ()
 
-    def refer(self) -> None:
+    def refer(self, reading: FileReading | None = None) -> None:
         """From here on large messages may come, and go, as references: see `barnabas.network.frame_references`."""
         if self.references is not None:
             return
         if self._io is not None:
-            self.references = FrameReferences(self._io.send_with_files)
+            self.references = FrameReferences(self._io.send_with_files, reading)
             self._io.files = self.references.files
         else:
-            self.references = FrameReferences(self._send_with_files)
+            self.references = FrameReferences(self._send_with_files, reading)
             self.recv: Callable[[int], bytes | bytearray] = self._recv_with_files
             self.recv_into: Callable[[Any], int] = self._recv_into_with_files
 

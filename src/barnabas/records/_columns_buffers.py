@@ -7,7 +7,13 @@ from typing import Any
 import pyarrow as pa
 
 from barnabas.records import _columns_kernel as kernel
-from barnabas.records.column_memory import ColumnMemory
+from barnabas.records.column_memory import ColumnMemory, ColumnPieces
+
+
+def allocated(size: int) -> tuple[pa.Buffer, pa.Buffer]:
+    """A buffer of its own, as `ColumnPieces.cut` would have a part of one."""
+    buffer = pa.allocate_buffer(size)
+    return buffer, buffer
 
 
 class BinaryBuffers:
@@ -16,15 +22,30 @@ class BinaryBuffers:
     __slots__ = ("_is_resizable", "buffers", "nulls", "rows", "sink")
 
     def __init__(
-        self, rows: int, nulls: int, size: int, *, resizable: bool = False, memory: ColumnMemory | None = None
+        self,
+        rows: int,
+        nulls: int,
+        size: int,
+        *,
+        resizable: bool = False,
+        memory: ColumnMemory | None = None,
+        pieces: ColumnPieces | None = None,
     ) -> None:
-        validity = pa.allocate_buffer((rows + 7) >> 3) if nulls else None
+        """The bytes go to ``memory``, if there is one; the rest, and without it they as well, to ``pieces``."""
+        cut = allocated if pieces is None else pieces.cut
+        validity, validity_memory = cut((rows + 7) >> 3) if nulls else (None, None)
+        offsets, offsets_memory = cut(4 * rows + 4)
+        if memory is not None:
+            data = data_memory = memory.take(size)
+        elif pieces is not None:
+            data, data_memory = pieces.cut(size)
+        else:
+            data = data_memory = pa.allocate_buffer(size, resizable=resizable)
         self.rows = rows
         self.nulls = nulls
-        data = pa.allocate_buffer(size, resizable=resizable) if memory is None else memory.take(size)
-        self._is_resizable = resizable and memory is None
-        self.buffers = [validity, pa.allocate_buffer(4 * rows + 4), data]
-        self.sink: Any = kernel.BinarySink(*self.buffers)
+        self._is_resizable = resizable and memory is None and pieces is None
+        self.buffers = [validity, offsets, data]
+        self.sink: Any = kernel.BinarySink(validity_memory, offsets_memory, data_memory)
 
     def end(self, rows: int, nulls: int, size: int, *, shrink: bool) -> None:
         """This is what there is in them after all; nothing more can be put into them."""

@@ -8,10 +8,12 @@ from typing import Final
 import pyarrow as pa
 
 from barnabas.records import _columns_kernel as kernel
-from barnabas.records._columns_buffers import BinaryBuffers
+from barnabas.records._columns_buffers import BinaryBuffers, allocated
+from barnabas.records._columns_format import READING_ROOM
 from barnabas.records._columns_plan import MAX_COLUMN_BYTES, ColumnPlan, column_plan
 from barnabas.records._columns_pure import Totals
-from barnabas.records.column_memory import ColumnMemory
+from barnabas.records.column_memory import ColumnPieces, TableMemory
+from barnabas.records.unread_records import UnreadRecords
 
 # From which size on records are copied as soon as they are checked. With fewer bytes the cache still has them later;
 # and of short records it would not be known well enough how much of a batch is values.
@@ -27,7 +29,7 @@ class EarlyColumns:
 
     How many bytes keys and values have is not known at that time, just how many there can be. Values of some size take
     nearly all of that; if more than an eighth of their buffer is left over, it is given back, unless the buffer is one
-    that will be used again (`ColumnMemory`). Keys get an eighth, and
+    that will be used again (`TableMemory`). Keys get an eighth, and
     what they do not need is given back; if they need more, they are left to `ColumnPlan.assemble`, as headers are.
 
     **Several buffers** can have theirs in common, one after the other: as many as there was room made for, if each of
@@ -35,6 +37,9 @@ class EarlyColumns:
     something else, or something wrong, the columns end. `sections` are those whose rows are here. While one of the
     buffers is being read, the columns are closed, and they stay closed if that fails: there may be rows of it in them
     that do not count.
+
+    **From files.** Of `UnreadRecords` the kernel reads the values to where they stay. What is left to the sections then
+    has to be `unread` no more.
     """
 
     __slots__ = (
@@ -49,14 +54,27 @@ class EarlyColumns:
         "is_open",
         "plan",
         "sections",
+        "unread",
     )
 
-    def __init__(self, plan: ColumnPlan, rows: int, size: int, buffers: int, memory: ColumnMemory | None) -> None:
+    def __init__(
+        self, plan: ColumnPlan, rows: int, size: int, buffers: int, memory: TableMemory | None, *, room: int = 0
+    ) -> None:
         kinds = plan.kinds
+        key_room, widths = size >> 3, {name: _WIDTHS[name] for name in kinds if name in _WIDTHS}
+        of_values = pieces = None
+        if memory is not None:
+            of_values = memory.values
+            sizes = [key_room, *[4 * rows + 4, (rows >> 3) + 1] * 2, *(width * rows for width in widths.values())]
+            pieces = ColumnPieces(memory.beside.take(ColumnPieces.room_for(sizes)))
         # Whether a null is coming is not known either, so there is a bitmap in any case.
-        keys = BinaryBuffers(rows, 1, size >> 3, resizable=True) if "key" in kinds else None
-        values = BinaryBuffers(rows, 1, size, resizable=True, memory=memory) if "value" in kinds else None
-        numbers = {name: pa.allocate_buffer(_WIDTHS[name] * rows) for name in kinds if name in _WIDTHS}
+        keys = BinaryBuffers(rows, 1, key_room, resizable=True, pieces=pieces) if "key" in kinds else None
+        values = None
+        if "value" in kinds:
+            values = BinaryBuffers(rows, 1, size + room, resizable=True, memory=of_values, pieces=pieces)
+        cut = allocated if pieces is None else pieces.cut
+        buffers_of = {name: cut(width * rows) for name, width in widths.items()}
+        numbers = {name: memory for name, (_, memory) in buffers_of.items()}
         self._sink: kernel.ColumnSink | None = kernel.ColumnSink(
             rows,
             None if keys is None else keys.sink,
@@ -70,7 +88,7 @@ class EarlyColumns:
         )
         self._keys = keys
         self._values = values
-        self._numbers = numbers
+        self._numbers = {name: buffer for name, (buffer, _) in buffers_of.items()}
         self._capacity = size
         self._buffers = buffers
         self._rows = 0
@@ -78,6 +96,7 @@ class EarlyColumns:
         self.plan = plan
         self.is_open = True
         self.sections: list[kernel.Section] = []
+        self.unread: list[UnreadRecords] = []
 
     def begin(self) -> kernel.ColumnSink | None:
         """Where the rows of the next buffer go, which `end` has to follow."""
@@ -85,9 +104,13 @@ class EarlyColumns:
         self.is_open = False
         return self._sink
 
-    def end(self, sections: list[kernel.Section], rows: int, *, is_all: bool) -> None:
+    def end(
+        self, sections: list[kernel.Section], rows: int, *, is_all: bool, unread: UnreadRecords | None = None
+    ) -> None:
         """These sections have been copied, of so many rows, which are or are not all there is of their buffer."""
         assert self._sink is not None
+        if unread is not None:
+            self.unread.append(unread)
         self.sections += sections
         self._rows += rows
         if self._rows != self._sink.rows:
@@ -105,9 +128,12 @@ class EarlyColumns:
             kinds = self.plan.kinds
             left = tuple(name for name in kinds if name not in arrays)
             if left:
+                for unread in self.unread:
+                    unread.read_all()
                 rest = column_plan(left, False, False).assemble(self.sections)
                 arrays |= dict(zip(left, rest.columns, strict=True))
             self._batch = pa.RecordBatch.from_arrays([arrays[name] for name in kinds], names=list(kinds))
+            self.unread = []
         return self._batch
 
     def _arrays(self, totals: Totals) -> dict[str, pa.Array]:
@@ -132,10 +158,11 @@ def early_columns(
     buffers: Iterable[tuple[memoryview, int]],
     *,
     may_be_transactional: bool,
-    memory: ColumnMemory | None = None,
+    memory: TableMemory | None = None,
+    from_files: bool = False,
 ) -> EarlyColumns | None:
     """Columns for the first of these buffers, of which each has a start offset, and for others behind it, if they can
-    be common to them; None if it is better to copy later."""
+    be common to them; None if it is better to copy later. Into some of them records may be read from files."""
     if plan.has_views:
         return None
     rows = size = number = 0
@@ -150,4 +177,4 @@ def early_columns(
             break
     if size < max(EARLY_BYTES, rows * EARLY_RECORD_BYTES):
         return None
-    return EarlyColumns(plan, rows, size, number, memory)
+    return EarlyColumns(plan, rows, size, number, memory, room=READING_ROOM if from_files else 0)

@@ -22,6 +22,9 @@ MIN_RECORD: Final = 7
 MIN_HEADER: Final = 2
 # What a view has room for besides the length.
 INLINE: Final = 12
+# By how much a column of values is larger than they are if batches are read into it: for what is around the values of a
+# block, and for the part of a record in front of it.
+READING_ROOM: Final = 1 << 18
 
 # Faults that only columns can meet, numbered past those of `damage.Fault`.
 TIMESTAMP_UNIT: Final = 100

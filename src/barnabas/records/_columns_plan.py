@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 from typing import Any, Final
 
@@ -110,9 +111,20 @@ class ColumnPlan:
         return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
 
 
-@lru_cache(maxsize=64)
+_one_at_a_time: Final = threading.Lock()
+
+
 def column_plan(
     columns: tuple[str, ...] | None, include_headers: bool, raw_timestamps: bool, binary_type: str = BINARY
+) -> ColumnPlan:
+    """The plan for this. Whoever asks for the same gets the same one, even if two threads ask for it at once."""
+    with _one_at_a_time:
+        return _column_plan(columns, include_headers, raw_timestamps, binary_type)
+
+
+@lru_cache(maxsize=64)
+def _column_plan(
+    columns: tuple[str, ...] | None, include_headers: bool, raw_timestamps: bool, binary_type: str
 ) -> ColumnPlan:
     if columns is None:
         columns = tuple(name for name in SCHEMA.names if name != "headers" or include_headers)

@@ -225,6 +225,8 @@ def plain_sections(
     source: Buffer | None,  # noqa: ARG001
     has_views: bool,  # noqa: ARG001
     sink: ColumnSink | None,  # noqa: ARG001
+    fd: int = -1,  # noqa: ARG001
+    position: int = 0,  # noqa: ARG001
 ) -> tuple[list[Section], int, int | None, bool]:
     """The sections of those batches from `at` on that need no more than to be checked and read, up to one that does;
     where that one begins; the offset behind the last one before it, None if there was none; and whether there is
@@ -237,6 +239,11 @@ def plain_sections(
     The sink, if there is one, gets all but the headers of all sections that are found. If there was no room for keys or
     values, theirs is not `open` any more. If there was something wrong with the batch behind the last section, none of
     it is. Nothing of a section is missing without it: `Section.fill` can do the same.
+
+    With the descriptor of an open file, there is nothing in `data` but the headers of the batches. The rest is read of
+    the file, where `data` begins at this position, into the memory of the sink's column of values, which has to have
+    room for `_columns_format.READING_ROOM` bytes more. `Section.fill` then has to wait until the file has been read
+    into `data`.
     """
     return [], at, None, False
 

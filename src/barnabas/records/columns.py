@@ -52,9 +52,10 @@ from barnabas.records._columns_plan import (
 from barnabas.records._columns_pure import Totals
 from barnabas.records.aborted_transactions import AbortedTransactions
 from barnabas.records.batch import HEADER_SIZE, RecordBatch, TimestampType, iter_batches
-from barnabas.records.column_memory import ColumnMemory
+from barnabas.records.column_memory import TableMemory
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from barnabas.records.reader import uncompressed_records
+from barnabas.records.unread_records import UnreadRecords
 
 __all__ = [
     "ACCELERATED",
@@ -208,6 +209,7 @@ class FetchedSections:
         "records",
         "sections",
         "size_in_bytes",
+        "unread",
     )
 
     def __init__(
@@ -220,6 +222,13 @@ class FetchedSections:
         self.next_offset = next_offset
         self.size_in_bytes = size_in_bytes
         self.records: int = kernel.totals(sections)[0]
+        self.unread: UnreadRecords | None = None
+
+    def readable_sections(self) -> list[kernel.Section]:
+        """The sections, of which all bytes are in memory then."""
+        if self.unread is not None:
+            self.unread.read_all()
+        return self.sections
 
 
 def shared_columns(
@@ -230,15 +239,17 @@ def shared_columns(
     raw_timestamps: bool = False,
     binary_type: str = BINARY,
     aborted: bool = False,
-    memory: ColumnMemory | None = None,
+    memory: TableMemory | None = None,
+    from_files: bool = False,
 ) -> EarlyColumns | None:
     """Columns to be filled with the records of several buffers, of which each comes with the start offset that
     `fetch_sections` will be asked for, in this order. None, if nothing is won by that.
 
-    `aborted` says whether there will be aborted transactions to leave out.
+    `aborted` says whether there will be aborted transactions to leave out, `from_files` whether there are
+    `UnreadRecords` among them.
     """
     plan = column_plan(None if columns is None else tuple(columns), include_headers, raw_timestamps, binary_type)
-    return early_columns(plan, buffers, may_be_transactional=not aborted, memory=memory)
+    return early_columns(plan, buffers, may_be_transactional=not aborted, memory=memory, from_files=from_files)
 
 
 def fetch_sections(
@@ -253,11 +264,14 @@ def fetch_sections(
     check_crc: bool = True,
     max_decompressed_bytes: int = DEFAULT_MAX_FETCH_BYTES,
     shared: EarlyColumns | None = None,
-    memory: ColumnMemory | None = None,
+    memory: TableMemory | None = None,
+    unread: UnreadRecords | None = None,
 ) -> FetchedSections:
     """The first half of `fetch_columns`, for who has several buffers: `assemble_sections` makes one table of them.
 
     Those that have `shared_columns` fill them one after the other, as far as they can. `memory` is for long values.
+    `unread` says that the buffer has just the headers of batches: the rest is read now, or, if it does not go to
+    columns at once, by whoever assembles them.
     """
     if not 0 <= start_offset <= _MAX_INT64:
         raise ValueError(f"start offset {start_offset} is out of range")
@@ -272,8 +286,19 @@ def fetch_sections(
     if early is not None and early.plan is not plan:
         raise ValueError("shared columns are the same for all")
     if early is None or not early.is_open:
-        early = early_columns(plan, [(octets, start_offset)], may_be_transactional=transactions is None, memory=memory)
+        early = early_columns(
+            plan,
+            [(octets, start_offset)],
+            may_be_transactional=transactions is None,
+            memory=memory,
+            from_files=unread is not None,
+        )
     sink = None if early is None else early.begin()
+    fd, position = -1, 0
+    if unread is not None:
+        if sink is None or "value" not in plan.kinds:
+            unread.read_all()
+        fd, position = unread.fileno(), unread.position
     copied: list[kernel.Section] | None = None
     while True:
         plain, size, offset_after, is_end = kernel.plain_sections(
@@ -286,10 +311,16 @@ def fetch_sections(
             source,
             plan.has_views,
             sink,
+            fd,
+            position,
         )
         if copied is None:
             # Only these: behind them is a batch that has to be looked at here.
             copied, sink = plain, None
+            if fd >= 0 and not is_end:
+                assert unread is not None
+                unread.read_all()
+            fd = -1
         if plain:
             sections += plain
             next_offset = offset_after
@@ -312,10 +343,12 @@ def fetch_sections(
             section.source, section.source_start = source, start + HEADER_SIZE
         sections.append(section)
     fetched = FetchedSections(plan, sections, next_offset, size)
+    fetched.unread = unread
     if early is not None:
         fetched.early_first, fetched.early_sections = len(early.sections), len(copied)
         is_all = len(copied) == len(sections)
-        early.end(copied, fetched.records if is_all else kernel.totals(copied)[0], is_all=is_all)
+        rows = fetched.records if is_all else kernel.totals(copied)[0]
+        early.end(copied, rows, is_all=is_all, unread=unread)
         if early.sections:
             fetched.early = early
     return fetched
@@ -341,11 +374,12 @@ def assemble_batches(fetched: Sequence[FetchedSections]) -> list[pa.RecordBatch]
     for early, some in groupby(fetched, _early_of):
         run = list(some)
         if early is None or not _are_all(run, early):
-            sections += [section for one in run for section in one.sections]
+            sections += [section for one in run for section in one.readable_sections()]
             continue
         batches += [plan.assemble(group) for group in _groups(sections)]
         batches.append(early.batch())
-        sections = run[-1].sections[run[-1].early_sections :]  # of the others, there is nothing else
+        # Of the others, there is nothing else; and these have been read into memory.
+        sections = run[-1].sections[run[-1].early_sections :]
     batches += [plan.assemble(group) for group in _groups(sections)]
     return batches
 

@@ -8,7 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from barnabas.records.column_memory import LEAST_BYTES, MOST_SPARES, ROOMY, ColumnMemory
+from barnabas.records.column_memory import (
+    LEAST_BYTES,
+    LINE,
+    MOST_SPARES,
+    ROOMY,
+    ColumnMemory,
+    ColumnPieces,
+    TableMemory,
+)
 from barnabas.records.columns import assemble_sections, encode_batches, fetch_sections
 
 SIZE = 2 * LEAST_BYTES
@@ -85,9 +93,9 @@ def test_threads_do_not_get_the_same() -> None:
 
 def test_tables_that_are_kept_stay_as_they_are() -> None:
     """Each table of long values in memory that others had; those that somebody holds are not written to."""
-    memory = ColumnMemory()
+    memory = TableMemory()
     kept: list[tuple[Any, list[bytes]]] = []
-    for number in range(12):
+    for number in range(24):
         values = [bytes([number, row % 256]) * 600 for row in range(1_500 + 40 * number)]
         data = b"".join(encode_batches({"value": pa.array(values)}, max_batch_bytes=300_000, timestamps=5))
         table = assemble_sections([fetch_sections(data, memory=memory)])
@@ -97,4 +105,28 @@ def test_tables_that_are_kept_stay_as_they_are() -> None:
             kept.append((table, values))
     for table, values in kept:
         assert table.column("value").to_pylist() == values
-    assert len(memory._spares) == MOST_SPARES
+    assert len(memory.values._spares) == len(memory.beside._spares) == MOST_SPARES
+
+
+def test_pieces_of_a_buffer() -> None:
+    sizes = [1, 0, 100, 64, 7]
+    whole = pa.py_buffer(bytearray(ColumnPieces.room_for(sizes)))
+    pieces = ColumnPieces(whole)
+    cut = [pieces.cut(size) for size in sizes]
+    assert [(len(arrow), len(view)) for arrow, view in cut] == [(size, size) for size in sizes]
+    assert all(arrow.address % LINE == 0 for arrow, _ in cut)
+    for number, (_, view) in enumerate(cut):
+        view[:] = bytes([number + 1]) * len(view)
+    assert [arrow.to_pybytes() for arrow, _ in cut] == [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+
+
+def test_who_keeps_an_offset_does_not_keep_the_values() -> None:
+    memory = TableMemory()
+    values = [bytes(1_000) for _ in range(3_000)]
+    data = b"".join(encode_batches({"value": pa.array(values)}, max_batch_bytes=300_000, timestamps=5))
+    table = assemble_sections([fetch_sections(data, memory=memory)])
+    offsets = table.column("offset")
+    used = memory.values._spares[-1]
+    del table
+    used.append(used.pop())  # nobody has it
+    assert offsets.to_pylist() == list(range(3_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -22,8 +23,13 @@ from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from barnabas.records.reader import uncompressed_records
 
 if TYPE_CHECKING:
-    from barnabas.records.column_memory import ColumnMemory
+    from concurrent.futures import Future
+
+    from barnabas.records.column_memory import TableMemory
     from barnabas.records.columns import EarlyColumns
+    from barnabas.records.unread_records import UnreadRecords
+
+log = logging.getLogger(__name__)
 
 _READ_UNCOMMITTED: Final = IsolationLevel.READ_UNCOMMITTED
 _LENGTH: Final = struct.Struct(">i")
@@ -38,11 +44,11 @@ def _arrow() -> Any:
     return columns
 
 
-def new_column_memory() -> ColumnMemory:
+def new_table_memory() -> TableMemory:
     """For the tables of one consumer."""
-    from barnabas.records.column_memory import ColumnMemory  # noqa: PLC0415
+    from barnabas.records.column_memory import TableMemory  # noqa: PLC0415
 
-    return ColumnMemory(large_buffer, with_room_to_grow)
+    return TableMemory(large_buffer, with_room_to_grow)
 
 
 class FetchReading(NamedTuple):
@@ -63,7 +69,9 @@ class CompletedFetch:
     transactions that were aborted. All of those are passed over here. ``next_fetch_offset`` follows: after a compacted
     log's gap, or a batch with nothing to see, it is where the *batch* ends, not where the last record was.
 
-    Reading happens batch by batch: decompressed when its first record is wanted, let go of after its last.
+    Reading happens batch by batch: decompressed when its first record is wanted, let go of after its last. Of a broker
+    on the same machine it may be that just the headers of batches are in memory (``unread``); a table's records are
+    read to where they stay.
 
     Belongs to the application thread once it has been taken out of the buffer.
     """
@@ -72,10 +80,12 @@ class CompletedFetch:
         "_aborted",
         "_batch",
         "_batches",
+        "_decoded",
         "_error",
         "_reader",
         "_reading",
         "_table",
+        "ahead",
         "answer",
         "bytes_read",
         "data",
@@ -88,10 +98,16 @@ class CompletedFetch:
         "partition",
         "records",
         "records_read",
+        "unread",
     )
 
     def __init__(
-        self, partition: TopicPartition, data: PartitionData, fetch_offset: int, reading: FetchReading
+        self,
+        partition: TopicPartition,
+        data: PartitionData,
+        fetch_offset: int,
+        reading: FetchReading,
+        unread: UnreadRecords | None = None,
     ) -> None:
         self.partition = partition
         self.data = data
@@ -118,6 +134,11 @@ class CompletedFetch:
         self._aborted: AbortedTransactions | None = None
         self._error: BarnabasError | None = None
         self._table: tuple[Any, Any, int] | None = None
+        self._decoded: tuple[Any, Any] | None = None
+        self.ahead: Future[None] | None = None
+        """A thread that may be reading it, for `decode_ahead`."""
+        self.unread = unread
+        """What knows where the records are, if there are no more of them here than their batches' headers."""
         self.known_end_offset: int | None = None
         """What `end_offset` has found, if it has been asked."""
 
@@ -142,6 +163,25 @@ class CompletedFetch:
             self.known_end_offset = offset_after(self.records)
         return self.known_end_offset
 
+    def read_all(self) -> bool:
+        """Whether the records are in memory, where they are read to if they were not. If that cannot be done, there is
+        nothing of this, and it has to be fetched again."""
+        if self.unread is not None:
+            if self.ahead is not None:
+                self.ahead.result()
+            try:
+                self.unread.read_all()
+            except (OSError, EOFError) as error:
+                self._give_up(error)
+                return False
+            self.unread = None
+        return True
+
+    def _give_up(self, error: Exception) -> None:
+        log.warning("The records of %s cannot be read from the broker's file: %s. Fetching again.", self, error)
+        self.unread = None
+        self.drain()
+
     # -- as records
 
     def fetch_records(self, limit: int) -> list[ConsumerRecord]:
@@ -149,6 +189,8 @@ class CompletedFetch:
         found: list[ConsumerRecord] = []
         if self._error is not None:
             raise self._error
+        if not self.read_all():
+            return found
         try:
             while len(found) < limit:
                 reader = self._reader
@@ -235,6 +277,7 @@ class CompletedFetch:
         """The next records as an Arrow table, with an ``offset`` column whatever else is asked for.
 
         All of the fetch is decoded at once. What `limit` leaves is kept for the next call, if that asks for the same.
+        `read_all` has to come first.
         """
         wanted = (columns, include_headers, binary_type)
         if self._table is not None and self._table[0] == wanted and self._reader is None:
@@ -271,14 +314,37 @@ class CompletedFetch:
         columns: tuple[str, ...] | None,
         binary_type: str = "binary",
         shared: EarlyColumns | None = None,
-        memory: ColumnMemory | None = None,
+        memory: TableMemory | None = None,
     ) -> Any:
         """All that is left, checked and counted, for a table that is made of several of these; None if a table has been
         made of it before. Without headers: what is wrong with those would be found too late, when a position is behind
         them."""
         if self._table is not None:
             return None
-        fetched = _arrow().fetch_sections(
+        fetched = self._take_decoded(columns, binary_type)
+        try:
+            if fetched is None:
+                fetched = self._decode(columns, binary_type, shared, memory)
+            if isinstance(fetched, Exception):
+                raise fetched
+        except (OSError, EOFError) as error:
+            self._give_up(error)
+            return None
+        self.bytes_read += fetched.size_in_bytes
+        self.records_read += fetched.records
+        self.next_fetch_offset = max(fetched.next_offset or 0, self.next_fetch_offset)
+        self.last_epoch = leader_epoch_before(self.records, self.next_fetch_offset)
+        self.drain()
+        return fetched
+
+    def _decode(
+        self,
+        columns: tuple[str, ...] | None,
+        binary_type: str,
+        shared: EarlyColumns | None,
+        memory: TableMemory | None,
+    ) -> Any:
+        return _arrow().fetch_sections(
             self.records,
             columns=columns,
             binary_type=binary_type,
@@ -287,20 +353,41 @@ class CompletedFetch:
             check_crc=self._reading.check_crcs,
             shared=shared,
             memory=memory,
+            unread=self.unread,
         )
-        self.bytes_read += fetched.size_in_bytes
-        self.records_read += fetched.records
-        self.next_fetch_offset = max(fetched.next_offset or 0, self.next_fetch_offset)
-        self.last_epoch = leader_epoch_before(self.records, self.next_fetch_offset)
-        self.drain()
-        return fetched
+
+    def decode_ahead(
+        self,
+        columns: tuple[str, ...] | None,
+        binary_type: str,
+        shared: EarlyColumns | None,
+        memory: TableMemory | None,
+    ) -> None:
+        """Does what takes time of `fetch_sections`, for a call that asks for the same. For the thread that is `ahead`;
+        everything else here waits until that has done it."""
+        wanted = (columns, binary_type, self.next_fetch_offset)
+        try:
+            self._decoded = wanted, self._decode(columns, binary_type, shared, memory)
+        except Exception as error:  # noqa: BLE001 - raised where it would have been raised
+            self._decoded = wanted, error
+
+    def _take_decoded(self, columns: tuple[str, ...] | None, binary_type: str) -> Any:
+        """What `decode_ahead` has left, if it is what is asked for now; a failure, too."""
+        if self.ahead is None:
+            return None
+        self.ahead.result()
+        self.ahead = None
+        decoded, self._decoded = self._decoded, None
+        if decoded is None or decoded[0] != (columns, binary_type, self.next_fetch_offset):
+            return None
+        return decoded[1]
 
     @staticmethod
     def shared_columns(
         fetches: Sequence[CompletedFetch],
         columns: tuple[str, ...] | None,
         binary_type: str,
-        memory: ColumnMemory | None = None,
+        memory: TableMemory | None = None,
     ) -> EarlyColumns | None:
         """Columns that these can fill together, if `fetch_sections` is called on one after the other."""
         found: EarlyColumns | None = _arrow().shared_columns(
@@ -309,6 +396,7 @@ class CompletedFetch:
             binary_type=binary_type,
             aborted=fetches[0].aborted is not None,
             memory=memory,
+            from_files=any(fetch.unread is not None for fetch in fetches),
         )
         return found
 

@@ -577,6 +577,7 @@ class ConsumerCore:
         while not self.network_thread.has_ended:
             yield POLL_EVENT_INTERVAL_MS
         self.network_thread.join()
+        self._collector.close()
         self.parts.close_plug_ins()
         if first is not None and not isinstance(first, KafkaTimeoutError):
             raise first

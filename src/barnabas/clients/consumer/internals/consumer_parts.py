@@ -11,7 +11,7 @@ from barnabas.clients.common.client_metrics import make_metrics
 from barnabas.clients.common.network_client import make_network_client
 from barnabas.clients.common.plug_ins import configured, load_class
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
-from barnabas.clients.consumer.consumer_config import CONFIG, ConsumerConfig
+from barnabas.clients.consumer.consumer_config import CONFIG, ConsumerConfig, IsolationLevel
 from barnabas.clients.consumer.deserialization import Deserializer, as_deserializer
 from barnabas.clients.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from barnabas.clients.consumer.internals.async_consumer_metrics import AsyncConsumerMetrics
@@ -22,6 +22,7 @@ from barnabas.clients.consumer.internals.consumer_metrics import FetchMetrics, K
 from barnabas.clients.consumer.internals.consumer_network_thread import ConsumerNetworkThread
 from barnabas.clients.consumer.internals.fetch_buffer import FetchBuffer
 from barnabas.clients.consumer.internals.fetch_collector import FetchCollector
+from barnabas.clients.consumer.internals.fetch_files import FetchFiles
 from barnabas.clients.consumer.internals.fetch_request_manager import FetchRequestManager
 from barnabas.clients.consumer.internals.group_managers import GroupManagers
 from barnabas.clients.consumer.internals.network_client_delegate import NetworkClientDelegate
@@ -114,6 +115,7 @@ class ConsumerParts:
             self.fetch_metrics,
             isolation_level=cfg.isolation_level,
             preferred_read_replica_ms=cfg.metadata_max_age_ms,
+            client_id=cfg.client_id,
             clock=clock,
         )
         self.group: GroupManagers | None = None
@@ -178,6 +180,9 @@ class ConsumerParts:
                 None if value is None else value.deserialize,
             ),
             is_unavailable=self.delegate.is_unavailable,
+            files=FetchFiles(
+                self.delegate.client.file_reading, is_committed=cfg.isolation_level is IsolationLevel.READ_COMMITTED
+            ),
         )
 
     def _network_client(self, selector: Selectable | None, resolver: HostResolver) -> NetworkClient:

@@ -35,6 +35,9 @@ class FetchBuffer:
         self.reads_ahead = False
         """Whether a second answer may be fetched while the first is here. Written by the application thread, as it
         reads one way or the other; a value that is a moment old does no harm."""
+        self.leaves_unread = False
+        """Whether records that are in files of this machine are better left there until they are taken. Written as
+        ``reads_ahead`` is."""
         self.holds_up = True
         """Whether something is not fetched because of what is here. If not, nobody need be told that it has been taken:
         an answer is on its way, and with it the background thread will look anyway. Written by that thread, before and

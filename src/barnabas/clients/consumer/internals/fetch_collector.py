@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.clients.consumer.consumer_record import ConsumerRecord
 from barnabas.clients.consumer.errors import FetchOffsetOutOfRangeError
-from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, new_column_memory
+from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
 from barnabas.clients.consumer.internals.consumer_metrics import FetchMetrics
 from barnabas.clients.consumer.internals.fetch_buffer import FetchBuffer
 from barnabas.clients.consumer.internals.fetch_position import FetchPosition
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
+from barnabas.clients.consumer.internals.table_reader import TableReader
 from barnabas.common.clock import Clock
 from barnabas.common.errors import (
     BarnabasError,
@@ -26,7 +27,6 @@ from barnabas.common.errors import (
 from barnabas.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.records.column_memory import ColumnMemory
     from barnabas.records.columns import EarlyColumns
 
 log = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ class FetchCollector:
         *,
         isolation_level: int,
         preferred_read_replica_ms: int,
+        client_id: str,
         clock: Clock,
     ) -> None:
         self._buffer = buffer
@@ -86,12 +87,17 @@ class FetchCollector:
         self._isolation_level = isolation_level
         self._preferred_read_replica_ms = preferred_read_replica_ms
         self._clock = clock
-        self._column_memory: ColumnMemory | None = None
-        """Where long values of tables go; for who reads tables."""
+        self._client_id = client_id
+        self._tables: TableReader | None = None
+        """For who reads tables."""
+
+    def close(self) -> None:
+        if self._tables is not None:
+            self._tables.close()
 
     def collect_fetch(self, max_records: int) -> Collected:
         """Up to so many records."""
-        self._buffer.reads_ahead = False
+        self._buffer.reads_ahead = self._buffer.leaves_unread = False
         found = Collected()
         parts: dict[TopicPartition, list[ConsumerRecord]] = found.parts
 
@@ -115,12 +121,20 @@ class FetchCollector:
         That one is for the next call: then the fetch of a third is on its way while the second is being decoded. Whole
         answers come as sections (see `columns.fetch_sections`), of which one table is made for all partitions.
         """
-        self._buffer.reads_ahead = True
+        buffer = self._buffer
+        buffer.reads_ahead = True
+        # Values that are copied, with nothing else that has to be looked at a second time.
+        buffer.leaves_unread = (
+            binary_type == "binary"
+            and max_records is None
+            and not include_headers
+            and (columns is None or "value" in columns)
+        )
         found = Collected()
         parts: dict[TopicPartition, list[Any]] = found.parts
-        if self._column_memory is None:
-            self._column_memory = new_column_memory()
-        memory = self._column_memory
+        if self._tables is None:
+            self._tables = TableReader(self._client_id)
+        tables = self._tables
         shared: EarlyColumns | None = None
         may_share = binary_type == "binary"  # of views nothing is copied
 
@@ -129,32 +143,33 @@ class FetchCollector:
             if max_records is None and not include_headers:
                 if may_share:
                     may_share = False
-                    shared = self._shared_columns(fetch, columns, binary_type)
-                sections = fetch.fetch_sections(columns, binary_type, shared, memory)
+                    shared = tables.begin(self._read_along_with(fetch), columns, binary_type)
+                sections = fetch.fetch_sections(columns, binary_type, shared, tables.memory)
                 if sections is not None:
                     if sections.records:
                         found.count += sections.records
                         parts.setdefault(fetch.partition, []).append(sections)
                     return
             shared = None  # rows have to follow each other
+            if fetch.is_consumed or not fetch.read_all():
+                return
             limit = None if max_records is None else max_records - found.count
             table = fetch.fetch_table(limit, columns, include_headers, binary_type)
             if table.num_rows:
                 found.count += table.num_rows
                 parts.setdefault(fetch.partition, []).append(table)
 
-        self._collect(found, max_records, take, parts)
+        try:
+            self._collect(found, max_records, take, parts)
+        finally:
+            tables.wait()
         return found
 
-    def _shared_columns(
-        self, first: CompletedFetch, columns: tuple[str, ...] | None, binary_type: str
-    ) -> EarlyColumns | None:
-        """Columns for all answers that are probably going to be read along with this one."""
-        waiting = self._buffer.waiting()
-        if not waiting:
-            return None
-        positions = self._subscriptions.fetchable_positions()
+    def _read_along_with(self, first: CompletedFetch) -> list[CompletedFetch]:
+        """This answer, and all that are probably going to be read along with it."""
         fetches, partitions = [first], {first.partition}
+        waiting = self._buffer.waiting()
+        positions = self._subscriptions.fetchable_positions() if waiting else {}
         for fetch in waiting:
             partition = fetch.partition
             if partition in partitions or fetch.has_table:
@@ -163,9 +178,7 @@ class FetchCollector:
             if position is not None and position.offset == fetch.next_fetch_offset:
                 fetches.append(fetch)
                 partitions.add(partition)
-        if len(fetches) == 1:
-            return None
-        return CompletedFetch.shared_columns(fetches, columns, binary_type, self._column_memory)
+        return fetches
 
     def _collect(
         self,

@@ -12,6 +12,7 @@ from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, 
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
 from barnabas.clients.consumer.internals.consumer_metrics import FetchedAnswer, FetchMetrics
 from barnabas.clients.consumer.internals.fetch_buffer import FetchBuffer
+from barnabas.clients.consumer.internals.fetch_files import FetchFiles
 from barnabas.clients.consumer.internals.fetch_position import FetchPosition
 from barnabas.clients.consumer.internals.fetch_session_handler import (
     FetchSessionHandler,
@@ -75,6 +76,7 @@ class FetchRequestManager(PatientRequestManager):
         reading: FetchReading,
         *,
         is_unavailable: Callable[[Node, int], bool],
+        files: FetchFiles,
     ) -> None:
         self._config = config
         self._subscriptions = subscriptions
@@ -83,6 +85,7 @@ class FetchRequestManager(PatientRequestManager):
         self._metrics = metrics
         self._reading = reading
         self._is_unavailable = is_unavailable
+        self._files = files
         self._sessions: dict[int, FetchSessionHandler] = {}
         self._sizes: dict[int, FetchSize] = {}
         self._has_fixed_size = config.values.is_set("max.partition.fetch.bytes")
@@ -202,6 +205,7 @@ class FetchRequestManager(PatientRequestManager):
         return leader
 
     def _request(self, node: Node, rows: dict[TopicPartition, PartitionToFetch]) -> UnsentRequest:
+        self._files.ask(leave=self._buffer.leaves_unread)
         session = self._sessions.get(node.id)
         if session is None:
             session = self._sessions[node.id] = FetchSessionHandler(node.id)
@@ -258,7 +262,12 @@ class FetchRequestManager(PatientRequestManager):
                         data.current_leader.leader_id, data.current_leader.leader_epoch
                     )
             if length or data.error_code or data.preferred_read_replica >= 0:
-                part = CompletedFetch(partition, data, row.fetch_offset, self._reading)
+                try:
+                    unread = self._files.unread_records(data.records)
+                except (OSError, EOFError) as error:
+                    log.warning("The records of %s cannot be read, and are fetched again: %s", partition, error)
+                    continue
+                part = CompletedFetch(partition, data, row.fetch_offset, self._reading, unread)
                 completed.append(part)
                 if length:
                     if answer is None:

@@ -1,0 +1,90 @@
+"""Makes columns of several answers at once, on two threads if that is quicker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, new_table_memory
+
+if TYPE_CHECKING:
+    from barnabas.records.columns import EarlyColumns
+
+THREAD_NAME: Final = "consumer_table_reader"
+LEAST_BYTES: Final = 1 << 21
+"""What is smaller is read by the time that another thread has begun."""
+
+
+class TableReader:
+    """Reads what a table is made of.
+
+    Answers of megabytes that are in files of this machine (`FetchFiles`) are all there at once, and to read them is all
+    that takes time. So a second thread, which is there for nothing else, reads the second half of them, into columns of
+    its own: the table has one chunk more. From a network they come one after the other, and the thread that receives
+    them has a processor busy already: those are read by the application's thread alone.
+
+    Belongs to the application's thread.
+    """
+
+    def __init__(self, client_id: str) -> None:
+        self.memory = new_table_memory()
+        self._thread_name = f"{THREAD_NAME} | {client_id}"
+        self._threads: ThreadPoolExecutor | None = None
+        self._begun: Future[None] | None = None
+
+    def begin(
+        self, fetches: Sequence[CompletedFetch], columns: tuple[str, ...] | None, binary_type: str
+    ) -> EarlyColumns | None:
+        """These will be read, in this order, by `CompletedFetch.fetch_sections`. Returns the columns that the first of
+        them can share, if they can; others are being read from now on, and `wait` has to be called in the end."""
+        first, others = _halves(fetches)
+        if others:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(1, self._thread_name)
+            self._begun = self._threads.submit(self._read, others, columns, binary_type)
+            for fetch in others:
+                fetch.ahead = self._begun
+        return self._shared(first, columns, binary_type)
+
+    def _read(self, fetches: Sequence[CompletedFetch], columns: tuple[str, ...] | None, binary_type: str) -> None:
+        shared = self._shared(fetches, columns, binary_type)
+        for fetch in fetches:
+            fetch.decode_ahead(columns, binary_type, shared, self.memory)
+
+    def _shared(
+        self, fetches: Sequence[CompletedFetch], columns: tuple[str, ...] | None, binary_type: str
+    ) -> EarlyColumns | None:
+        if len(fetches) == 1:
+            return None
+        return CompletedFetch.shared_columns(fetches, columns, binary_type, self.memory)
+
+    def wait(self) -> None:
+        """Until nothing is being read any more: then what has been read can be used."""
+        if self._begun is not None:
+            self._begun.result()
+            self._begun = None
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
+            self._threads = None
+
+
+def _halves(fetches: Sequence[CompletedFetch]) -> tuple[Sequence[CompletedFetch], Sequence[CompletedFetch]]:
+    """What this thread is to read, and what another one; both about as much."""
+    total = sum(len(fetch.records) for fetch in fetches)
+    if len(fetches) == 1 or total < LEAST_BYTES or _processors() == 1 or any(fetch.unread is None for fetch in fetches):
+        return fetches, ()
+    size = 0
+    for index, fetch in enumerate(fetches):
+        size += len(fetch.records)
+        if 2 * size >= total:
+            middle = min(index + 1, len(fetches) - 1)
+            return fetches[:middle], fetches[middle:]
+    raise AssertionError("all of them are more than half")
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
