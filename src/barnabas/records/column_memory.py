@@ -91,7 +91,7 @@ class ColumnPieces:
 
     def __init__(self, buffer: pa.Buffer) -> None:
         self._buffer = buffer
-        self._view = memoryview(buffer)
+        self._view = memoryview(buffer).cast("B")
         self._used = -buffer.address % LINE
 
     @staticmethod
