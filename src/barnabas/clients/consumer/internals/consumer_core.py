@@ -578,6 +578,7 @@ class ConsumerCore:
             yield POLL_EVENT_INTERVAL_MS
         self.network_thread.join()
         self._collector.close()
+        self.buffer.retain_all(frozenset())  # there may be files open for what was never taken
         self.parts.close_plug_ins()
         if first is not None and not isinstance(first, KafkaTimeoutError):
             raise first
