@@ -167,7 +167,8 @@ class KafkaChannel(ChannelCore):
             return None
         self.ahead = view if arrived > stop else None
         self._ahead_at = stop
-        payload = references.follow(view[start + REFERENCE_HEAD.size : stop], self._whole_buffer)
+        reference = view[start + REFERENCE_HEAD.size : stop]
+        payload = references.follow(reference, self._whole_buffer, self.max_receive_size)
         size = len(payload)
         if size > self.max_receive_size:
             self._refuse(size)

@@ -137,18 +137,18 @@ class FrameReferences:
 
     # -- following
 
-    def follow(self, reference: memoryview, buffer_for: Callable[[int], bytearray]) -> memoryview:
+    def follow(self, reference: memoryview, buffer_for: Callable[[int], bytearray], most: int) -> memoryview:
         """The message that a reference stands for.
 
-        ``buffer_for`` has room for so many bytes, or raises because that is too much. ``OSError``, ``EOFError`` or
-        ``ValueError`` if there is no such message.
+        ``buffer_for`` has room for so many bytes, or raises because there are more than the ``most`` that there may be.
+        ``OSError``, ``EOFError`` or ``ValueError`` if there is no such message.
         """
         try:
             kind = reference[0]
             if kind == _MEMORY:
                 return self._in_memory(*_IN_MEMORY.unpack(reference)[1:])
             if kind == _FILES:
-                return self._in_files(reference, buffer_for)
+                return self._in_files(reference, buffer_for, most)
         except (struct.error, IndexError) as error:
             raise ValueError(f"a reference that cannot be read: {error}") from None
         raise ValueError(f"a reference of the kind {kind}, which is not known")
@@ -168,10 +168,10 @@ class FrameReferences:
             raise ValueError(f"{size} bytes at {position} of {len(memory)}")
         return memory[position : position + size]
 
-    def _in_files(self, reference: memoryview, buffer_for: Callable[[int], bytearray]) -> memoryview:
+    def _in_files(self, reference: memoryview, buffer_for: Callable[[int], bytearray], most: int) -> memoryview:
         _, size, count = _IN_FILES.unpack_from(reference)
         unread: list[UnreadFile] | None = None
-        if self._reading.left and size >= LEAST_UNREAD_BYTES:
+        if self._reading.left and LEAST_UNREAD_BYTES <= size <= most:
             message = self._unread.take(size)
             unread = message.files
             view = memoryview(message)[:size]

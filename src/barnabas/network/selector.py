@@ -507,6 +507,7 @@ class Selector(SelectorCore):
         """Closes every connection and the selector itself."""
         for channel in [*self.channels.values(), *self.closing_channels.values()]:
             self.close(channel, CloseMode.DISCARD_NO_NOTIFY)
+        self.completed_receives.clear()  # there may be files open for one that was not handled
         self._poller.close()
         self._waker.close()
 

@@ -109,7 +109,7 @@ class UnreadMessages:
 
 def unread_file_of(view: object) -> UnreadFile | None:
     """The file that has what is missing in this part of a message, which is the caller's now; None if nothing is."""
-    if type(view) is not memoryview or type(view.obj) is not UnreadMessage:
+    if type(view) is not memoryview or not view or type(view.obj) is not UnreadMessage:
         return None
     message = view.obj
     start = _address(view) - _address(message)

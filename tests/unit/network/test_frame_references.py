@@ -90,9 +90,9 @@ def references_seen(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     seen: list[bytes] = []
     follow = frame_references.FrameReferences.follow
 
-    def noting(self: Any, reference: memoryview, buffer_for: Any) -> memoryview:
+    def noting(self: Any, reference: memoryview, buffer_for: Any, most: int) -> memoryview:
         seen.append(bytes(reference))
-        return follow(self, reference, buffer_for)
+        return follow(self, reference, buffer_for, most)
 
     monkeypatch.setattr(frame_references.FrameReferences, "follow", noting)
     return seen

@@ -288,7 +288,6 @@ def test_what_is_not_of_such_a_message_has_no_file(line: Line, log: Log) -> None
     assert unread_file_of(got[PLACE]) is not None
 
 
-@pytest.mark.xfail(raises=ValueError, reason="an empty part has no address, which is not expected")
 def test_an_empty_part_has_no_file(line: Line, log: Log) -> None:
     """A broker's answer has such for partitions with an error."""
     got = line.pass_on(HEAD_BYTES, log.region(), b"tail")

@@ -32,9 +32,9 @@ class FetchFiles:
 
     def ask(self, *, leave: bool) -> None:
         """A fetch goes out, for an application that would have its records left where they are, or not."""
+        self._reading.left = leave and not self._pause
         if self._pause:
             self._pause -= 1
-        self._reading.left = leave and not self._pause
 
     def unread_records(self, records: object) -> UnreadRecords | None:
         """What is to be read of these by who takes them; None if they are in memory.
