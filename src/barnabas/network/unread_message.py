@@ -7,10 +7,10 @@ the records: so a client can have them left to that one.
 
 from __future__ import annotations
 
-import ctypes
 import os
 from typing import Final
 
+from barnabas.network.shared_memory import address_of
 from barnabas.network.transport import resize
 
 LEAST_BYTES: Final = 1 << 18
@@ -112,7 +112,7 @@ def unread_file_of(view: object) -> UnreadFile | None:
     if type(view) is not memoryview or not view or type(view.obj) is not UnreadMessage:
         return None
     message = view.obj
-    start = _address(view) - _address(message)
+    start = address_of(view) - address_of(message)
     for index, file in enumerate(message.files):
         if file.start == start and file.size == len(view):
             return message.files.pop(index)
@@ -125,10 +125,6 @@ def _is_free(message: UnreadMessage) -> bool:
     except BufferError:
         return False
     return True
-
-
-def _address(buffer: memoryview | bytearray) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
 
 
 __all__ = [

@@ -16,7 +16,8 @@ from barnabas.records.column_memory import ColumnPieces, TableMemory
 from barnabas.records.unread_records import UnreadRecords
 
 # From which size on records are copied as soon as they are checked. With fewer bytes the cache still has them later;
-# and of short records it would not be known well enough how much of a batch is values.
+# and of short records it would not be known well enough how much of a batch is values. What comes from a file is read
+# to where it stays, however short it is: that spares it a copy.
 EARLY_BYTES: Final = 1 << 20
 EARLY_RECORD_BYTES: Final = 512
 
@@ -175,6 +176,6 @@ def early_columns(
         number += 1
         if not is_all:
             break
-    if size < max(EARLY_BYTES, rows * EARLY_RECORD_BYTES):
+    if size < (EARLY_BYTES if from_files else max(EARLY_BYTES, rows * EARLY_RECORD_BYTES)):
         return None
     return EarlyColumns(plan, rows, size, number, memory, room=READING_ROOM if from_files else 0)

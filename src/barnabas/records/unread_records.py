@@ -19,9 +19,13 @@ from barnabas.records.batch import (
 LEAST_BATCH: Final = 1 << 16
 """Batches that are smaller, on average, are not worth it: each costs a system call for its header and one for its
 records."""
+LEAST_RECORD: Final = 48
+"""The same of records: those that are shorter take as long to be looked at one by one as it takes to copy them once
+more."""
 _FIRST_FEW: Final = 4
 """So many batches are looked at before anything is said about their average."""
-_length = struct.Struct(">i").unpack_from
+_length = _count = struct.Struct(">i").unpack_from
+_COUNT_OFFSET: Final = 57
 _attributes = struct.Struct(">h").unpack_from
 
 
@@ -69,8 +73,11 @@ class UnreadRecords:
         return 0 if self._file is None else self._file.position
 
     def read_headers(self, *, may_be_transactional: bool) -> bool:
-        """Reads the headers, which has to be done first; whether they are those of large batches with nothing special
-        about them. If not, it may have stopped half-way, and `read_all` is what is left."""
+        """Reads the headers, which has to be done first; whether they are those of large batches of not too short
+        records with nothing special about them.
+
+        If not, it may have stopped half-way, and `read_all` is what is left.
+        """
         octets, file = self.octets, self._file
         assert file is not None
         usual = TIMESTAMP_TYPE_MASK | (TRANSACTIONAL_MASK if may_be_transactional else 0)
@@ -81,12 +88,13 @@ class UnreadRecords:
             if len(header) < HEADER_SIZE:
                 break  # the beginning of one that was cut off
             (length,), (attributes,) = _length(header, LENGTH_OFFSET), _attributes(header, ATTRIBUTES_OFFSET)
+            (count,) = _count(header, _COUNT_OFFSET)
             at += LOG_OVERHEAD + length
             batches += 1
             if (
                 header[MAGIC_OFFSET] != MAGIC
                 or attributes & ~usual
-                or length < HEADER_SIZE - LOG_OVERHEAD
+                or length < max(HEADER_SIZE - LOG_OVERHEAD, LEAST_RECORD * count)
                 or (batches > _FIRST_FEW and batches * LEAST_BATCH > at)
             ):
                 return False

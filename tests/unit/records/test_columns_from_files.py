@@ -75,6 +75,7 @@ def _all_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_columns_early, "EARLY_BYTES", 1)
     monkeypatch.setattr(_columns_early, "EARLY_RECORD_BYTES", 0)
     monkeypatch.setattr("barnabas.records.unread_records.LEAST_BATCH", 0)
+    monkeypatch.setattr("barnabas.records.unread_records.LEAST_RECORD", 0)
 
 
 def value(chance: random.Random, longest: int) -> bytes | None:

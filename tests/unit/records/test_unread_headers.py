@@ -209,6 +209,18 @@ def test_too_many_small_ones_behind_large_ones() -> None:
     assert len(file.reads) == 9  # eight have the average that is needed
 
 
+def test_short_records_are_not_left() -> None:
+    """To look at each of them takes longer than to copy them all once more."""
+    builder = RecordBatchBuilder(base_offset=0)
+    for _ in range(8_000):
+        builder.append(5, None, b"short")
+    short = bytes(builder.close())
+    assert len(short) > LEAST_BATCH
+    records, file = unread(batch(), short, batch())
+    assert not records.read_headers(may_be_transactional=False)
+    assert file.reads == headers_of(batch(), short)
+
+
 # -- all of it
 
 
