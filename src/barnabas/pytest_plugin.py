@@ -23,6 +23,20 @@ if TYPE_CHECKING:
     from barnabas.embedded import EmbeddedBroker
 
 
+def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
+    """The first that is called. pytest rewrites the assertions of all modules of a package with a plug-in, and so of
+    this whole one: but there is no test in it.
+
+    It would not only take time. A broker imports what it needs when it needs it, on threads of its own; and Python up
+    to 3.11.8 and 3.12.2 does not bear that two of them, or one of them and the test, parse something at once.
+    """
+    hook = pluginmanager.rewrite_hook
+    marked, cache = getattr(hook, "_must_rewrite", None), getattr(hook, "_marked_for_rewrite_cache", None)
+    if isinstance(marked, set) and isinstance(cache, dict):
+        marked.discard(__name__.partition(".")[0])
+        cache.clear()
+
+
 @pytest.fixture(scope="session")
 def barnabas_overrides() -> Mapping[str, object]:
     """Settings under Kafka's keys."""

@@ -116,3 +116,20 @@ def new_environment(tmp_path: Path, wheel: Path) -> str:
         pytest.skip(reason)
     assert result.returncode == 0, result.stderr
     return python
+
+
+def test_our_modules_are_imported_as_they_are(tmp_path: Path) -> None:
+    """pytest would parse each of them, on the threads of a broker, too; a test's own modules it does."""
+    (tmp_path / "test_loaders.py").write_text(
+        "from barnabas.clients.consumer import kafka_consumer\n"
+        "from barnabas.common import clock\n\n\n"
+        "def test_loaders(barnabas_broker):\n"
+        "    for module in (clock, kafka_consumer):\n"
+        '        assert type(module.__loader__).__name__ == "SourceFileLoader", module\n'
+        '    assert type(__loader__).__name__ == "AssertionRewritingHook"\n'
+    )
+    path = os.pathsep.join(path for path in sys.path if path)
+    shown = run(
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"), cwd=tmp_path, changes={"PYTHONPATH": path}
+    )
+    assert "1 passed" in shown
