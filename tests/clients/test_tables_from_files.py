@@ -302,3 +302,23 @@ def test_a_file_that_cannot_be_read_is_fetched_again(
     assert not broken[0]
     assert counted["left"] > PARTITIONS
     assert "Fetching again" in caplog.text
+
+
+def test_headers_that_cannot_be_read_are_fetched_again(
+    broker: EmbeddedBroker, counted: Counter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(broker)
+    read_headers, broken = UnreadRecords.read_headers, [2]
+
+    def breaking(self: UnreadRecords, *, may_be_transactional: bool) -> bool:
+        if broken[0]:
+            broken[0] -= 1
+            raise EOFError("no more of it")
+        return read_headers(self, may_be_transactional=may_be_transactional)
+
+    monkeypatch.setattr(UnreadRecords, "read_headers", breaking)
+    with consumer_of(broker) as consumer:
+        read_all(consumer)
+    assert not broken[0]
+    assert counted["left"]
+    assert "are fetched again" in caplog.text

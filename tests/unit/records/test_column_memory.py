@@ -126,7 +126,10 @@ def test_who_keeps_an_offset_does_not_keep_the_values() -> None:
     data = b"".join(encode_batches({"value": pa.array(values)}, max_batch_bytes=300_000, timestamps=5))
     table = assemble_sections([fetch_sections(data, memory=memory)])
     offsets = table.column("offset")
+    beside = pa.py_buffer(memory.beside._spares[-1])
+    assert beside.address <= offsets.chunk(0).buffers()[1].address < beside.address + beside.size, "used again, too"
     used = memory.values._spares[-1]
+    assert used is not memory.beside._spares[-1]
     del table
     used.append(used.pop())  # nobody has it
     assert offsets.to_pylist()[:297] == list(range(297))

@@ -13,6 +13,7 @@ import pytest
 from barnabas.clients.consumer.internals import table_reader
 from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, FetchReading
 from barnabas.clients.consumer.internals.table_reader import LEAST_BYTES, TableReader
+from barnabas.clients.consumer.testing import ConsumerCluster
 from barnabas.common.errors import CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.unread_message import UnreadFile
@@ -23,6 +24,7 @@ from barnabas.records.unread_records import UnreadRecords
 
 COLUMNS = ("offset", "value")
 ROWS = 1_000
+WAIT_S = 10
 
 
 @pytest.fixture(autouse=True)
@@ -166,10 +168,55 @@ def test_nobody_touches_what_is_being_read(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as threads:
         second.ahead = threads.submit(until, go)
         reading = threads.submit(read)
-        assert not done.wait(0.05)
+        was_read = done.wait(0.05)
         go.set()
         reading.result()
+    assert not was_read
     assert done.is_set()
+
+
+def test_nothing_is_being_read_after_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever became of the call that it was for: columns that others share must not change any more."""
+    go, begun = threading.Event(), threading.Event()
+
+    def decode(*_: Any) -> None:
+        begun.set()
+        go.wait()
+
+    monkeypatch.setattr(CompletedFetch, "decode_ahead", decode)
+    reader = TableReader("c")
+    reader.begin([fetch(tmp_path, number) for number in range(2)], COLUMNS, "binary")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(reader.wait)
+        has_begun, was_done = begun.wait(WAIT_S), waiting.done()
+        go.set()
+        waiting.result()
+    assert (has_begun, was_done) == (True, False)
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "leaves"),
+    [
+        ({}, True),
+        ({"columns": ["value"]}, True),
+        ({"columns": ["key", "offset"]}, False),
+        ({"binary_type": "binary_view"}, False),
+        ({"max_records": 5}, False),
+        ({"include_headers": True}, False),
+    ],
+)
+def test_which_tables_are_best_read_from_files(options: dict[str, Any], leaves: bool) -> None:
+    cluster = ConsumerCluster({"t": 1})
+    consumer = cluster.consumer(auto_offset_reset="earliest")
+    consumer.assign([TopicPartition("t", 0)])
+    buffer = consumer._core.buffer
+    assert not buffer.leaves_unread
+    cluster.run(consumer, lambda: consumer.poll_table(1, **options))
+    assert buffer.leaves_unread is leaves
+    cluster.run(consumer, lambda: consumer.poll(1))
+    assert not buffer.leaves_unread
+    consumer.close()
 
 
 def test_two_threads_have_one_plan() -> None:
@@ -193,8 +240,14 @@ def test_two_threads_have_one_plan() -> None:
 
 @pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin has everything in memory first")
 def test_nothing_of_it_was_in_memory(tmp_path: Path) -> None:
-    fetches = [fetch(tmp_path, number) for number in range(4)]
-    reader = TableReader("c")
-    assert table_of(fetches, reader) == expected(4)
-    assert not any(one.records[61:].tobytes().strip(b"\0") for one in fetches)
-    reader.close()
+    """However short the records are."""
+    builder = RecordBatchBuilder(base_offset=0)
+    for _ in range(12_000):
+        builder.append(5, None, b"v" * 100)
+    short = bytes(builder.close())
+    for data, values in ((None, expected(4)), (short, [b"v" * 100] * 48_000)):
+        fetches = [fetch(tmp_path, number, data) for number in range(4)]
+        reader = TableReader("c")
+        assert table_of(fetches, reader) == values
+        assert not any(one.records[61:].tobytes().strip(b"\0") for one in fetches)
+        reader.close()
