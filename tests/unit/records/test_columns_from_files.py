@@ -265,6 +265,47 @@ def test_a_file_that_shrinks(left: int, tmp_path: Path) -> None:
         assert assemble_sections([fetched]).column("value").to_pylist() == [b"1" * 1000] * 900
 
 
+def sealed(batch: bytearray) -> bytes:
+    """With the checksum that belongs to it."""
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def miscounted(change: int) -> bytes:
+    batch = bytearray(plain([b"v" * 50] * 90))
+    batch[57:61] = (90 + change).to_bytes(4, "big")
+    return sealed(batch)
+
+
+def with_an_offset_twice() -> bytes:
+    batch = bytearray(plain([b"v" * 50] * 90))
+    length = len(plain([b"v" * 50])) - 61
+    assert batch[61 + length + 3] == 2, "the second record is one behind the first"
+    batch[61 + length + 3] = 0
+    return sealed(batch)
+
+
+@pytest.mark.parametrize("wrong", [miscounted(1), miscounted(-1), with_an_offset_twice()])
+def test_what_only_all_records_together_show(wrong: bytes, tmp_path: Path) -> None:
+    """With a checksum that is right."""
+    sound = plain([b"w" * 50] * 90)
+    expected = read(sound + wrong, {})
+    assert len(expected) == 2, "an error"
+    with in_file(sound + wrong, tmp_path) as (unread, _):
+        assert read(unread.octets, {}, unread) == expected
+
+
+@compiled
+def test_columns_without_the_room_to_read_into_them(tmp_path: Path) -> None:
+    """They are filled from memory then: nothing is ever read beyond their end."""
+    values: list[bytes | None] = [b"v" * 1_000] * 60
+    with in_file(plain(values), tmp_path) as (unread, _):
+        shared = shared_columns([(unread.octets, 0)])
+        table = assemble_sections([fetch_sections(unread.octets, unread=unread, shared=shared)])
+        assert unread.is_read
+    assert table.column("value").to_pylist() == values
+
+
 def test_without_values_all_is_read(tmp_path: Path) -> None:
     with in_file(plain([b"v" * 1000] * 900), tmp_path) as (unread, _):
         table = assemble_sections([fetch_sections(unread.octets, columns=["offset"], unread=unread)])
