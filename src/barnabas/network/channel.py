@@ -10,6 +10,7 @@ import struct
 from typing import Any, Protocol
 
 from barnabas.common.errors import AuthenticationError
+from barnabas.common.memory_reuse import is_free
 from barnabas.network.channel_state import (
     FIRST_ALLOCATION,
     LARGE,
@@ -219,14 +220,9 @@ class KafkaChannel(ChannelCore):
             return None
         for index in range(len(spares) - 1, -1, -1):
             spare = spares[index]
-            if not size <= len(spare) <= ROOMY * size:
-                continue
-            try:
-                spare.append(spare.pop())  # refused while there is a view of it
-            except BufferError:
-                continue
-            del spares[index]
-            return spare
+            if size <= len(spare) <= ROOMY * size and is_free(spare):
+                del spares[index]
+                return spare
         return None
 
     def _read_exactly(self) -> memoryview | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from barnabas.common.memory_reuse import is_free
 from barnabas.network.shared_memory import address_of
 from barnabas.network.transport import resize
 
@@ -91,7 +92,7 @@ class UnreadMessages:
         messages = self._messages
         for index in range(len(messages) - 1, -1, -1):
             message = messages[index]
-            if size <= len(message) and _is_free(message):
+            if size <= len(message) and is_free(message):
                 messages.append(messages.pop(index))
                 message.files.clear()
                 return message
@@ -117,14 +118,6 @@ def unread_file_of(view: object) -> UnreadFile | None:
         if file.start == start and file.size == len(view):
             return message.files.pop(index)
     return None
-
-
-def _is_free(message: UnreadMessage) -> bool:
-    try:
-        message.append(message.pop())  # refused while there is a view of it
-    except BufferError:
-        return False
-    return True
 
 
 __all__ = [

@@ -75,7 +75,7 @@ class EarlyColumns:
             values = BinaryBuffers(rows, 1, size + room, resizable=True, memory=of_values, pieces=pieces)
         cut = allocated if pieces is None else pieces.cut
         buffers_of = {name: cut(width * rows) for name, width in widths.items()}
-        numbers = {name: memory for name, (_, memory) in buffers_of.items()}
+        numbers = {name: filled for name, (_, filled) in buffers_of.items()}
         self._sink: kernel.ColumnSink | None = kernel.ColumnSink(
             rows,
             None if keys is None else keys.sink,

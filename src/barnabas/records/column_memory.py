@@ -8,6 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from barnabas.common.memory_reuse import is_free
+
 MOST_SPARES: Final = 6
 """A table is being filled, its application looks at the one before, and may not have let go of the one before that; and
 each of them may have two parts."""
@@ -52,21 +54,13 @@ class ColumnMemory:
         with self._lock:
             spares = self._spares
             for index in range(len(spares) - 1, -1, -1):
-                if size <= len(spares[index]) <= ROOMY * size and _is_free(spares[index]):
+                if size <= len(spares[index]) <= ROOMY * size and is_free(spares[index]):
                     spares.append(spares.pop(index))
                     return pa.py_buffer(spares[-1])
             memory = self._allocate(max(self._capacity(size), size))
             spares.append(memory)
             del spares[:-MOST_SPARES]
             return pa.py_buffer(memory)
-
-
-def _is_free(memory: bytearray) -> bool:
-    try:
-        memory.append(memory.pop())
-    except BufferError:
-        return False
-    return True
 
 
 class TableMemory:

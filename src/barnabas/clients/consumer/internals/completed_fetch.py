@@ -167,8 +167,7 @@ class CompletedFetch:
         """Whether the records are in memory, where they are read to if they were not. If that cannot be done, there is
         nothing of this, and it has to be fetched again."""
         if self.unread is not None:
-            if self.ahead is not None:
-                self.ahead.result()
+            self._catch_up()
             try:
                 self.unread.read_all()
             except (OSError, EOFError) as error:
@@ -176,6 +175,12 @@ class CompletedFetch:
                 return False
             self.unread = None
         return True
+
+    def _catch_up(self) -> None:
+        """Waits for the thread that is `ahead`, if there is one."""
+        ahead, self.ahead = self.ahead, None
+        if ahead is not None:
+            ahead.result()
 
     def _give_up(self, error: Exception) -> None:
         log.warning("The records of %s cannot be read from the broker's file: %s. Fetching again.", self, error)
@@ -373,10 +378,7 @@ class CompletedFetch:
 
     def _take_decoded(self, columns: tuple[str, ...] | None, binary_type: str) -> Any:
         """What `decode_ahead` has left, if it is what is asked for now; a failure, too."""
-        if self.ahead is None:
-            return None
-        self.ahead.result()
-        self.ahead = None
+        self._catch_up()
         decoded, self._decoded = self._decoded, None
         if decoded is None or decoded[0] != (columns, binary_type, self.next_fetch_offset):
             return None

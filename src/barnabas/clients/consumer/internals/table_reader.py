@@ -62,9 +62,9 @@ class TableReader:
 
     def wait(self) -> None:
         """Until nothing is being read any more: then what has been read can be used."""
-        if self._begun is not None:
-            self._begun.result()
-            self._begun = None
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.result()
 
     def close(self) -> None:
         if self._threads is not None:
