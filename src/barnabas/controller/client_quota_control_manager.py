@@ -10,8 +10,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from barnabas.common.errors import ApiError, InvalidRequestError
+from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap
 from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
-from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
 from barnabas.metadata.client_quotas import CLIENT_ID, IP, USER, ClientQuotaEntity
 from barnabas.protocol.internal.metadata import ClientQuotaRecord
 from barnabas.protocol.internal.metadata import EntityData as RecordEntity

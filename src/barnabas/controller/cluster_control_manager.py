@@ -16,11 +16,11 @@ from barnabas.common.errors import (
     UnsupportedVersionError,
 )
 from barnabas.common.identifiers import Uuid, uuid_to_string
+from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap
 from barnabas.controller.broker_heartbeat_manager import BrokerHeartbeatManager, BrokerIdAndEpoch
 from barnabas.controller.feature_control_manager import FeatureControlManager
 from barnabas.controller.replica_placer import UsableBroker
 from barnabas.controller.result import ControllerResult
-from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
 from barnabas.metadata.broker_registration import BrokerRegistration
 from barnabas.metadata.controller_registration import ControllerRegistration
 from barnabas.metadata.directory_id import MIGRATING, UNASSIGNED, is_reserved

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from barnabas.common.config_def import Password
 from barnabas.common.errors import ApiError, InvalidConfigurationError, InvalidRequestError
+from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap
 from barnabas.controller.config_schema import (
     MIN_IN_SYNC_REPLICAS,
     UNCLEAN_LEADER_ELECTION_ENABLE,
@@ -19,7 +20,6 @@ from barnabas.controller.config_schema import (
 from barnabas.controller.config_validator import ConfigurationValidator
 from barnabas.controller.feature_control_manager import FeatureControlManager
 from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
-from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
 from barnabas.metadata.configs import ConfigResource, ConfigResourceType
 from barnabas.metadata.feature_versions import ELR_VERSION
 from barnabas.metadata.metadata_version import MetadataVersion

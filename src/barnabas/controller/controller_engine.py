@@ -8,11 +8,11 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.deferred_event_queue import DeferredEventQueue
 from barnabas.common.errors import ApiError, KafkaTimeoutError, NotControllerError, UnknownServerError
 from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
 from barnabas.controller.bootstrap import activation_records
 from barnabas.controller.config import ControllerConfig, ControllerPlugins
-from barnabas.controller.deferred_event_queue import DeferredEventQueue
 from barnabas.controller.event_queue import EventQueueClosedError, KafkaEventQueue
 from barnabas.controller.events import ControllerEvent, ControllerReadEvent, ControllerWriteEvent
 from barnabas.controller.managers import ControllerManagers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
+from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap
 from barnabas.protocol.internal.metadata import DelegationTokenRecord, RemoveDelegationTokenRecord
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import ApiError, InvalidRequestError, InvalidUpdateVersionError
+from barnabas.common.timeline import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineObject
 from barnabas.controller.quorum_features import DISABLED, QuorumFeatures, reason_not_supported
 from barnabas.controller.result import ControllerResult
-from barnabas.controller.timeline import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineObject
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.feature_versions import ELR_VERSION, FEATURES, KRAFT_VERSION
 from barnabas.metadata.metadata_version import FEATURE_NAME, LATEST_VERSION, MINIMUM_VERSION, MetadataVersion

@@ -5,6 +5,7 @@ from __future__ import annotations
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BrokerIdNotRegisteredError, InvalidRequestError, UnknownTopicOrPartitionError
 from barnabas.common.numerals import parse_integer
+from barnabas.common.timeline import SnapshotRegistry
 from barnabas.controller.acl_control_manager import AclControlManager
 from barnabas.controller.broker_lifecycle import BrokerLifecycle
 from barnabas.controller.client_quota_control_manager import ClientQuotaControlManager
@@ -23,7 +24,6 @@ from barnabas.controller.record_replay import RecordReplay, ignore
 from barnabas.controller.replica_directories import ReplicaDirectories
 from barnabas.controller.replication_control_manager import ReplicationControlManager
 from barnabas.controller.scram_control_manager import ScramControlManager
-from barnabas.controller.timeline import SnapshotRegistry
 from barnabas.controller.topic_creation import TopicCreation
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.metadata.configs import ConfigResource, ConfigResourceType

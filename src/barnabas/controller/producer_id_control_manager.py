@@ -6,9 +6,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from barnabas.common.errors import UnknownServerError
+from barnabas.common.timeline import SnapshotRegistry, TimelineObject
 from barnabas.controller.cluster_control_manager import ClusterControlManager
 from barnabas.controller.result import ControllerResult
-from barnabas.controller.timeline import SnapshotRegistry, TimelineObject
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.protocol.internal.metadata import ProducerIdsRecord
 from barnabas.raft.client import ApiMessageAndVersion

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.common.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 from barnabas.common.identifiers import Uuid, uuid_to_string
+from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap, TimelineHashSet
 from barnabas.common.topic_names import collision_key, has_collision_characters
 from barnabas.controller.cluster_control_manager import ClusterControlManager
 from barnabas.controller.configuration_control_manager import ConfigurationControlManager
 from barnabas.controller.feature_control_manager import FeatureControlManager
 from barnabas.controller.partition_change_builder import PartitionChangeBuilder
 from barnabas.controller.partition_index import PartitionIndex, TopicIdPartition
-from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap, TimelineHashSet
 from barnabas.metadata.directory_id import is_reserved
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.partition_registration import PartitionRegistration

@@ -14,9 +14,9 @@ from barnabas.common.errors import (
     UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
+from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap
 from barnabas.controller.feature_control_manager import FeatureControlManager
 from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
-from barnabas.controller.timeline import SnapshotRegistry, TimelineHashMap
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.scram import ScramCredential, ScramMechanism, ScramUser
 from barnabas.protocol.internal.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from barnabas.common.clock import MockClock
+from barnabas.common.timeline import SnapshotRegistry, TimelineObject
 from barnabas.controller.offset_control_manager import OffsetControlManager
 from barnabas.controller.snapshot_trigger import SnapshotTrigger
-from barnabas.controller.timeline import SnapshotRegistry, TimelineObject
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.protocol.internal.metadata import (
     AbortTransactionRecord,

@@ -11,7 +11,8 @@ import pytest
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import KafkaTimeoutError
 from barnabas.server.purgatory import DelayedFuturePurgatory
-from barnabas.server.timer import MockTimer, SystemTimer
+from barnabas.server.timer import SystemTimer
+from barnabas.server.timer.mock_timer import MockTimer
 
 WAIT_S = 10
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from barnabas.server.purgatory import DelayedOperation
-from barnabas.server.timer import MockTimer
+from barnabas.server.timer.mock_timer import MockTimer
 
 WAIT_S = 30
 

@@ -15,7 +15,8 @@ from barnabas.common.clock import MockClock
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.server.purgatory import DelayedOperation, DelayedOperationPurgatory
 from barnabas.server.purgatory.delayed_operation_purgatory import SHARDS
-from barnabas.server.timer import MockTimer, SystemTimer, Timer, TimerTask
+from barnabas.server.timer import SystemTimer, Timer, TimerTask
+from barnabas.server.timer.mock_timer import MockTimer
 
 WAIT_S = 10
 """How long a test waits for another thread before it calls it stuck."""

@@ -21,7 +21,8 @@ from barnabas.common.clock import MockClock
 from barnabas.server.purgatory import DelayedOperation, DelayedOperationPurgatory
 from barnabas.server.purgatory.delayed_operation_purgatory import SHARDS
 from barnabas.server.purgatory.watcher_list import WatcherList
-from barnabas.server.timer import MockTimer, SystemTimer, TimerTask
+from barnabas.server.timer import SystemTimer, TimerTask
+from barnabas.server.timer.mock_timer import MockTimer
 
 WAIT_S = 30
 """How long a test waits for another thread before it calls it stuck."""

@@ -11,8 +11,9 @@ import pytest
 
 from barnabas.common.clock import SYSTEM_CLOCK, MockClock
 from barnabas.common.shutdownable_thread import FatalExitError
-from barnabas.server.timer import MockTimer, SystemTimer, Timer, TimerClosedError, TimerTask, system_timer
+from barnabas.server.timer import SystemTimer, Timer, TimerClosedError, TimerTask, system_timer
 from barnabas.server.timer.delay_queue import DelayQueue
+from barnabas.server.timer.mock_timer import MockTimer
 from barnabas.server.timer.timer_task_list import TimerTaskList
 from barnabas.server.timer.timing_wheel import TimingWheel
 

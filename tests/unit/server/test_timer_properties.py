@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.common.clock import MockClock
-from barnabas.server.timer import MockTimer, SystemTimer, Timer, TimerTask
+from barnabas.server.timer import SystemTimer, Timer, TimerTask
+from barnabas.server.timer.mock_timer import MockTimer
 
 WAIT_S = 30
 """How long a test waits for another thread before it calls it stuck."""

@@ -16,7 +16,7 @@ from barnabas.protocol.messages.get_telemetry_subscriptions import (
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
 from barnabas.records.batch import CompressionType
 from barnabas.records.compression import compress
-from barnabas.server.timer import MockTimer
+from barnabas.server.timer.mock_timer import MockTimer
 from barnabas.telemetry.client_metrics_manager import CACHE_MAX_SIZE, ClientMetricsManager
 from barnabas.telemetry.telemetry_client import TelemetryClient
 from telemetry_fixtures import SOME_ID, Exports, client, subscription

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.server.timer.mock_timer import MockTimer
 from barnabas.server.timer.system_timer import SystemTimer
 from barnabas.server.timer.timer_task import Timer, TimerClosedError, TimerTask
 
-__all__ = ["MockTimer", "SystemTimer", "Timer", "TimerClosedError", "TimerTask"]
+__all__ = ["SystemTimer", "Timer", "TimerClosedError", "TimerTask"]

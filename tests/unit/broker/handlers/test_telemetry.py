@@ -12,7 +12,7 @@ from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetryS
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
 from barnabas.security.principal import KafkaPrincipal
 from barnabas.server.throttling import UNLIMITED, UNLIMITED_BANDWIDTH, ClientQuota
-from barnabas.server.timer import MockTimer
+from barnabas.server.timer.mock_timer import MockTimer
 from barnabas.telemetry.client_metrics_manager import ClientMetricsManager
 from handler_fixtures import FakeQuota, HandlerBench
 from telemetry_fixtures import SOME_ID, Exports, subscription
