@@ -130,6 +130,25 @@ def test_what_it_cannot_read_is_raised_where_it_is_taken(tmp_path: Path) -> None
     reader.close()
 
 
+def test_a_second_thread_that_fails_costs_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it was to read is read by the first, and what that had read already is in the table, too."""
+    make = CompletedFetch.shared_columns
+
+    def fail_elsewhere(*arguments: Any) -> Any:
+        if threading.current_thread().name.startswith(table_reader.THREAD_NAME):
+            raise MemoryError("no more")
+        return make(*arguments)
+
+    monkeypatch.setattr(CompletedFetch, "shared_columns", fail_elsewhere)
+    reader = TableReader("c")
+    for _ in range(2):
+        assert table_of([fetch(tmp_path, number) for number in range(4)], reader) == expected(4)
+    reader.close()
+    assert [record.message for record in caplog.records] == ["A second thread cannot read records ahead"] * 2
+
+
 @pytest.mark.parametrize("other", ["columns", "offset", "records", "table"])
 def test_what_is_not_asked_for_any_more_does_not_count(other: str, tmp_path: Path) -> None:
     """Between the two, an application may have got an error, and go on in another way."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +12,8 @@ from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, 
 
 if TYPE_CHECKING:
     from barnabas.records.columns import EarlyColumns
+
+log = logging.getLogger(__name__)
 
 THREAD_NAME: Final = "consumer_table_reader"
 LEAST_BYTES: Final = 1 << 21
@@ -49,7 +52,12 @@ class TableReader:
         return self._shared(first, columns, binary_type)
 
     def _read(self, fetches: Sequence[CompletedFetch], columns: tuple[str, ...] | None, binary_type: str) -> None:
-        shared = self._shared(fetches, columns, binary_type)
+        try:
+            shared = self._shared(fetches, columns, binary_type)
+        except Exception:
+            # Who wants them reads them then, after what was read before them has its place in the table.
+            log.warning("A second thread cannot read records ahead", exc_info=True)
+            return
         for fetch in fetches:
             fetch.decode_ahead(columns, binary_type, shared, self.memory)
 
