@@ -33,7 +33,8 @@ from barnabas.clients.producer.internals.producer_metadata import ProducerMetada
 from barnabas.clients.producer.internals.producer_metrics import GROUP, KafkaProducerMetrics, SenderMetrics
 from barnabas.clients.producer.internals.record_accumulator import AccumulatorConfig, RecordAccumulator
 from barnabas.clients.producer.internals.record_input import Headers, as_headers, serialize
-from barnabas.clients.producer.internals.sender import Sender, SenderConfig
+from barnabas.clients.producer.internals.sender import Sender
+from barnabas.clients.producer.internals.sender_config import SenderConfig
 from barnabas.clients.producer.internals.transaction_manager import TransactionManager
 from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from barnabas.clients.producer.partitioner import Partitioner

@@ -10,8 +10,8 @@ import pytest
 from barnabas.clients.common.metadata import LeaderIdAndEpoch
 from barnabas.clients.producer.errors import TransactionError
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
+from barnabas.clients.producer.internals.partition_result import PartitionResult
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch, ProducerIdAndEpoch
-from barnabas.clients.producer.internals.sender import PartitionResult
 from barnabas.clients.producer.internals.transaction_manager import MAX_EPOCH, TransactionManager
 from barnabas.clients.producer.internals.transaction_requests import CoordinatorType
 from barnabas.clients.producer.kafka_producer import KafkaProducer
@@ -175,7 +175,7 @@ def test_what_is_sent_again_goes_back_in_the_order_of_sequences() -> None:
     assert [batch.base_sequence for batch in queue.batches] == [1, 2, 3, 4, 5]
     while queue.batches:
         producer.sender.run_once()
-        assert len(producer.sender._in_flight_batches.get(T0, ())) <= 1, "one by one, until they are through"
+        assert len(producer.sender._in_flight_batches.of(T0)) <= 1, "one by one, until they are through"
     settle(cluster, producer, futures)
     assert stored(cluster) == [b"w", *(b"%d" % index for index in range(5))]
 
@@ -239,7 +239,7 @@ def test_what_may_have_been_written_is_not_numbered_anew() -> None:
     first = in_flight[0]
     first.created_ms -= 200_000
     now = cluster.clock.hi_res_milliseconds()
-    producer.sender._complete_batch(first, PartitionResult(Errors.REQUEST_TIMED_OUT), now)
+    producer.sender._completion.complete_batch(first, PartitionResult(Errors.REQUEST_TIMED_OUT), now)
     assert futures[0].exception(0) is not None
     assert manager.has_unresolved_sequence(T0)
     cluster.break_connections(1)

@@ -4,131 +4,53 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 from barnabas.clients.common.metadata import LeaderIdAndEpoch
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.clients.producer.errors import TransactionAbortedError
+from barnabas.clients.producer.internals.batch_completion import BatchCompletion
 from barnabas.clients.producer.internals.core_sharing import CoreSharing
-from barnabas.clients.producer.internals.produce_request_result import INVALID_OFFSET, RecordErrors
+from barnabas.clients.producer.internals.in_flight_batches import InFlightBatches
+from barnabas.clients.producer.internals.kafka_client import KafkaClient
+from barnabas.clients.producer.internals.partition_result import PartitionResult, partition_result
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch
 from barnabas.clients.producer.internals.producer_metadata import ProducerMetadata
 from barnabas.clients.producer.internals.producer_metrics import SenderMetrics
 from barnabas.clients.producer.internals.record_accumulator import RecordAccumulator
+from barnabas.clients.producer.internals.sender_config import SenderConfig
 from barnabas.clients.producer.internals.sequence_resolution import SequenceResolver
 from barnabas.clients.producer.internals.transaction_manager import TransactionManager
 from barnabas.clients.producer.internals.transaction_requests import CoordinatorType, TxnRequestHandler
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import (
-    ApiError,
     AuthenticationError,
     BarnabasError,
     ClusterAuthorizationError,
     Errors,
-    InvalidMetadataError,
-    InvalidRecordError,
-    KafkaTimeoutError,
-    TopicAuthorizationError,
     TransactionalIdAuthorizationError,
 )
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.client_request import ClientRequest, ClientResponse, RequestBuilder, RequestCompletionHandler
+from barnabas.network.client_request import ClientResponse
 from barnabas.network.inflight import FOREVER
-from barnabas.network.least_loaded_node import LeastLoadedNode
 from barnabas.network.node import Node
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.message import Request
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
-    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
 from barnabas.protocol.versions import VersionRange
-from barnabas.records.batch import NO_TIMESTAMP
 
 log = logging.getLogger(__name__)
 
 LAST_PRODUCE: Final = ApiKey.PRODUCE.stable_versions.highest
 LAST_PRODUCE_BEFORE_TRANSACTION_V2: Final = 11
 LAST_PRODUCE_BY_NAME: Final = 12
-LEAVES_OPEN: Final = frozenset(
-    {
-        Errors.NETWORK_EXCEPTION,
-        Errors.REQUEST_TIMED_OUT,
-        Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        Errors.UNKNOWN_SERVER_ERROR,
-    }
-)
-"""Errors that do not tell whether a batch was written."""
-
-
-class KafkaClient(Protocol):
-    """The network client as the sender sees it."""
-
-    def ready(self, node: Node, now: int) -> bool: ...
-
-    def poll_delay_ms(self, node: Node, now: int) -> int: ...
-
-    def connection_failed(self, node: Node) -> bool: ...
-
-    def authentication_error(self, node: Node) -> AuthenticationError | None: ...
-
-    def least_loaded_node(self, now: int) -> LeastLoadedNode: ...
-
-    def new_client_request(
-        self,
-        node_id: str,
-        body: Request | RequestBuilder,
-        now: int,
-        *,
-        expect_response: bool = True,
-        request_timeout_ms: int | None = None,
-        callback: RequestCompletionHandler | None = None,
-        allowed_versions: VersionRange | None = None,
-    ) -> ClientRequest: ...
-
-    def send(self, request: ClientRequest, now: int) -> None: ...
-
-    def poll(self, timeout_ms: float, now: int) -> list[ClientResponse]: ...
-
-    def in_flight_request_count(self, node_id: str | None = None) -> int: ...
-
-    def can_send_more(self, node_id: str) -> bool: ...
-
-    def wakeup(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class SenderConfig:
-    """What the sender can be told."""
-
-    acks: int = -1
-    retries: int = 2**31 - 1
-    max_request_size: int = 1_048_576
-    request_timeout_ms: int = 30_000
-    retry_backoff_ms: int = 100
-    guarantee_message_order: bool = False
-    """Whether partitions are muted while a batch is in flight: for ``max.in.flight.requests.per.connection=1``."""
-
-
-class PartitionResult(NamedTuple):
-    """The answer for one partition, or what stands for one when there was none."""
-
-    error: Errors
-    base_offset: int = INVALID_OFFSET
-    log_append_time: int = NO_TIMESTAMP
-    log_start_offset: int = INVALID_OFFSET
-    message: str | None = None
-    record_errors: Sequence[tuple[int, str | None]] = ()
-    leader: LeaderIdAndEpoch | None = None
 
 
 class Sender:
@@ -145,9 +67,7 @@ class Sender:
         send                one request for each node
         poll                bytes go out, answers come in, callbacks are called
 
-    **After an answer**, a batch is complete; or split, if it was too large and has more than one record, which is not
-    counted as an attempt; or put back to be sent again, if the error may pass, its time is not over and it has attempts
-    left; or failed.
+    **After an answer**, what becomes of its batches is up to `BatchCompletion`.
 
     **Who is woken when.** A thread that appends wakes this one only if there is something new to do, and once per turn:
     `woken` is reset when a turn begins, before anything is looked at. Whatever was appended before that is seen in this
@@ -174,19 +94,22 @@ class Sender:
         self._transaction_manager = transaction_manager
         self._telemetry = telemetry
         self._clock = clock
-        self._resolver = (
-            None
-            if transaction_manager is None
-            else SequenceResolver(
-                client, metadata, accumulator, transaction_manager, config, self._send_alone, self._complete_as_written
-            )
+        self._in_flight_batches = InFlightBatches(accumulator.config.delivery_timeout_ms)
+        self._completion = completion = BatchCompletion(
+            accumulator, self._in_flight_batches, metadata, config, metrics, transaction_manager
         )
-        self._in_flight_batches: dict[TopicPartition, list[ProducerBatch]] = {}
-        """All that has been sent and is not answered, to see when its time is over."""
-        self._delivery_timeout_ms = accumulator.config.delivery_timeout_ms
+        self._resolver: SequenceResolver | None = None
+        if transaction_manager is not None:
+            self._resolver = completion.resolver = SequenceResolver(
+                client,
+                metadata,
+                accumulator,
+                transaction_manager,
+                config,
+                self._send_alone,
+                completion.complete_as_written,
+            )
         self._watches_latency = accumulator.config.partition_availability_timeout_ms > 0
-        self._earliest_in_flight_ms = FOREVER
-        """No batch in flight was created before this."""
         self._pause_ms = max(config.retry_backoff_ms, 1)
         """For a poll that nothing in particular ends."""
         self._running = True
@@ -396,12 +319,12 @@ class Sender:
         batches: Mapping[int, list[ProducerBatch]] = {}
         if ready_nodes:
             batches = accumulator.drain(snapshot, ready_nodes, self._config.max_request_size, now)
-            self._add_to_in_flight_batches(batches)
-        expiry_ms = min(accumulator.next_expiry_time_ms, self._earliest_in_flight_ms + self._delivery_timeout_ms)
+            self._take_off(batches)
+        expiry_ms = min(accumulator.next_expiry_time_ms, self._in_flight_batches.next_expiry_time_ms)
         if now >= expiry_ms:
-            self._fail_expired_batches(accumulator.expired_batches(now), now)
-            self._fail_expired_batches(self._expired_in_flight_batches(now), now)
-            expiry_ms = min(accumulator.next_expiry_time_ms, self._earliest_in_flight_ms + self._delivery_timeout_ms)
+            self._completion.fail_expired(accumulator.expired_batches(now), now)
+            self._completion.fail_expired(self._in_flight_batches.expired(now), now)
+            expiry_ms = min(accumulator.next_expiry_time_ms, self._in_flight_batches.next_expiry_time_ms)
         if not batches:
             return max(min(result.next_ready_check_delay_ms, not_ready_ms, expiry_ms - now), 0)
         self._metrics.update_produce_request_metrics(batches, now)
@@ -417,59 +340,12 @@ class Sender:
             return 0  # there may be more where this came from
         return max(min(result.next_ready_check_delay_ms, not_ready_ms, expiry_ms - now), 0)
 
-    def _add_to_in_flight_batches(self, batches: Mapping[int, Iterable[ProducerBatch]]) -> None:
-        in_flight = self._in_flight_batches
-        for node_batches in batches.values():
-            for batch in node_batches:
-                of_partition = in_flight.get(batch.topic_partition)
-                if of_partition is None:
-                    in_flight[batch.topic_partition] = [batch]
-                else:
-                    of_partition.append(batch)
-                self._earliest_in_flight_ms = min(self._earliest_in_flight_ms, batch.created_ms)
-                if self._config.guarantee_message_order:
+    def _take_off(self, batches: Mapping[int, Iterable[ProducerBatch]]) -> None:
+        self._in_flight_batches.add(batches)
+        if self._config.guarantee_message_order:
+            for node_batches in batches.values():
+                for batch in node_batches:
                     self._accumulator.mute_partition(batch.topic_partition)
-
-    def _maybe_remove_from_in_flight_batches(self, batch: ProducerBatch) -> None:
-        batches = self._in_flight_batches.get(batch.topic_partition)
-        if batches is not None and batch in batches:
-            if batches[0] is batch:  # answers come in order
-                del batches[0]
-            else:
-                batches.remove(batch)
-            if not batches:
-                del self._in_flight_batches[batch.topic_partition]
-                if not self._in_flight_batches:
-                    self._earliest_in_flight_ms = FOREVER
-
-    def _expired_in_flight_batches(self, now: int) -> list[ProducerBatch]:
-        timeout_ms = self._accumulator.config.delivery_timeout_ms
-        if now - self._earliest_in_flight_ms < timeout_ms:
-            return []
-        expired: list[ProducerBatch] = []
-        earliest = FOREVER
-        for batches in self._in_flight_batches.values():
-            for batch in batches:
-                if batch.has_reached_delivery_timeout(timeout_ms, now):
-                    expired.append(batch)
-                else:
-                    earliest = min(earliest, batch.created_ms)
-        self._earliest_in_flight_ms = earliest
-        return expired
-
-    def _fail_expired_batches(self, expired: Iterable[ProducerBatch], now: int) -> None:
-        for batch in expired:
-            self._fail_batch(
-                batch,
-                KafkaTimeoutError(
-                    f"Expiring {batch.record_count} record(s) for {batch.topic_partition}:{now - batch.created_ms} ms "
-                    "has passed since batch creation"
-                ),
-                adjust_sequence_numbers=False,
-            )
-            # It was sent, and may have been written: which sequence is next is not known.
-            if self._transaction_manager is not None and batch.has_sequence:
-                self._transaction_manager.mark_sequence_unresolved(batch)
 
     # -- requests
 
@@ -525,7 +401,7 @@ class Sender:
         """Sends one that is not in a queue any more, without the others of the node."""
         batches = {node.id: [batch]}
         batch.drained(now)
-        self._add_to_in_flight_batches(batches)
+        self._take_off(batches)
         self._metrics.update_produce_request_metrics(batches, now)
         self._send_produce_request(now, node, batches[node.id], self._metadata.snapshot)
 
@@ -576,8 +452,8 @@ class Sender:
         ):
             return False
         batch.in_flight = False
-        if self._write_down_success(batch, row.base_offset, row.log_append_time_ms):
-            self._maybe_remove_from_in_flight_batches(batch)
+        if self._completion.write_down_success(batch, row.base_offset, row.log_append_time_ms):
+            self._in_flight_batches.remove(batch)
             self._accumulator.deallocate_all((batch,))
         return True
 
@@ -613,21 +489,23 @@ class Sender:
                         self._accumulator.deallocate_all(written)
                         written.clear()
                     batch.in_flight = False
-                    if self._write_down_success(batch, row.base_offset, row.log_append_time_ms):
-                        self._maybe_remove_from_in_flight_batches(batch)
+                    if self._completion.write_down_success(batch, row.base_offset, row.log_append_time_ms):
+                        self._in_flight_batches.remove(batch)
                         written.append(batch)
                     continue
-                result = _partition_result(row)
+                result = partition_result(row)
                 if result.leader is not None:
                     leaders[partition] = result.leader
-                self._complete_batch(batch, result, now)
+                self._completion.complete_batch(batch, result, now)
         return answered
 
     def _complete_unanswered(self, node: str, batches: Mapping[TopicPartition, ProducerBatch], now: int) -> None:
         for partition, batch in batches.items():
             if batch.in_flight:
                 message = f"the answer of node {node} says nothing about {partition}"
-                self._complete_batch(batch, PartitionResult(Errors.UNKNOWN_SERVER_ERROR, message=message), now)
+                self._completion.complete_batch(
+                    batch, PartitionResult(Errors.UNKNOWN_SERVER_ERROR, message=message), now
+                )
 
     def _without_answer(self, response: ClientResponse) -> PartitionResult:
         if response.timed_out:
@@ -645,181 +523,9 @@ class Sender:
 
     def _complete_all(self, batches: Iterable[ProducerBatch], result: PartitionResult, now: int) -> None:
         for batch in batches:
-            self._complete_batch(batch, result, now)
-
-    def _complete_batch(self, batch: ProducerBatch, result: PartitionResult, now: int) -> None:
-        """What an answer means for a batch."""
-        accumulator = self._accumulator
-        manager = self._transaction_manager
-        error = result.error
-        batch.in_flight = False
-        if batch.is_done:
-            # Its time was over, or it was aborted, while the network had it. Now nobody needs its memory any more.
-            accumulator.release(batch)
-            if error is Errors.NONE:
-                self._batch_succeeded(batch, result)
-        elif error is Errors.MESSAGE_TOO_LARGE and batch.record_count > 1:
-            log.warning("A batch for %s is too large and is split", batch.topic_partition)
-            if manager is not None:
-                manager.remove_in_flight_batch(batch)
-            accumulator.split_and_reenqueue(batch)
-            self._maybe_remove_and_deallocate_batch(batch)
-            self._metrics.batch_split.record_unchecked()
-        elif error is Errors.NONE:
-            self._batch_succeeded(batch, result)
-        elif (
-            error is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
-            and manager is not None
-            and manager.is_confirmed_by_a_later_one(batch)
-        ):
-            log.info(
-                "The batch for %s with sequence %d is in the log already, before one that was confirmed",
-                batch.topic_partition,
-                batch.base_sequence,
-            )
-            self._complete_as_written(batch)
-        else:
-            if error in LEAVES_OPEN:
-                batch.may_be_written = True
-            if self._can_retry(batch, result, now):
-                log.log(
-                    logging.WARNING if batch.attempts == 0 else logging.INFO,
-                    "A batch for %s failed and is sent again (%d attempts left): %s",
-                    batch.topic_partition,
-                    self._config.retries - batch.attempts - 1,
-                    result.message or error.name,
-                )
-                self._reenqueue_batch(batch, now)
-            elif error is Errors.DUPLICATE_SEQUENCE_NUMBER:
-                # The broker has it, and does not remember where.
-                self._batch_succeeded(batch, result)
-            else:
-                self._batch_failed(batch, result)
-            if error.exception is not None and issubclass(error.exception, InvalidMetadataError):
-                self._metadata.request_update()
-        if self._config.guarantee_message_order:
-            accumulator.unmute_partition(batch.topic_partition)
-
-    def _can_retry(self, batch: ProducerBatch, result: PartitionResult, now: int) -> bool:
-        manager = self._transaction_manager
-        return (
-            not batch.is_done
-            and not batch.has_reached_delivery_timeout(self._accumulator.config.delivery_timeout_ms, now)
-            and batch.attempts < self._config.retries
-            and (
-                result.error.retriable
-                if manager is None
-                else manager.can_retry(result.error, result.log_start_offset, batch)
-            )
-        )
-
-    def _reenqueue_batch(self, batch: ProducerBatch, now: int) -> None:
-        self._accumulator.reenqueue(batch, now)
-        self._maybe_remove_from_in_flight_batches(batch)
-        self._metrics.record_retries(batch.topic_partition.topic, batch.record_count)
-
-    def _maybe_remove_and_deallocate_batch(self, batch: ProducerBatch) -> None:
-        self._maybe_remove_from_in_flight_batches(batch)
-        if batch.in_flight:
-            self._accumulator.complete_batch(batch)  # its memory follows with the answer
-        else:
-            self._accumulator.deallocate(batch)
-
-    def _batch_succeeded(self, batch: ProducerBatch, result: PartitionResult) -> None:
-        if self._write_down_success(batch, result.base_offset, result.log_append_time):
-            self._maybe_remove_and_deallocate_batch(batch)
-
-    def _write_down_success(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> bool:
-        manager = self._transaction_manager
-        if manager is not None:
-            if manager.sequence_questions:
-                assert self._resolver is not None
-                self._resolver.proved(batch)
-            manager.handle_completed_batch(batch, base_offset)
-        return batch.complete(base_offset, log_append_time)
-
-    def _complete_as_written(self, batch: ProducerBatch) -> None:
-        """The broker has it, and nobody remembers where."""
-        self._batch_succeeded(batch, PartitionResult(Errors.DUPLICATE_SEQUENCE_NUMBER))
-
-    def _batch_failed(self, batch: ProducerBatch, result: PartitionResult) -> None:
-        error = _exception(batch.topic_partition.topic, result)
-        # Refused at the first attempt, it was not written, and neither was anything behind it: those can be numbered
-        # anew. Otherwise it may have been, by this attempt or by one before it whose answer was lost, and so may those
-        # behind it; a new number would have them written once more.
-        certain = batch.attempts == 0 and not result.error.retriable
-        self._fail_batch(
-            batch,
-            error,
-            errors=_record_errors(result) if result.record_errors else None,
-            adjust_sequence_numbers=certain,
-        )
-        manager = self._transaction_manager
-        if not certain and manager is not None and batch.has_sequence and not manager.has_fatal_error:
-            manager.mark_sequence_unresolved(batch)
-
-    def _fail_batch(
-        self,
-        batch: ProducerBatch,
-        error: Exception,
-        *,
-        adjust_sequence_numbers: bool,
-        errors: RecordErrors | None = None,
-    ) -> None:
-        self._metrics.record_errors(batch.topic_partition.topic, batch.record_count)
-        if batch.complete_exceptionally(error, errors):
-            if self._transaction_manager is not None:
-                try:
-                    self._transaction_manager.handle_failed_batch(batch, error, adjust_sequence_numbers)
-                except BarnabasError:
-                    log.exception("A failed batch for %s could not be handled", batch.topic_partition)
-            self._maybe_remove_and_deallocate_batch(batch)
+            self._completion.complete_batch(batch, result, now)
 
 
 @cache
 def _versions_up_to(highest: int) -> VersionRange:
     return VersionRange(ApiKey.PRODUCE.stable_versions.lowest, highest)
-
-
-def _partition_result(row: PartitionProduceResponse) -> PartitionResult:
-    if row.error_code == 0:
-        return PartitionResult(Errors.NONE, row.base_offset, row.log_append_time_ms, row.log_start_offset)
-    error = Errors.for_code(row.error_code)
-    leader = row.current_leader
-    known = leader is not None and leader.leader_id != -1 and leader.leader_epoch != -1
-    moved = error in {Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH}
-    return PartitionResult(
-        error,
-        row.base_offset,
-        row.log_append_time_ms,
-        row.log_start_offset,
-        row.error_message,
-        [(record.batch_index, record.batch_index_error_message) for record in row.record_errors],
-        LeaderIdAndEpoch(leader.leader_id, leader.leader_epoch) if leader is not None and known and moved else None,
-    )
-
-
-def _exception(topic: str, result: PartitionResult) -> ApiError:
-    if result.error is Errors.TOPIC_AUTHORIZATION_FAILED:
-        return TopicAuthorizationError(f"Not authorized to access topics: [{topic}]", unauthorized_topics=[topic])
-    if result.error is Errors.CLUSTER_AUTHORIZATION_FAILED:
-        return ClusterAuthorizationError("The producer is not authorized to do idempotent sends")
-    error = result.error.to_exception(result.message)
-    assert error is not None
-    return error
-
-
-def _record_errors(result: PartitionResult) -> RecordErrors:
-    """The broker has singled out some records (KIP-467): those have its message, the others were in bad company."""
-    bad: dict[int, Exception] = {}
-    for index, message in result.record_errors:
-        text = message or result.message or result.error.message
-        alone = result.error.to_exception(text) if len(result.record_errors) == 1 else None
-        bad[index] = alone or InvalidRecordError(text)
-
-    def error_of(index: int) -> Exception:
-        return bad.get(index) or BarnabasError(
-            "Failed to append record because it was part of a batch which had one or more invalid records"
-        )
-
-    return error_of

@@ -19,9 +19,10 @@ from barnabas.protocol.messages.describe_producers import (
 from barnabas.records.batch import decrement_sequence
 
 if TYPE_CHECKING:
+    from barnabas.clients.producer.internals.kafka_client import KafkaClient
     from barnabas.clients.producer.internals.producer_metadata import ProducerMetadata
     from barnabas.clients.producer.internals.record_accumulator import RecordAccumulator
-    from barnabas.clients.producer.internals.sender import KafkaClient, SenderConfig
+    from barnabas.clients.producer.internals.sender_config import SenderConfig
     from barnabas.clients.producer.internals.transaction_manager import TransactionManager
     from barnabas.common.topic_partition import TopicPartition
     from barnabas.network.client_request import ClientResponse

@@ -1,0 +1,78 @@
+"""Batches that have been sent and not been answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from barnabas.clients.producer.internals.producer_batch import ProducerBatch
+from barnabas.common.topic_partition import TopicPartition
+from barnabas.network.inflight import FOREVER
+
+
+class InFlightBatches:
+    """Kept to see when their time is over. Belongs to the thread of the sender."""
+
+    __slots__ = ("_by_partition", "_delivery_timeout_ms", "_earliest_ms")
+
+    def __init__(self, delivery_timeout_ms: int) -> None:
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._by_partition: dict[TopicPartition, list[ProducerBatch]] = {}
+        self._earliest_ms = FOREVER
+        """None of them was created before this."""
+
+    def __len__(self) -> int:
+        """Of how many partitions there are any."""
+        return len(self._by_partition)
+
+    def of(self, partition: TopicPartition) -> Sequence[ProducerBatch]:
+        return self._by_partition.get(partition, ())
+
+    @property
+    def next_expiry_time_ms(self) -> int:
+        """Before this, the time of none is over."""
+        return self._earliest_ms + self._delivery_timeout_ms
+
+    def add(self, batches: Mapping[int, Iterable[ProducerBatch]]) -> None:
+        """Those that go to some nodes now."""
+        by_partition = self._by_partition
+        for node_batches in batches.values():
+            for batch in node_batches:
+                of_partition = by_partition.get(batch.topic_partition)
+                if of_partition is None:
+                    by_partition[batch.topic_partition] = [batch]
+                else:
+                    of_partition.append(batch)
+                self._earliest_ms = min(self._earliest_ms, batch.created_ms)
+
+    def remove(self, batch: ProducerBatch) -> None:
+        """If it is one of them."""
+        batches = self._by_partition.get(batch.topic_partition)
+        if batches is not None and batch in batches:
+            if batches[0] is batch:  # answers come in order
+                del batches[0]
+            else:
+                batches.remove(batch)
+            if not batches:
+                del self._by_partition[batch.topic_partition]
+                if not self._by_partition:
+                    self._earliest_ms = FOREVER
+
+    def expired(self, now: int) -> list[ProducerBatch]:
+        """Those whose time is over; they stay here until they are removed."""
+        timeout_ms = self._delivery_timeout_ms
+        if now < self.next_expiry_time_ms:
+            return []
+        expired: list[ProducerBatch] = []
+        earliest = FOREVER
+        for batches in self._by_partition.values():
+            for batch in batches:
+                if batch.has_reached_delivery_timeout(timeout_ms, now):
+                    expired.append(batch)
+                else:
+                    earliest = min(earliest, batch.created_ms)
+        self._earliest_ms = earliest
+        return expired
+
+    def clear(self) -> None:
+        self._by_partition.clear()
+        self._earliest_ms = FOREVER
