@@ -7,7 +7,8 @@ import pytest
 from barnabas.clients.producer import MockProducer, PreparedTxnState
 from barnabas.clients.producer.errors import IllegalStateError
 from barnabas.clients.producer.internals.producer_batch import ProducerIdAndEpoch
-from barnabas.clients.producer.internals.transaction_manager import State, TransactionManager
+from barnabas.clients.producer.internals.transaction_manager import TransactionManager
+from barnabas.clients.producer.internals.transaction_state import State
 from barnabas.common.errors import InvalidTxnStateError
 
 

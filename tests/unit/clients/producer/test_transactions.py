@@ -13,7 +13,8 @@ from barnabas.clients.producer.errors import (
     TransactionAbortedError,
     TransactionError,
 )
-from barnabas.clients.producer.internals.transaction_manager import State, TransactionManager
+from barnabas.clients.producer.internals.transaction_manager import TransactionManager
+from barnabas.clients.producer.internals.transaction_state import State
 from barnabas.clients.testing import Fate, ScriptedCluster
 from barnabas.common.errors import (
     Errors,

@@ -7,7 +7,6 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Final, NamedTuple
 
 from barnabas.clients.producer.errors import IllegalStateError, TransactionError
@@ -24,6 +23,7 @@ from barnabas.clients.producer.internals.transaction_requests import (
     TxnOffsetCommitHandler,
     TxnRequestHandler,
 )
+from barnabas.clients.producer.internals.transaction_state import SOURCES, State
 from barnabas.clients.producer.internals.transactional_request_result import TransactionalRequestResult
 from barnabas.clients.producer.internals.txn_partition_map import (
     NO_LAST_ACKED_SEQUENCE_NUMBER,
@@ -60,41 +60,12 @@ MAX_EPOCH = 2**15 - 1
 _MAX_INT32 = 2**31 - 1
 
 
-class State(Enum):
-    """How far a producer has come with its identity and its transaction."""
-
-    UNINITIALIZED = "uninitialized"
-    INITIALIZING = "initializing"
-    READY = "ready"
-    IN_TRANSACTION = "in a transaction"
-    PREPARED_TRANSACTION = "with a prepared transaction"
-    COMMITTING_TRANSACTION = "committing the transaction"
-    ABORTING_TRANSACTION = "aborting the transaction"
-    ABORTABLE_ERROR = "after an error that aborting the transaction cures"
-    FATAL_ERROR = "after a fatal error"
-
-
 # Looked at in every turn: a member of an enumeration takes longer to find than all that is done with it.
 _READY: Final = State.READY
 _COMMITTING: Final = State.COMMITTING_TRANSACTION
 _ABORTING: Final = State.ABORTING_TRANSACTION
 _ABORTABLE_ERROR: Final = State.ABORTABLE_ERROR
 _FATAL_ERROR: Final = State.FATAL_ERROR
-
-
-_S = State
-SOURCES: dict[State, frozenset[State]] = {
-    _S.UNINITIALIZED: frozenset({_S.READY, _S.ABORTABLE_ERROR}),
-    _S.INITIALIZING: frozenset({_S.UNINITIALIZED, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION}),
-    _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION}),
-    _S.IN_TRANSACTION: frozenset({_S.READY}),
-    _S.PREPARED_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.INITIALIZING}),
-    _S.COMMITTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION}),
-    _S.ABORTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.ABORTABLE_ERROR}),
-    _S.ABORTABLE_ERROR: frozenset({_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION, _S.ABORTABLE_ERROR, _S.INITIALIZING}),
-    _S.FATAL_ERROR: frozenset(State),
-}
-"""Where each state can be reached from."""
 
 
 class _PendingStateTransition(NamedTuple):
