@@ -48,7 +48,12 @@ from barnabas.protocol.internal.consumer_groups import ClassicMemberMetadata, Cl
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from barnabas.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
@@ -203,22 +208,26 @@ class ClassicMembers:
             answer = MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id)
             answers.append(answer)
             try:
-                if one.member_id == UNKNOWN_MEMBER_ID and one.group_instance_id is not None:
-                    # An administrator, who knows the name alone; whatever protocol the member speaks.
-                    found = group.static_member(one.group_instance_id)
-                    throw_if_static_member_is_unknown(found, one.group_instance_id)
-                    assert found is not None
-                else:
-                    found = self._member(group, one.member_id, one.group_instance_id)
+                found = self._leaving(group, one)
             except ApiError as error:
                 answer.error_code = Errors.for_exception(error)
                 continue
-            answer.member_id = found.member_id
             leaving[found.member_id] = found
         response = LeaveGroupResponse(members=answers)
         if not leaving:
             return CoordinatorResult((), response)
         return self._consumer.fence_members(group, list(leaving.values()))._replace(response=response)
+
+    def _leaving(self, group: ConsumerGroup, one: MemberIdentity) -> ConsumerGroupMember:
+        """Whoever is named, whatever protocol it speaks: administrators remove members with this request, too."""
+        if one.group_instance_id is None:
+            return group.member(one.member_id)
+        found = group.static_member(one.group_instance_id)
+        throw_if_static_member_is_unknown(found, one.group_instance_id)
+        assert found is not None
+        if one.member_id != UNKNOWN_MEMBER_ID:
+            throw_if_instance_id_is_fenced(found, one.member_id, one.group_instance_id)
+        return found
 
     def _member(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
         if instance_id is None:

@@ -34,7 +34,7 @@ from barnabas.protocol.messages.delete_groups import DeletableGroupResult
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -212,13 +212,25 @@ class GroupCoordinatorService:
         problem = self._problem(request.group_id)
         if problem is not None:
             return _done(LeaveGroupResponse(error_code=problem))
+
+        def failed(error: Errors) -> LeaveGroupResponse:
+            if error is not Errors.UNKNOWN_MEMBER_ID:
+                return LeaveGroupResponse(error_code=error)
+            # There is no such group; that is said of each member.
+            return LeaveGroupResponse(
+                members=[
+                    MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error)
+                    for one in request.members
+                ]
+            )
+
         return _or_else(
             self.runtime.schedule_write_operation(
                 "classic-group-leave",
                 self._partition_of(request.group_id),
                 lambda shard: shard.leave_group(request),
             ),
-            lambda error: LeaveGroupResponse(error_code=error),
+            failed,
         )
 
     # -- consumer groups

@@ -209,14 +209,14 @@ def test_leave_in_all_versions(version: int) -> None:
     world = World()
     member = join(world, version=3).member_id
 
-    def leave(member_id: str) -> Any:
+    def leave(member_id: str, group_id: str = "g") -> Any:
         if version < 3:
-            return world.ask(LeaveGroupRequest(group_id="g", member_id=member_id), version)
-        return world.ask(LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=member_id)]), version)
+            return world.ask(LeaveGroupRequest(group_id=group_id, member_id=member_id), version)
+        return world.ask(LeaveGroupRequest(group_id=group_id, members=[MemberIdentity(member_id=member_id)]), version)
 
-    wrong = leave("who")
-    error = wrong.error_code if version < 3 else wrong.members[0].error_code
-    assert error == Errors.UNKNOWN_MEMBER_ID
+    for wrong in (leave("who"), leave(member, "none")):
+        errors = [wrong.error_code, *(one.error_code for one in wrong.members)]
+        assert errors == ([Errors.UNKNOWN_MEMBER_ID] if version < 3 else [0, Errors.UNKNOWN_MEMBER_ID])
     right = leave(member)
     assert right.error_code == 0
     assert world.box.state() == "Empty"

@@ -12,6 +12,7 @@ from barnabas.coordinator.group.classic.classic_group_state import ClassicGroupS
 from barnabas.coordinator.group.member_context import MemberContext
 from barnabas.protocol.internal.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from barnabas.protocol.messages.join_group import JoinGroupRequest
+from barnabas.protocol.messages.leave_group import MemberResponse
 from coordinator_fixtures import not_leader
 from group_fixtures import REBALANCE_MS, SESSION_MS, GroupBox, subscription
 
@@ -422,7 +423,11 @@ def test_leaving_without_having_joined(member: str, instance: str | None, group:
 
 def test_leaving_a_group_that_is_not_there() -> None:
     box = GroupBox()
-    assert box.leave("x").error_code == Errors.UNKNOWN_MEMBER_ID
+    answer = box.leave("x", instance_id="i")
+    assert (answer.error_code, answer.members) == (
+        0,
+        [MemberResponse(member_id="x", group_instance_id="i", error_code=Errors.UNKNOWN_MEMBER_ID)],
+    )
     assert box.leave("x", "").error_code == Errors.INVALID_GROUP_ID
 
 

@@ -14,6 +14,7 @@ from barnabas.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
 )
+from barnabas.protocol.messages.leave_group import MemberResponse
 from coordinator_fixtures import not_leader
 from group_fixtures import REBALANCE_MS, SESSION_MS, GroupBox, assigned
 
@@ -246,7 +247,26 @@ def test_requests_that_are_refused() -> None:
     assert other.error_code == Errors.INCONSISTENT_GROUP_PROTOCOL
     garbled = box.join(classic, protocols=[("range", b"\0")]).result(0)
     assert garbled.error_code == Errors.INCONSISTENT_GROUP_PROTOCOL
-    assert box.leave("new").members[0].error_code == Errors.UNKNOWN_MEMBER_ID
+    assert box.leave("nobody").members[0].error_code == Errors.UNKNOWN_MEMBER_ID
+
+
+def test_leave_group_removes_a_member_of_either_protocol() -> None:
+    box, _t, classic = upgraded()
+    assert box.leave("new").members[0].error_code == 0
+    assert set(box.group().members) == {classic}
+
+
+def test_static_members_of_the_consumer_protocol_are_removed_by_name() -> None:
+    box = GroupBox()
+    box.create_topic("t", 1)
+    for name in ("a", "b"):
+        box.consumer_heartbeat(name, instance_id=f"i-{name}")
+    fenced = box.leave("b", instance_id="i-a").members[0]
+    assert (fenced.member_id, fenced.error_code) == ("b", Errors.FENCED_INSTANCE_ID)
+    for member_id, instance in (("", "i-a"), ("b", "i-b")):
+        answer = box.leave(member_id, instance_id=instance)
+        assert answer.members == [MemberResponse(member_id=member_id, group_instance_id=instance)]
+    assert not box.group().members
 
 
 def test_a_classic_member_leaves() -> None:
