@@ -385,6 +385,44 @@ def test_a_new_topic_that_matches() -> None:
     assert t2 in told
 
 
+def test_a_pattern_that_matches_nothing_yet_moves_nobody() -> None:
+    box = GroupBox()
+    epoch = box.consumer_heartbeat("m1", regex="t-.*").member_epoch
+    assert box.group().resolved_regular_expressions["t-.*"].topics == set()
+    assert (box.group().group_epoch.get(), box.state()) == (epoch, "Stable")
+    t1 = box.create_topic("t-1", 1)
+    assert box.consumer_heartbeat("m1", epoch).member_epoch == epoch, "not so soon after the last time"
+    box.advance(10_000)
+    assert box.consumer_heartbeat("m1", epoch).member_epoch == epoch, "only now are topics looked for"
+    told = box.consumer_heartbeat("m1", epoch)
+    assert (told.member_epoch, assigned(told)) == (epoch + 1, {t1: [0]})
+
+
+def test_another_pattern_moves_a_group_when_its_topics_are_found() -> None:
+    box = GroupBox()
+    box.create_topic("t-1", 1)
+    u1 = box.create_topic("u-1", 1)
+    epoch = box.consumer_heartbeat("m1", regex="t-.*").member_epoch
+    epoch = box.consumer_heartbeat("m1", epoch).member_epoch
+    box.bench.pool.holds = True
+    assert box.consumer_heartbeat("m1", epoch, regex="u-.*", owned={}).member_epoch == epoch
+    assert box.group().group_epoch.get() == epoch
+    box.bench.pool.release()
+    assert box.group().group_epoch.get() == epoch + 1
+    assert assigned(box.consumer_heartbeat("m1", epoch, owned={})) == {u1: [0]}
+
+
+def test_a_pattern_that_matches_nothing_in_place_of_one_that_did() -> None:
+    box = GroupBox()
+    t1 = box.create_topic("t-1", 1)
+    epoch = box.consumer_heartbeat("m1", regex="t-.*").member_epoch
+    epoch = box.consumer_heartbeat("m1", epoch).member_epoch
+    epoch = box.consumer_heartbeat("m1", epoch, regex="none", owned={}).member_epoch
+    assert box.group().group_epoch.get() == epoch + 1
+    box.consumer_heartbeat("m1", epoch, owned={})
+    assert (partitions_of(box, t1), box.state()) == ({"m1": set()}, "Stable")
+
+
 def test_a_topic_that_does_not_match_any_more() -> None:
     box = GroupBox()
     t1 = box.create_topic("t-1", 1)
@@ -550,7 +588,7 @@ def test_describing() -> None:
     by_id = {member.member_id: member for member in group.members}
     assert (by_id["m1"].instance_id, by_id["m1"].rack_id, by_id["m1"].member_type) == ("i", "r", 1)
     assert by_id["m1"].assignment.topic_partitions[0].topic_name == "t"
-    assert by_id["m2"].subscribed_topic_regex == "t.*"
+    assert (by_id["m1"].subscribed_topic_regex, by_id["m2"].subscribed_topic_regex) == ("", "t.*")
     box.stable_group(group_id="classic")
     missing = box.service.consumer_group_describe(["classic", "none"]).result(0)
     assert [one.error_code for one in missing] == [Errors.GROUP_ID_NOT_FOUND] * 2

@@ -37,6 +37,9 @@ is subscribed to no topic yet, gets it; with 0 it would be told to join for ever
 NO_TARGET: Final = -1
 """The assignment epoch of a group that is being deleted."""
 
+METADATA_REFRESH_INTERVAL_MS: Final = 3_600_000
+"""How often a group looks at its topics although nobody has told it of a change."""
+
 MEMBER_EPOCH_SINCE: Final = 9
 """The first version of OffsetCommit that has a member epoch instead of a generation."""
 
@@ -241,9 +244,13 @@ class ConsumerGroup:
     @property
     def subscribed_topic_names(self) -> set[str]:
         """All topics that somebody is subscribed to, by name or by pattern."""
+        return self.subscribed_topic_names_if({})
+
+    def subscribed_topic_names_if(self, found: Mapping[str, ResolvedRegularExpression]) -> set[str]:
+        """What `subscribed_topic_names` would be if patterns stood for other topics."""
         names = set(self._subscribed_topics)
         for regex in self._regexes:
-            resolved = self.resolved_regular_expressions.get(regex)
+            resolved = found.get(regex) or self.resolved_regular_expressions.get(regex)
             if resolved is not None:
                 names |= resolved.topics
         return names

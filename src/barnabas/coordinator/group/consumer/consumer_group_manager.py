@@ -27,7 +27,7 @@ from barnabas.coordinator.group.consumer.assignment import (
     from_request,
     without_epochs,
 )
-from barnabas.coordinator.group.consumer.consumer_group import ConsumerGroup
+from barnabas.coordinator.group.consumer.consumer_group import METADATA_REFRESH_INTERVAL_MS, ConsumerGroup
 from barnabas.coordinator.group.consumer.consumer_group_member import (
     LEAVE_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
@@ -57,9 +57,6 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
 )
 
 logger = logging.getLogger(__name__)
-
-METADATA_REFRESH_INTERVAL_MS: Final = 3_600_000
-"""How often a group looks at its topics although nobody has told it of a change."""
 
 REGEX_FIRST_VERSION: Final = 1
 

@@ -51,7 +51,7 @@ def _describe_member(member: ConsumerGroupMember, target: Mapping[Uuid, Iterable
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscribed_topic_names),
-        subscribed_topic_regex=member.subscribed_topic_regex or None,
+        subscribed_topic_regex=member.subscribed_topic_regex,
         assignment=_describe_assignment(has, topics),
         target_assignment=_describe_assignment(target, topics),
         member_type=CLASSIC_MEMBER if member.uses_classic_protocol else CONSUMER_MEMBER,

@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 from barnabas.common.errors import GroupIdNotFoundError
 from barnabas.coordinator.group import group_records
 from barnabas.coordinator.group.consumer.assignment import ResolvedRegularExpression
-from barnabas.coordinator.group.consumer.consumer_group import ConsumerGroup
+from barnabas.coordinator.group.consumer.consumer_group import METADATA_REFRESH_INTERVAL_MS, ConsumerGroup
 from barnabas.coordinator.group.consumer.consumer_group_member import ConsumerGroupMember
 from barnabas.coordinator.group.consumer.topic_hashes import group_hash
+from barnabas.coordinator.group.group_metrics import GroupMetrics
 from barnabas.coordinator.group.group_store import GroupStore
 from barnabas.coordinator.group.member_context import MemberContext
 from barnabas.coordinator.linear_regex import compile_regex
@@ -54,9 +55,11 @@ class RegexResolution:
         store: GroupStore,
         executor: CoordinatorExecutor,
         refresh_interval_ms: int,
+        metrics: GroupMetrics,
         topic_filter: TopicFilter = all_topics_visible,
     ) -> None:
         self._store = store
+        self._metrics = metrics
         self._executor = executor
         self._refresh_interval_ms = refresh_interval_ms
         self._topic_filter = topic_filter
@@ -81,7 +84,6 @@ class RegexResolution:
                 bumps = True
             else:
                 must_refresh = True
-                bumps = bool(old)
         if new or group.subscribed_regexes:
             self._maybe_refresh(context, group, updated, must_refresh)
         return RegexChange(bumps)
@@ -165,20 +167,19 @@ class RegexResolution:
             return CoordinatorResult()
         records: list[CoordinatorRecord] = []
         bump = False
-        names = group.subscribed_topic_names
         for regex, resolved in found.items():
             if not group.num_members_with_regex(regex):
                 continue  # its last member is gone
             before = group.resolved_regular_expressions.get(regex)
-            if before is None or before.topics != resolved.topics:
-                bump = True
-                names |= resolved.topics
+            # One that stands for nothing yet changes nothing: its members would move on to an epoch without partitions.
+            bump = bump or resolved.topics != (frozenset() if before is None else before.topics)
             records.append(group_records.consumer_group_regular_expression(group_id, regex, resolved))
-        if bump:
+        new_hash = group_hash(group.subscribed_topic_names_if(found), self._store.image)
+        if bump or new_hash != group.metadata_hash.get():
             epoch = group.group_epoch.get() + 1
-            records.append(group_records.consumer_group_epoch(group_id, epoch, group_hash(names, self._store.image)))
-            # Topics that a pattern does not stand for any more are still in `names`; the next heartbeat looks closer.
-            group.request_metadata_refresh()
+            records.append(group_records.consumer_group_epoch(group_id, epoch, new_hash))
+            self._metrics.consumer_group_rebalances.record()
+            group.set_metadata_refresh_deadline(self._store.now_ms() + METADATA_REFRESH_INTERVAL_MS, epoch)
         return CoordinatorResult(records)
 
 
