@@ -26,6 +26,7 @@ from barnabas.coordinator.group.classic.classic_group_manager import KNOWN_MEMBE
 from barnabas.coordinator.group.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.group.consumer.consumer_group_manager import (
     ConsumerGroupManager,
+    TargetStep,
     throw_if_instance_id_is_fenced,
     throw_if_static_member_is_unknown,
 )
@@ -79,6 +80,7 @@ class ClassicMembers:
         request: JoinGroupRequest,
         answer: Future[JoinGroupResponse],
     ) -> CoordinatorResult[None]:
+        self._migration.throw_if_classic_member_cannot_join(group)
         group_id, instance_id = group.group_id, request.group_instance_id
         is_new = request.member_id == UNKNOWN_MEMBER_ID
         prefix = context.client_id if instance_id is None else instance_id
@@ -117,14 +119,21 @@ class ClassicMembers:
                 ],
             ),
         )
-        existing_id = group.static_member_id(instance_id)
-        step, changed = self._consumer.update_group(context, group, member, updated, records)
-        updated = self._consumer.reconcile(group, updated, step, self._owned(subscription), changed, records)
-        downgraded = (
-            None
-            if existing_id is None
-            else self._migration.downgrade_with_replaced_member(group, existing_id, updated, records)
-        )
+        epoch, changed = self._consumer.update_epoch(context, group, member, updated, records)
+        replaced = None if instance_id is None else group.static_member(instance_id)
+        downgrades = replaced is not None and self._migration.downgrades_with_replaced_member(group, replaced)
+        owned = self._owned(subscription)
+        if downgrades:
+            assert replaced is not None
+            # There will be a rebalance of the old kind if there is anything to change.
+            rebalances = group.assignment_epoch.get() < epoch
+            if not rebalances:
+                step = TargetStep(group.assignment_epoch.get(), group.target_of(updated.member_id, instance_id))
+                updated = self._consumer.reconcile(group, updated, step, owned, changed, records)
+            self._migration.downgrade_with_replaced_member(group, replaced, updated, records, rebalances=rebalances)
+        else:
+            step = self._consumer.target(group, epoch, member, updated, records)
+            updated = self._consumer.reconcile(group, updated, step, owned, changed, records)
         response = JoinGroupResponse(
             member_id=updated.member_id,
             generation_id=updated.member_epoch,
@@ -137,13 +146,13 @@ class ClassicMembers:
             if future.exception() is not None or answer.done():
                 return  # the operation as a whole has failed, and answers
             self._timer.cancel(consumer_join(group_id, updated.member_id))
-            if downgraded is None:
+            if not downgrades:
                 self._consumer.schedule_session_timeout(group_id, updated.member_id, request.session_timeout_ms)
                 self._consumer.schedule_sync_timeout(group_id, updated.member_id, updated.rebalance_timeout_ms)
             answer.set_result(response)
 
         written.add_done_callback(on_written)
-        return CoordinatorResult(records, append_future=written, replay_records=downgraded is None)
+        return CoordinatorResult(records, append_future=written, replay_records=not downgrades)
 
     def _owned(self, subscription: ConsumerProtocolSubscription) -> dict[Uuid, set[int]]:
         """What a cooperative consumer says it has. An eager one has nothing when it joins."""
@@ -166,7 +175,8 @@ class ClassicMembers:
             protocol.name,
         }:
             raise InconsistentGroupProtocolError
-        if group.group_epoch.get() > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        # Not the group's epoch: until the target is computed, there is nothing to join for.
+        if group.assignment_epoch.get() > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._consumer.schedule_join_timeout_if_absent(group_id, member)
             raise RebalanceInProgressError(f"Member {member.member_id} of group {group_id} has to join anew.")
         assigned = to_consumer_protocol(member.assigned_partitions, self._store.image.topics)
@@ -193,7 +203,7 @@ class ClassicMembers:
         self._consumer.schedule_session_timeout(group.group_id, member.member_id, member.classic_session_timeout_ms)
         error = Errors.NONE
         if (
-            member.member_epoch < group.group_epoch.get()
+            member.member_epoch < group.assignment_epoch.get()
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_unreleased_partition(member))
         ):

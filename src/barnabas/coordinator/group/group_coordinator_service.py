@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from barnabas.common.errors import (
     CoordinatorNotAvailableError,
     Errors,
-    UnsupportedVersionError,
 )
 from barnabas.common.java_hash import partition_for
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC
@@ -166,7 +165,7 @@ class GroupCoordinatorService:
             self._partition_of(request.group_id),
             lambda shard: shard.join_group(context, request, answer),
         )
-        _answer_failure(operation, answer, failed)
+        _answer_failure(operation, answer, lambda error: JoinGroupResponse(error_code=error))
         return answer
 
     def sync_group(self, request: SyncGroupRequest) -> Future[SyncGroupResponse]:
@@ -241,11 +240,7 @@ class GroupCoordinatorService:
         if not self._active:
             return _done(ConsumerGroupHeartbeatResponse(error_code=Errors.COORDINATOR_NOT_AVAILABLE))
         if not self.serves_consumer_protocol:
-            return _done(
-                ConsumerGroupHeartbeatResponse(
-                    error_code=Errors.UNSUPPORTED_VERSION, error_message=str(UnsupportedVersionError())
-                )
-            )
+            return _done(ConsumerGroupHeartbeatResponse(error_code=Errors.UNSUPPORTED_VERSION))
         if not request.group_id.strip():
             return _done(
                 ConsumerGroupHeartbeatResponse(

@@ -13,14 +13,16 @@ stay what they are.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from barnabas.common.errors import Errors, GroupIdNotFoundError, ProtocolError
+from barnabas.common.errors import Errors, GroupIdNotFoundError, InconsistentGroupProtocolError, ProtocolError
 from barnabas.coordinator.group import group_records
 from barnabas.coordinator.group.classic.classic_group import ClassicGroup
 from barnabas.coordinator.group.classic.classic_group_manager import ClassicGroupManager
 from barnabas.coordinator.group.classic.classic_group_member import ClassicGroupMember
 from barnabas.coordinator.group.classic.classic_group_state import ClassicGroupState
+from barnabas.coordinator.group.consumer.assignment import Assignment
 from barnabas.coordinator.group.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.group.consumer.consumer_group_manager import ConsumerGroupManager
 from barnabas.coordinator.group.consumer.consumer_group_member import ConsumerGroupMember, MemberState
@@ -34,7 +36,7 @@ from barnabas.coordinator.group.consumer_protocol import (
     write_assignment,
 )
 from barnabas.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
-from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
+from barnabas.coordinator.group.group_coordinator_config import ConsumerGroupMigrationPolicy, GroupCoordinatorConfig
 from barnabas.coordinator.group.group_store import GroupStore
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
@@ -74,6 +76,13 @@ class GroupMigration:
             logger.info("Group %s is not upgraded to the consumer protocol: %s", group_id, problem)
             raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group: {problem}.")
         return self._upgrade(group, records)
+
+    def throw_if_classic_member_cannot_join(self, group: ConsumerGroup) -> None:
+        if self._config.consumer_migration_policy is ConsumerGroupMigrationPolicy.DISABLED:
+            raise InconsistentGroupProtocolError(
+                f"Group {group.group_id} is a consumer group, and groups do not change their protocol while they have "
+                "members."
+            )
 
     def _problem_with_upgrade(self, group: ClassicGroup) -> str | None:
         if not self._config.consumer_migration_policy.is_upgrade_enabled:
@@ -149,45 +158,60 @@ class GroupMigration:
 
     # -- from consumer to classic
 
-    def downgrade_without(self, group: ConsumerGroup, leaving_member_id: str) -> CoordinatorResult[Any] | None:
+    def downgrade_without(
+        self, group: ConsumerGroup, leaving: Collection[ConsumerGroupMember]
+    ) -> CoordinatorResult[Any] | None:
+        left = group.num_members - len(leaving)
         if (
-            group.num_members <= 1
-            or not group.all_members_use_classic_protocol_except(leaving_member_id)
+            left <= 0
+            or not group.all_members_use_classic_protocol_except(leaving)
             or not self._config.consumer_migration_policy.is_downgrade_enabled
-            or group.num_members - 1 > self._config.classic_max_size
+            or left > self._config.classic_max_size
         ):
             return None
         records: list[CoordinatorRecord] = []
-        classic = self._downgrade(group, leaving_member_id, None, records)
+        group.create_group_tombstone_records(records)
+        gone = {member.member_id for member in leaving}
+        stay = [member for member in group.members.values() if member.member_id not in gone]
+        targets = {member.member_id: group.target_of(member.member_id) for member in stay}
+        classic = self._downgrade(group, stay, targets, records)
         self._classic.prepare_rebalance(classic, "the last member of the consumer protocol has left")
         return CoordinatorResult(records, replay_records=False)
+
+    def downgrades_with_replaced_member(self, group: ConsumerGroup, replaced: ConsumerGroupMember) -> bool:
+        """Whether the last member of the consumer protocol is static, and comes back with the classic one."""
+        return (
+            not replaced.uses_classic_protocol
+            and group.all_members_use_classic_protocol_except([replaced])
+            and self._config.consumer_migration_policy.is_downgrade_enabled
+            and group.num_members <= self._config.classic_max_size
+        )
 
     def downgrade_with_replaced_member(
         self,
         group: ConsumerGroup,
-        replaced_member_id: str,
+        replaced: ConsumerGroupMember,
         joining: ConsumerGroupMember,
         records: list[CoordinatorRecord],
-    ) -> ClassicGroup | None:
-        """The last member of the consumer protocol is static, and has come back with the classic one."""
-        if (
-            not group.all_members_use_classic_protocol_except(replaced_member_id)
-            or not self._config.consumer_migration_policy.is_downgrade_enabled
-            or group.num_members > self._config.classic_max_size
-        ):
-            return None
-        return self._downgrade(group, replaced_member_id, joining, records)
+        *,
+        rebalances: bool,
+    ) -> None:
+        # Records that put the new member in the old one's place are written before these.
+        group.create_tombstones_with_replaced_member(records, replaced.member_id, joining.member_id)
+        members = [member for member in group.members.values() if member.member_id != replaced.member_id]
+        targets = {member.member_id: group.target_of(member.member_id) for member in members}
+        targets[joining.member_id] = group.target_of(replaced.member_id)
+        classic = self._downgrade(group, [*members, joining], targets, records)
+        if rebalances:
+            self._classic.prepare_rebalance(classic, "what its members have is not what they should have")
 
     def _downgrade(
         self,
         group: ConsumerGroup,
-        leaving_member_id: str,
-        joining: ConsumerGroupMember | None,
+        members: Collection[ConsumerGroupMember],
+        targets: Mapping[str, Assignment],
         records: list[CoordinatorRecord],
     ) -> ClassicGroup:
-        group.create_tombstones_with_replaced_member(
-            records, leaving_member_id, None if joining is None else joining.member_id
-        )
         group_id, now_ms = group.group_id, self._store.now_ms
         classic = ClassicGroup(
             group_id,
@@ -197,9 +221,6 @@ class GroupMigration:
             CONSUMER_PROTOCOL_TYPE,
             current_state_timestamp_ms=now_ms(),
         )
-        members = [member for member in group.members.values() if member.member_id != leaving_member_id]
-        if joining is not None:
-            members.append(joining)
         for member in members:
             classic.add(
                 ClassicGroupMember(
@@ -216,9 +237,8 @@ class GroupMigration:
         classic.protocol_name = classic.select_protocol()
         classic.subscribed_topics = classic.compute_subscribed_topics()
         for made in classic.members.values():
-            was = leaving_member_id if joining is not None and made.member_id == joining.member_id else made.member_id
             version = read_version(made.metadata(classic.protocol_name))
-            target = to_consumer_protocol(group.target_of(was), self._store.image.topics)
+            target = to_consumer_protocol(targets[made.member_id], self._store.image.topics)
             made.assignment = write_assignment(target, version)
         records.append(group_records.group_metadata(classic, classic.assignment))
         for member in group.members.values():

@@ -135,7 +135,8 @@ def test_a_group_can_be_full() -> None:
 
 def test_a_broker_that_does_not_serve_it() -> None:
     box = GroupBox({"rebalance_protocols": frozenset({"classic"})})
-    assert box.consumer_heartbeat("m1").error_code == Errors.UNSUPPORTED_VERSION
+    refused = box.consumer_heartbeat("m1")
+    assert (refused.error_code, refused.error_message) == (Errors.UNSUPPORTED_VERSION, None)
 
 
 def test_a_topic_that_does_not_exist_yet() -> None:

@@ -14,9 +14,9 @@ from barnabas.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
 )
-from barnabas.protocol.messages.leave_group import MemberResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity, MemberResponse
 from coordinator_fixtures import not_leader
-from group_fixtures import REBALANCE_MS, SESSION_MS, GroupBox, assigned
+from group_fixtures import REBALANCE_MS, SESSION_MS, GroupBox, assigned, subscription
 
 Policy = ConsumerGroupMigrationPolicy
 
@@ -229,6 +229,53 @@ def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
     again = box.restarted()
     assert set(again.group().members) == {classic, joined.member_id}
     assert t
+
+
+def test_a_static_member_comes_back_with_another_subscription() -> None:
+    box = GroupBox()
+    box.create_topic("t", 4)
+    box.create_topic("u", 1)
+    classic = classic_member(box)
+    box.consumer_heartbeat("new", instance_id="i")
+    joined = box.join(instance_id="i", protocols=[("range", subscription(["u"]))]).result(0)
+    assert (joined.error_code, box.group().type, box.state()) == (0, GroupType.CLASSIC, "PreparingRebalance")
+    assert box.heartbeat(classic, box.group().generation_id) is Errors.REBALANCE_IN_PROGRESS
+
+
+def test_the_group_becomes_classic_when_several_of_the_other_protocol_are_removed() -> None:
+    box, _t, classic = upgraded()
+    box.consumer_heartbeat("other")
+    both = [MemberIdentity(member_id=name) for name in ("new", "other")]
+    answer = box.service.leave_group(LeaveGroupRequest(group_id="g", members=both)).result(0)
+    assert [one.error_code for one in answer.members] == [0, 0]
+    assert (box.group().type, list(box.group().members)) == (GroupType.CLASSIC, [classic])
+    assert box.restarted().group().type is GroupType.CLASSIC
+
+
+# -- classic members of a consumer group
+
+
+def test_a_classic_member_does_not_join_anew_before_the_target_is_known() -> None:
+    box, _t, classic = upgraded(consumer_assignment_interval_ms=1000)
+    generation = box.join(classic).result(0).generation_id
+    box.consumer_heartbeat("other")
+    assert box.group().group_epoch.get() > box.group().assignment_epoch.get() == generation
+    assert box.sync(classic, generation).result(0).error_code == 0
+    box.consumer_heartbeat("new", generation)
+    assert box.heartbeat(classic, generation) is Errors.NONE
+    box.advance(1000)
+    box.consumer_heartbeat("new", generation)
+    assert box.heartbeat(classic, generation) is Errors.REBALANCE_IN_PROGRESS
+    assert box.sync(classic, generation).result(0).error_code == Errors.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("instance", [None, "i", "another"])
+def test_no_classic_member_joins_if_groups_do_not_migrate(instance: str | None) -> None:
+    box = GroupBox({"consumer_migration_policy": Policy.DISABLED})
+    box.consumer_heartbeat("new", instance_id="i")
+    refused = box.join(instance_id=instance).result(0)
+    assert (refused.error_code, refused.member_id) == (Errors.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert list(box.group().members) == ["new"]
 
 
 # -- classic members of a consumer group that get it wrong

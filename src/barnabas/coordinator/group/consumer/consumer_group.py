@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -317,13 +317,9 @@ class ConsumerGroup:
         count = self.num_classic_protocol_members
         return any(self._classic_protocols.get(name, LATEST_EPOCH, 0) == count for name in names)
 
-    def all_members_use_classic_protocol_except(self, member_id: str) -> bool:
-        member = self.members.get(member_id)
-        return (
-            member is not None
-            and not member.uses_classic_protocol
-            and self.num_classic_protocol_members == len(self.members) - 1
-        )
+    def all_members_use_classic_protocol_except(self, members: Collection[ConsumerGroupMember]) -> bool:
+        classic = sum(member.uses_classic_protocol for member in members)
+        return self.num_classic_protocol_members - classic == len(self.members) - len(members)
 
     # -- refreshing
 

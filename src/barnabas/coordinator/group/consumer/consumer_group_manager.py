@@ -69,7 +69,9 @@ class Migration(Protocol):
         `records` make it so."""
         ...
 
-    def downgrade_without(self, group: ConsumerGroup, leaving_member_id: str) -> CoordinatorResult[None] | None:
+    def downgrade_without(
+        self, group: ConsumerGroup, leaving: Collection[ConsumerGroupMember]
+    ) -> CoordinatorResult[None] | None:
         """Turns a group into a classic one if its last member of the consumer protocol leaves; None if it is not so."""
         ...
 
@@ -173,7 +175,8 @@ class ConsumerGroupManager:
             client_host=context.client_host,
             classic_member_metadata=None,
         )
-        step, changed = self.update_group(context, group, member, updated, records)
+        epoch, changed = self.update_epoch(context, group, member, updated, records)
+        step = self.target(group, epoch, member, updated, records)
         updated = self.reconcile(group, updated, step, owned, changed, records)
         self.schedule_session_timeout(group.group_id, updated.member_id)
         response = ConsumerGroupHeartbeatResponse(
@@ -322,16 +325,16 @@ class ConsumerGroupManager:
 
     # -- epochs
 
-    def update_group(
+    def update_epoch(
         self,
         context: MemberContext,
         group: ConsumerGroup,
         member: ConsumerGroupMember,
         updated: ConsumerGroupMember,
         records: list[CoordinatorRecord],
-    ) -> tuple[TargetStep, bool]:
-        """What a change of a member means for the group: the target for that member, and whether it is subscribed to
-        something else now."""
+    ) -> tuple[int, bool]:
+        """What a change of a member means for the group: its epoch, and whether the member is subscribed to something
+        else now."""
         now_ms = self._store.now_ms()
         if _metadata_of(updated) != _metadata_of(member):
             records.append(group_records.consumer_group_member_subscription(group.group_id, updated))
@@ -349,7 +352,7 @@ class ConsumerGroupManager:
                 records.append(group_records.consumer_group_epoch(group.group_id, epoch, new_hash))
                 self._metrics.consumer_group_rebalances.record()
             group.set_metadata_refresh_deadline(now_ms + METADATA_REFRESH_INTERVAL_MS, epoch)
-        return self._target(group, epoch, member, updated, now_ms, records), changed
+        return epoch, changed
 
     @staticmethod
     def _superseded(
@@ -362,15 +365,16 @@ class ConsumerGroupManager:
             gone.append(group.member(previous))
         return gone
 
-    def _target(
+    def target(
         self,
         group: ConsumerGroup,
         group_epoch: int,
         member: ConsumerGroupMember,
         updated: ConsumerGroupMember,
-        now_ms: int,
         records: list[CoordinatorRecord],
     ) -> TargetStep:
+        """What the member is to have in the end, computed anew if it is time to."""
+        now_ms = self._store.now_ms()
         assignment_epoch = group.assignment_epoch.get()
         interval_ms = self._settings.assignment_interval_ms(group.group_id)
         if group_epoch <= assignment_epoch or now_ms - group.assignment_timestamp_ms.get() < interval_ms:
@@ -461,11 +465,9 @@ class ConsumerGroupManager:
         assert self.migration is not None
         for member in members:
             self.cancel_timers(group.group_id, member.member_id)
-        if len(members) == 1:
-            (member,) = members
-            downgraded = self.migration.downgrade_without(group, member.member_id)
-            if downgraded is not None:
-                return downgraded
+        downgraded = self.migration.downgrade_without(group, members)
+        if downgraded is not None:
+            return downgraded
         records: list[CoordinatorRecord] = []
         for member in members:
             remove_member(records, group.group_id, member.member_id)
