@@ -133,7 +133,13 @@ class GroupMigration:
         protocol = group.protocol_name or member.protocol_names[0]
         subscription = read_subscription(member.metadata(protocol))
         epoch = group.generation_id
-        assigned = from_consumer_protocol(read_assignment(member.assignment), topics)
+        assignment = read_assignment(member.assignment)
+        if assignment.user_data:
+            raise GroupIdNotFoundError(
+                f"Group {group.group_id} cannot be upgraded: a custom assignor has added data of its own to the "
+                "assignments of its members, which would be lost. Switch to an assignor that does not, and try again."
+            )
+        assigned = from_consumer_protocol(assignment, topics)
         return ConsumerGroupMember(
             member.member_id,
             member_epoch=epoch,

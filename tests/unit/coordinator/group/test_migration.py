@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.common.errors import Errors
-from barnabas.coordinator.group.consumer_protocol import read_assignment
+from barnabas.coordinator.group.consumer_protocol import read_assignment, write_assignment
 from barnabas.coordinator.group.group import GroupType
 from barnabas.coordinator.group.group_coordinator_config import ConsumerGroupMigrationPolicy
 from barnabas.protocol.messages.consumer_protocol import (
@@ -123,6 +123,18 @@ def test_groups_that_cannot_be_upgraded() -> None:
     box.stable_group(group_id="garbled", protocols=[("range", b"\x00")])
     assert box.consumer_heartbeat("new", group_id="garbled").error_code == Errors.GROUP_ID_NOT_FOUND
     assert box.state("garbled") == "Stable"
+
+
+def test_data_of_a_custom_assignor_is_not_lost_by_an_upgrade() -> None:
+    box = GroupBox()
+    box.create_topic("t", 4)
+    (classic,) = box.stable_group(assignment=write_assignment(ConsumerProtocolAssignment(user_data=b"x"), 0))
+    refused = box.consumer_heartbeat("new")
+    assert refused.error_code == Errors.GROUP_ID_NOT_FOUND
+    assert "custom assignor" in (refused.error_message or "")
+    assert (box.group().type, box.heartbeat(classic, 1)) == (GroupType.CLASSIC, Errors.NONE)
+    box.leave(classic)
+    assert box.consumer_heartbeat("new").error_code == 0
 
 
 def test_members_that_wait_join_anew() -> None:
