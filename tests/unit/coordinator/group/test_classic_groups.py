@@ -571,6 +571,32 @@ def test_an_unload_ends_all_waiting() -> None:
     assert joining.result(0).error_code == Errors.NOT_COORDINATOR
 
 
+def test_an_unload_ends_all_waiting_also_beside_what_it_fails() -> None:
+    box = GroupBox()
+    a, _ = box.stable_group(2)
+    other, _ = box.stable_group(2, "h")
+    waiting = box.join(other, "h", topics=["u"])
+    box.bench.writer.commits_at_once = False
+    box.join(group_id="a third", version=3)
+    failing = box.join(a, topics=["u"])
+    box.bench.runtime.schedule_unload_operation(box.partition(), None)
+    assert failing.result(0).error_code == Errors.NOT_COORDINATOR
+    assert waiting.result(0).error_code == Errors.NOT_COORDINATOR
+
+
+def test_a_rebalance_goes_on_without_a_member_whose_join_took_too_long() -> None:
+    box = GroupBox()
+    a, b = box.stable_group(2)
+    box.bench.writer.commits_at_once = False
+    box.join(group_id="a third", version=3)
+    late = box.join(a, topics=["u"])
+    box.advance(5000)
+    assert late.result(0).error_code != 0, "what was written before it is not committed"
+    box.bench.writer.commits_at_once = True
+    box.bench.writer.commit(box.partition())
+    assert box.join(b).result(0).error_code == 0
+
+
 def test_a_group_that_is_too_large_when_loaded_rebalances() -> None:
     box = GroupBox()
     box.stable_group(3)

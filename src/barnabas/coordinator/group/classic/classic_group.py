@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import TypeVar
 
 from barnabas.common.errors import (
     CoordinatorNotAvailableError,
@@ -32,6 +34,8 @@ from barnabas.protocol.messages.join_group import (
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _State = ClassicGroupState
 
@@ -259,7 +263,7 @@ class ClassicGroup:
             return False
         member.awaiting_join_future = None
         self.num_awaiting_join -= 1
-        future.set_result(response)
+        _answer(future, response)
         return True
 
     def complete_sync_future(self, member: ClassicGroupMember, response: SyncGroupResponse) -> bool:
@@ -267,7 +271,7 @@ class ClassicGroup:
         if future is None:
             return False
         member.awaiting_sync_future = None
-        future.set_result(response)
+        _answer(future, response)
         return True
 
     def complete_all_futures(self, error: Errors) -> None:
@@ -424,3 +428,9 @@ class ClassicGroup:
 
 
 _SINCE_COMMIT = OffsetExpirationCondition(lambda offset: offset.commit_timestamp_ms)
+
+
+def _answer(future: Future[T], response: T) -> None:
+    # A member whose request has failed, with a write that others waited for too, is in the group all the same.
+    with suppress(InvalidStateError):
+        future.set_result(response)
