@@ -58,6 +58,8 @@ class SharedServer:
             "MetadataApplyErrorCount", "errors"
         )
         self.raft: KafkaRaftManager | None = None
+        self._started = False
+        """Whether the loader has a thread, without which nothing that it is asked for is ever done."""
         node_id = config.node_id
         self._loader_thread = EventThread(f"kafka-{node_id}-metadata-loader-event-handler", clock, exit_procedure)
         self._snapshot_thread = EventThread(f"kafka-{node_id}-snapshot-generator-event-handler", clock, exit_procedure)
@@ -90,6 +92,7 @@ class SharedServer:
         config, raft = self.config, self.raft
         assert raft is not None
         self._loader_thread.start()
+        self._started = True
         self._snapshot_thread.start()
         snapshots = SnapshotGenerator(
             SnapshotEmitter(raft.client, self.clock),
@@ -105,8 +108,9 @@ class SharedServer:
         raft.startup([VoterEndpoint(one.listener_name, one.host, one.port) for one in controller_endpoints])
 
     def close(self) -> None:
-        if self.raft is not None:
+        if self._started:
             self.loader.close().result()
+        if self.raft is not None:
             self.raft.shutdown()
         self._snapshot_thread.close()
         self._loader_thread.close()

@@ -154,6 +154,24 @@ def test_a_taken_port(tmp_path: Path) -> None:
     )
 
 
+def test_a_taken_port_of_the_controller(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        controller = f"127.0.0.1:{taken.getsockname()[1]}"
+        file.write_text(
+            "process.roles=broker,controller\nnode.id=7\ncontroller.listener.names=CONTROLLER\n"
+            f"listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://{controller}\ncontroller.quorum.voters=7@{controller}\n"
+            f"log.dirs={tmp_path / 'data'}\n"
+        )
+        result = run("start", "-q", f"--config={file}", "--format")
+    assert result.returncode == 1
+    assert only_line(result.stderr) == (
+        f"the broker cannot start: cannot open CONTROLLER://{controller}: Address already in use"
+    )
+
+
 def test_a_taken_port_for_http(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
