@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 from barnabas.common.errors import (
     Errors,
     GroupAuthorizationError,
+    InconsistentGroupProtocolError,
     TopicAuthorizationError,
 )
 from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
@@ -60,6 +61,8 @@ T = TypeVar("T")
 
 _NULLABLE_PROTOCOL_SINCE: Final = 7
 """Of JoinGroup: before, a protocol that there is not is an empty string."""
+_PROTOCOL_NAMED_SINCE: Final = 5
+"""A SyncGroup says which protocol it takes the group to have (KIP-559)."""
 _SEVERAL_LEAVE_SINCE: Final = 3
 _NOT_FOUND_SINCE: Final = 6
 
@@ -96,6 +99,8 @@ class GroupsHandler:
     def sync_group(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, SyncGroupRequest)
+        if request.api_version >= _PROTOCOL_NAMED_SINCE and None in (body.protocol_type, body.protocol_name):
+            raise InconsistentGroupProtocolError
         self._authorize(request, AclOperation.READ, body.group_id)
         return self._answer(request, self._groups.sync_group(body))
 

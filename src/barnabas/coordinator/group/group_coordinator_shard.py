@@ -209,6 +209,9 @@ class GroupCoordinatorShard:
     def describe_consumer_groups(self, group_ids: Sequence[str], epoch: int) -> list[DescribedConsumerGroup]:
         described = []
         for group_id in group_ids:
+            if not group_id:
+                described.append(DescribedConsumerGroup(group_id=group_id, error_code=Errors.INVALID_GROUP_ID))
+                continue
             try:
                 group = self.store.consumer_group(group_id, epoch)
             except GroupIdNotFoundError as error:

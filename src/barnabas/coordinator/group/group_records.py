@@ -147,7 +147,7 @@ def consumer_group_member_subscription(group_id: str, member: ConsumerGroupMembe
             client_host=member.client_host,
             # In order, so that the same subscription is the same bytes.
             subscribed_topic_names=sorted(member.subscribed_topic_names),
-            subscribed_topic_regex=member.subscribed_topic_regex or None,
+            subscribed_topic_regex=member.subscribed_topic_regex,
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             server_assignor=member.server_assignor_name,
             classic_member_metadata=member.classic_member_metadata,

@@ -13,6 +13,7 @@ from barnabas.broker.handlers.offsets import OffsetsHandler
 from barnabas.common.errors import (
     Errors,
     GroupAuthorizationError,
+    InconsistentGroupProtocolError,
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
 )
@@ -173,6 +174,11 @@ def test_sync_in_all_versions(version: int) -> None:
         member_id=member,
         assignments=[SyncGroupRequestAssignment(member_id=member, assignment=b"x")],
     )
+    if version >= 5:
+        for body.protocol_type, body.protocol_name in ((None, None), ("consumer", None), (None, "range")):
+            with pytest.raises(InconsistentGroupProtocolError):
+                world.ask(body, version)
+        body.protocol_type, body.protocol_name = "consumer", "range"
     assert world.ask(body, version).assignment == b"x"
 
 
@@ -270,7 +276,7 @@ def test_consumer_groups_in_all_versions(version: int) -> None:
 def requests_on_groups() -> list[tuple[Any, int, AclOperation]]:
     return [
         (JoinGroupRequest(group_id="g"), 9, READ),
-        (SyncGroupRequest(group_id="g"), 5, READ),
+        (SyncGroupRequest(group_id="g", protocol_type="consumer", protocol_name="range"), 5, READ),
         (HeartbeatRequest(group_id="g"), 4, READ),
         (LeaveGroupRequest(group_id="g"), 5, READ),
         (ConsumerGroupHeartbeatRequest(group_id="g"), 1, READ),

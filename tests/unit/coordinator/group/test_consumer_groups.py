@@ -56,7 +56,7 @@ def test_what_is_written_is_what_kafka_writes() -> None:
         client_id="client",
         client_host="/127.0.0.1",
         subscribed_topic_names=["t"],
-        subscribed_topic_regex=None,
+        subscribed_topic_regex="",
         rebalance_timeout_ms=REBALANCE_MS,
         server_assignor="range",
         classic_member_metadata=None,
@@ -346,6 +346,14 @@ def test_an_instance_id_that_is_in_use() -> None:
     assert box.consumer_heartbeat("m2", -1, instance_id="i").error_code == Errors.FENCED_INSTANCE_ID
 
 
+@pytest.mark.parametrize(("version", "error"), [(0, Errors.UNKNOWN_MEMBER_ID), (1, Errors.INVALID_REQUEST)])
+def test_a_static_member_goes_without_an_id(version: int, error: Errors) -> None:
+    """Clients make their ids themselves since version 1."""
+    box, _ = box_with()
+    box.consumer_heartbeat("m1")
+    assert box.consumer_heartbeat("", -2, instance_id="i", version=version).error_code == error
+
+
 def test_a_static_member_leaves_for_good() -> None:
     box, _ = box_with()
     box.consumer_heartbeat("m1", instance_id="i")
@@ -593,6 +601,8 @@ def test_describing() -> None:
     box.stable_group(group_id="classic")
     missing = box.service.consumer_group_describe(["classic", "none"]).result(0)
     assert [one.error_code for one in missing] == [Errors.GROUP_ID_NOT_FOUND] * 2
+    (nameless,) = box.service.consumer_group_describe([""]).result(0)
+    assert nameless.error_code == Errors.INVALID_GROUP_ID
     described = box.service.describe_groups(["g", "classic", "none"]).result(0)
     assert [(one.group_state, one.error_code) for one in described] == [
         ("Dead", Errors.GROUP_ID_NOT_FOUND),

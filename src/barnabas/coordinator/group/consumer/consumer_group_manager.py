@@ -214,7 +214,8 @@ class ConsumerGroupManager:
                     "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
                 )
         elif epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
-            _not_blank(request.member_id, "MemberId")
+            if api_version >= REGEX_FIRST_VERSION:
+                _not_blank(request.member_id, "MemberId")
             if request.instance_id is None:
                 raise InvalidRequestError("InstanceId can't be null.")
         else:
