@@ -48,7 +48,7 @@ class GroupStore:
         """`GroupIdNotFoundError` if there is one of another kind."""
         group = self.groups.get(group_id)
         if group is None:
-            made = self.groups[group_id] = ClassicGroup(group_id, self.now_ms)
+            made = self.groups[group_id] = ClassicGroup(group_id, self.now_ms, current_state_timestamp_ms=self.now_ms())
             return made
         if isinstance(group, ClassicGroup):
             return group

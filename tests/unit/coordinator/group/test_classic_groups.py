@@ -60,6 +60,17 @@ def test_joining_takes_two_steps() -> None:
     assert box.state() == "CompletingRebalance"
 
 
+def test_the_record_of_a_new_group_says_since_when_it_is_empty() -> None:
+    box = GroupBox()
+    box.advance(1234)
+    box.join()
+    box.join(box.join().result(0).member_id)
+    first = box.records()[0].value
+    assert isinstance(first, GroupMetadataValue)
+    assert (first.generation, first.members) == (0, [])
+    assert first.current_state_timestamp == box.bench.clock.milliseconds()
+
+
 def test_old_clients_join_at_once() -> None:
     box = GroupBox()
     joined = box.join(version=3).result(0)
@@ -422,6 +433,7 @@ def test_leaving_without_having_joined(member: str, instance: str | None, group:
 
 
 def test_leaving_a_group_that_is_not_there() -> None:
+    """It has none of the members, of which each is told so."""
     box = GroupBox()
     answer = box.leave("x", instance_id="i")
     assert (answer.error_code, answer.members) == (
