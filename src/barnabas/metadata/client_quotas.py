@@ -87,7 +87,7 @@ class ClientQuotasImage:
             for entity, limits in self._in_order()
             if _matches(entity.to_dict(), exact, specified, request.strict)
         ]
-        return messages.DescribeClientQuotasResponse(error_message=None, entries=entries)
+        return messages.DescribeClientQuotasResponse(entries=entries)
 
     def _in_order(self) -> list[tuple[ClientQuotaEntity, Limits]]:
         """All users, then those with a client id: what is for more clients comes first."""

@@ -88,7 +88,7 @@ class ScramImage:
             by_name.setdefault(user.name, []).append(info)
         results = []
         for name in asked or sorted(by_name):
-            result = messages.DescribeUserScramCredentialsResult(user=name, error_message=None)
+            result = messages.DescribeUserScramCredentialsResult(user=name)
             if asked[name] > 1:
                 result.error_code = Errors.DUPLICATE_RESOURCE
                 result.error_message = f"user {name} is named more than once in one request"
@@ -98,7 +98,7 @@ class ScramImage:
             else:
                 result.credential_infos = by_name[name]
             results.append(result)
-        return messages.DescribeUserScramCredentialsResponse(error_message=None, results=results)
+        return messages.DescribeUserScramCredentialsResponse(results=results)
 
 
 class ScramDelta:

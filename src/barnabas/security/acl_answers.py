@@ -40,7 +40,7 @@ def describe_acls(auth: AuthHelper, request: DescribeAclsRequest) -> DescribeAcl
     authorizer = required_authorizer(auth)
     wanted = binding_filter(request)
     validate_filter(wanted)
-    return DescribeAclsResponse(error_message=None, resources=_by_resource(authorizer.acls(wanted)))
+    return DescribeAclsResponse(resources=_by_resource(authorizer.acls(wanted)))
 
 
 def binding_filter(wanted: DescribeAclsRequest | DeleteAclsFilter) -> AclBindingFilter:

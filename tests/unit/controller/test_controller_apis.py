@@ -581,6 +581,7 @@ def test_the_quorum_is_described(version: int) -> None:
     (partition,) = answer.topics[0].partitions
     assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (OK, NODE, 3)
     assert partition.high_watermark == 19
+    assert (answer.error_message, partition.error_message) == ("", "")
     (voter,), (observer,) = partition.current_voters, partition.observers
     assert (voter.replica_id, voter.log_end_offset) == (NODE, 20)
     assert (observer.replica_id, observer.log_end_offset) == (7, 18)
@@ -657,11 +658,11 @@ def test_acls_come_and_go() -> None:
     made = bench.ask(body, 3, ADMIN)
     bad = Errors.INVALID_REQUEST
     assert [row.error_code for row in made.results] == [OK, bad, OK, bad]
-    assert made.results[0].error_message is None
+    assert made.results[0].error_message == ""
     assert "empty" in made.results[1].error_message
     assert len(list(rules.acls(AclBindingFilter()))) == 2
     found = bench.ask(describe_acls.DescribeAclsRequest(**ANY_ACL), 3, ADMIN)
-    assert (found.error_code, found.error_message) == (OK, None)
+    assert (found.error_code, found.error_message) == (OK, "")
     assert {(row.resource_name, row.acls[0].principal) for row in found.resources} == {
         ("orders", "User:alice"),
         ("bills", "User:alice"),

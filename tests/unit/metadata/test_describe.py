@@ -58,7 +58,7 @@ def found(cache: MetadataCache, *components: tuple[str, int, str | None], strict
     """The numbers of the entities that match, in the order of the list above."""
     parts = [ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
     response = cache.describe_client_quotas(DescribeClientQuotasRequest(components=parts, strict=strict))
-    assert response.error_code == 0
+    assert (response.error_code, response.error_message) == (0, "")
     assert DescribeClientQuotasResponse.decode(response.encode(1), 1) == response
     assert response.entries is not None
     for entry in response.entries:
@@ -128,7 +128,7 @@ def scram(cache: MetadataCache, *users: str, everybody: bool = False) -> list[tu
     response = cache.describe_scram_credentials(request)
     assert DescribeUserScramCredentialsResponse.decode(response.encode(0), 0) == response
     for result in response.results:
-        assert (result.error_message is None) is (result.error_code == 0)
+        assert (result.error_message == "") is (result.error_code == 0)
     return [
         (result.user, result.error_code, [(info.mechanism, info.iterations) for info in result.credential_infos])
         for result in response.results

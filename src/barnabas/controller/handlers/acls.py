@@ -106,6 +106,8 @@ def _fields(error: ApiError | None) -> tuple[int, str | None]:
 
 
 def _creation_result(error: ApiError | None) -> create_acls.AclCreationResult:
+    if error is None:
+        return create_acls.AclCreationResult()
     code, message = _fields(error)
     return create_acls.AclCreationResult(error_code=code, error_message=message)
 

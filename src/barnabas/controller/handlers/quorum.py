@@ -64,7 +64,6 @@ def quorum_response(info: QuorumInfo, version: int) -> DescribeQuorumResponse:
     response = _of_the_log(
         ResponsePartitionData(
             partition_index=METADATA_PARTITION,
-            error_message=None,
             leader_id=info.leader_id,
             leader_epoch=info.leader_epoch,
             high_watermark=info.high_watermark,
@@ -100,12 +99,11 @@ def _asked(body: DescribeQuorumRequest) -> list[tuple[str, int]]:
 
 def _of_the_log(partition: ResponsePartitionData) -> DescribeQuorumResponse:
     topic = ResponseTopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])
-    return DescribeQuorumResponse(error_message=None, topics=[topic])
+    return DescribeQuorumResponse(topics=[topic])
 
 
 def _unknown(body: DescribeQuorumRequest) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(
-        error_message=None,
         topics=[
             ResponseTopicData(
                 topic_name=topic.topic_name,
