@@ -103,6 +103,8 @@ class ScramControlManager:
                 f"{change.iterations} iterations are too {'few' if change.iterations < MIN_ITERATIONS else 'many'}: "
                 f"there have to be {MIN_ITERATIONS} to {MAX_ITERATIONS}."
             )
+        if not change.salted_password:
+            raise UnacceptableCredentialError("The salted password cannot be empty.")
         stored_key, server_key = derive_keys(mechanism, bytes(change.salted_password))
         record = UserScramCredentialRecord(
             name=change.name,

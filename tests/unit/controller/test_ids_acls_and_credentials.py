@@ -201,9 +201,11 @@ def test_two_ids_for_the_same_entry_are_two_entries(harness: Harness) -> None:
 # -- SCRAM
 
 
-def upsertion(name: str = "alice", mechanism: int = 1, iterations: int = 4096) -> ScramCredentialUpsertion:
+def upsertion(
+    name: str = "alice", mechanism: int = 1, iterations: int = 4096, salted_password: bytes = b"salted"
+) -> ScramCredentialUpsertion:
     return ScramCredentialUpsertion(
-        name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=b"salted"
+        name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=salted_password
     )
 
 
@@ -251,6 +253,7 @@ def test_each_user_succeeds_or_fails_alone(harness: Harness) -> None:
         upsertion("few", iterations=4095),
         upsertion("many", iterations=16_385),
         upsertion("odd", mechanism=3),
+        upsertion("open", salted_password=b""),
         upsertion("fine", iterations=16_384),
     )
     assert found == {
@@ -259,6 +262,7 @@ def test_each_user_succeeds_or_fails_alone(harness: Harness) -> None:
         "few": Errors.UNACCEPTABLE_CREDENTIAL,
         "many": Errors.UNACCEPTABLE_CREDENTIAL,
         "odd": Errors.UNSUPPORTED_SASL_MECHANISM,
+        "open": Errors.UNACCEPTABLE_CREDENTIAL,
         "fine": Errors.NONE,
     }
     assert len(harness.written()) == 1
