@@ -222,9 +222,12 @@ class FeatureControlManager:
             )
 
     def _check_dependencies(self, name: str, level: int, proposed: Mapping[str, int]) -> None:
+        feature = FEATURES.get(name)
+        if feature is None:
+            raise self._invalid(name, level, "There is no such feature.")
         try:
-            missing = FEATURES[name].missing(level, proposed)
-        except (KeyError, ValueError) as error:
+            missing = feature.missing(level, proposed)
+        except ValueError as error:
             raise self._invalid(name, level, str(error)) from None
         if missing:
             needs = ", ".join(f"{needed} {least}" for needed, least in missing.items())

@@ -99,6 +99,13 @@ def test_what_cannot_be_is_refused(name: str, wanted: int, kind: int) -> None:
     assert harness.written() == []
 
 
+def test_a_feature_that_does_not_exist_is_called_that() -> None:
+    """Level 0 of it is what every node supports."""
+    response = update(Harness(), ("bogus.version", 0, UNSAFE))
+    assert Errors(response.error_code) is Errors.INVALID_UPDATE_VERSION
+    assert "no such feature" in str(response.error_message)
+
+
 def test_a_downgrade_does_not_go_up() -> None:
     harness = at("4.3", transaction_version=1)
     assert update(harness, ("transaction.version", 2, SAFE)).error_code == Errors.INVALID_UPDATE_VERSION
