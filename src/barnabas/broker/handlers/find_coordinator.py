@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from barnabas.broker.auto_topic_creation_manager import AutoTopicCreationManager
-from barnabas.common.errors import Errors
+from barnabas.common.errors import Errors, InvalidRequestError
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.endpoint import NO_NODE, Node
 from barnabas.protocol.api_keys import ApiKey
@@ -101,6 +101,9 @@ class FindCoordinatorHandler:
     def _find(self, request: Request, key_type: int, key: str) -> tuple[Errors, Node]:
         kind = self._coordinators.get(key_type)
         if kind is None or (key_type == SHARE and request.api_version < _SHARE_KNOWN):
+            if key_type != SHARE:
+                # That is wrong with the whole request. A key of a share group is one that may be wrong by itself.
+                raise InvalidRequestError
             return Errors.INVALID_REQUEST, NO_NODE
         denied = self._denied(request, key_type, key)
         if denied:

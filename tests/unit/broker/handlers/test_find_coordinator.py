@@ -139,12 +139,18 @@ def test_the_topic_is_made_when_first_asked_for() -> None:
     assert world.creations.asked == ["__transaction_state"], "the other one is there"
 
 
-@pytest.mark.parametrize("key_type", [SHARE, 3, -1])
-def test_keys_that_nobody_coordinates(key_type: int) -> None:
-    (found,) = World().find(6, "k", key_type=key_type).coordinators
+def test_share_groups_are_not_coordinated() -> None:
+    (found,) = World().find(6, "k", key_type=SHARE).coordinators
     assert found.error_code == Errors.INVALID_REQUEST
     with pytest.raises(InvalidRequestError):
-        World().find(1, "k", key_type=key_type)
+        World().find(1, "k", key_type=SHARE)
+
+
+@pytest.mark.parametrize("key_type", [3, -1])
+@pytest.mark.parametrize("version", [1, 6])
+def test_keys_that_nobody_coordinates(key_type: int, version: int) -> None:
+    with pytest.raises(InvalidRequestError):
+        World().find(version, "k", key_type=key_type)
 
 
 @pytest.mark.parametrize(
