@@ -298,6 +298,34 @@ def test_producers_under_load(run: Run, bootstrap: str, topic: str) -> None:
     assert len(producers) == 1, "the first is idempotent, the second never tries again and so is not"
 
 
+def test_consumers_under_load(run: Run, bootstrap: str, topic: str) -> None:
+    create(run, topic, "--partitions", "2")
+    run("kafka-console-producer", "--topic", topic, stdin="".join(f"{number}\n" for number in range(100)))
+    wanted = ("--topic", topic, "--num-records", "100", "--timeout", "30000", "--hide-header")
+    (measured,) = run("kafka-consumer-perf-test", *wanted, "--group", f"{topic}-perf").splitlines()
+    assert int(measured.split(", ")[4]) == 100
+
+    options = ("--topic", topic, "--group-id", f"{topic}-verifiable", "--group-protocol", "consumer", "--verbose")
+    output = run_tool(
+        "org.apache.kafka.tools.VerifiableConsumer",
+        *("--bootstrap-server", bootstrap, *options, "--max-messages", "100", "--reset-policy", "earliest"),
+    )
+    events = [json.loads(line) for line in output.splitlines()]
+    assert {event["value"] for event in events if event["name"] == "record_data"} == set(map(str, range(100)))
+    committed = [event for event in events if event["name"] == "offsets_committed"]
+    assert committed
+    assert all(event["success"] for event in committed)
+    assert sum(one["offset"] for one in committed[-1]["offsets"]) <= 100
+
+
+def test_the_time_from_end_to_end(run: Run, topic: str) -> None:
+    create(run, topic)
+    load = ("--num-records", "10", "--record-size", "20", "--record-key-size", "5", "--num-headers", "1")
+    headers = ("--record-header-size", "5", "--record-header-key-size", "5")
+    output = run("kafka-e2e-latency", "--topic", topic, "--producer-acks", "all", *load, *headers)
+    assert "Avg latency" in output
+
+
 # -- the cluster
 
 
