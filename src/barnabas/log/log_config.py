@@ -207,7 +207,7 @@ def validate_topic_config(
     """
     for name in properties:
         if name not in LOG_CONFIG_DEF.keys:
-            raise InvalidConfigurationError(f"A topic has no setting called {name}.")
+            raise InvalidConfigurationError(f"Unknown topic config name: {name}")
     values = LOG_CONFIG_DEF.parse({**(defaults or {}), **properties})
     _validate_compaction_lag(values)
     if values.get_bool("remote.storage.enable"):

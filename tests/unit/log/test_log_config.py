@@ -176,7 +176,7 @@ def test_derived_remote_settings() -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(InvalidConfigurationError, match=r"no setting called segment\.size"):
+    with pytest.raises(InvalidConfigurationError, match=r"^Unknown topic config name: segment\.size$"):
         validate_topic_config({"segment.size": "5"})
 
 

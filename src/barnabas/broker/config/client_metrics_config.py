@@ -73,7 +73,7 @@ def validate_client_metrics_config(name: str, settings: Mapping[str, str]) -> No
         raise InvalidRequestError("A metrics subscription needs a name.")
     for key in settings:
         if key not in CLIENT_METRICS_CONFIG_DEF.keys:
-            raise InvalidRequestError(f"A metrics subscription has no setting called {key}.")
+            raise InvalidRequestError(f"Unknown client metrics configuration: {key}")
     values = CLIENT_METRICS_CONFIG_DEF.parse(settings)
     interval = values.get_int("interval.ms")
     if not SHORTEST_INTERVAL_MS <= interval <= LONGEST_INTERVAL_MS:

@@ -105,7 +105,7 @@ def validate_group_config(settings: Mapping[str, str], broker: Mapping[str, Any]
     """Whether a group may have these settings on a broker with those; `InvalidConfigurationError` if not."""
     for name in settings:
         if name not in GROUP_CONFIG_DEF.keys:
-            raise InvalidConfigurationError(f"A group has no setting called {name}.")
+            raise InvalidConfigurationError(f"Unknown group config name: {name}")
     values: ConfigValues = GROUP_CONFIG_DEF.parse({**group_defaults(broker), **settings})
     for name in settings:
         if not isinstance(values[name], int) or isinstance(values[name], bool):

@@ -32,7 +32,7 @@ def test_what_a_group_can_have(settings: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"no.such": "1"}, "no setting called no.such"),
+        ({"no.such": "1"}, r"^Unknown group config name: no\.such$"),
         ({"consumer.session.timeout.ms": "44999"}, r"at least group\.consumer\.min\.session\.timeout\.ms"),
         ({"consumer.session.timeout.ms": "60001"}, r"at most group\.consumer\.max\.session\.timeout\.ms"),
         ({"consumer.heartbeat.interval.ms": "4999"}, r"at least group\.consumer\.min"),
@@ -81,6 +81,11 @@ def test_a_session_is_longer_than_a_heartbeat() -> None:
 def test_what_a_subscription_cannot_have(settings: dict[str, str], error: type[Exception]) -> None:
     with pytest.raises(error):
         validate_client_metrics_config("m", settings)
+
+
+def test_an_unknown_setting_of_a_subscription_is_named_as_by_kafka() -> None:
+    with pytest.raises(InvalidRequestError, match=r"^Unknown client metrics configuration: no\.such$"):
+        validate_client_metrics_config("m", {"no.such": "1"})
 
 
 def test_what_a_subscription_can_have() -> None:
