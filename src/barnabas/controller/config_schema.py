@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
@@ -70,8 +70,10 @@ class KafkaConfigSchema:
         key = self._keys.get(resource_type, {}).get(name)
         return None if key is None or not key.has_default else _text(key.default, key.type)
 
-    def topic_config_names(self) -> Iterable[str]:
-        return (key.name for key in self._keys.get(ConfigResourceType.TOPIC, {}).values() if not key.internal)
+    def topic_config_names(self, given: Collection[str]) -> Iterable[str]:
+        """The settings that are told of a topic: internal ones only if they were given."""
+        keys = self._keys.get(ConfigResourceType.TOPIC, {}).values()
+        return (key.name for key in keys if not key.internal or key.name in given)
 
     def resolve_topic_config(
         self,

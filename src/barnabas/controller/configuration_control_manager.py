@@ -373,7 +373,7 @@ class ConfigurationControlManager:
 
         entries = [
             self._schema.resolve_topic_config(name, self._static_config, cluster, node, topic)
-            for name in sorted(self._schema.topic_config_names())
+            for name in sorted(self._schema.topic_config_names(topic))
         ]
         return [
             CreatableTopicConfigs(

@@ -47,6 +47,7 @@ TOPIC_CONFIGS = ConfigDef(ELECTION_CONFIGS)
 TOPIC_CONFIGS.define("cleanup.policy", Type.LIST, "delete")
 TOPIC_CONFIGS.define("segment.ms", Type.LONG, 7)
 TOPIC_CONFIGS.define("secret", Type.PASSWORD, None)
+TOPIC_CONFIGS.define("internal.size", Type.INT, None, internal=True)
 SCHEMA = KafkaConfigSchema(
     {ConfigResourceType.TOPIC: TOPIC_CONFIGS},
     {**ELECTION_SCHEMA._synonyms, "segment.ms": (Milliseconds(), Hours())},
@@ -342,6 +343,17 @@ def test_secrets_are_known_but_not_shown() -> None:
     shown = harness.create("a", configs={"secret": "x"}).configs
     assert shown is not None
     assert [(each.value, each.is_sensitive) for each in shown if each.name == "secret"] == [(None, True)]
+
+
+def test_internal_settings_are_shown_to_who_gives_them() -> None:
+    harness = Harness(plugins=PLUGINS)
+    harness.add_brokers(1)
+
+    def shown(name: str, configs: dict[str, str]) -> list[str | None]:
+        return [each.value for each in harness.create(name, configs=configs).configs or () if "internal" in each.name]
+
+    assert shown("a", {"internal.size": "1000"}) == ["1000"]
+    assert shown("b", {"segment.ms": "1"}) == []
 
 
 def test_the_defaults_of_new_topics_follow_the_cluster(harness: Harness) -> None:
