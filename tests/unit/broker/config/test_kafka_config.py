@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.config.absent_features import ASSIGNORS
 from barnabas.broker.config.kafka_config import KafkaConfig, zero_configuration
 from barnabas.broker.config.kafka_config_rules import ProcessRole
 from barnabas.common.config_def import ConfigError
 from barnabas.common.properties import parse_properties
 from barnabas.controller.bootstrap import BootstrapMetadata
+from barnabas.coordinator.group.group_coordinator_builder import make_assignors
 from barnabas.raft.config import HostAndPort, VoterAddress
 from barnabas.server.data_plane import HandOff
 from unit.broker.config.configs import BROKER, CONTROLLER, NODE, laptop, node
@@ -219,6 +221,13 @@ def test_features_that_are_not_there() -> None:
         node(remote_log_storage_system_enable="true")
     with pytest.raises(ConfigError, match=r"config\.providers cannot be set"):
         node(config_providers="file")
+
+
+def test_assignors_that_there_are_not_are_refused_at_once() -> None:
+    node(group_consumer_assignors=",".join(sorted(ASSIGNORS)))
+    assert make_assignors(tuple(ASSIGNORS))
+    with pytest.raises(ConfigError, match=r"com\.example\.Mine: there is no such assignor"):
+        node(group_consumer_assignors="range, com.example.Mine")
 
 
 def test_settings_of_absent_features_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
