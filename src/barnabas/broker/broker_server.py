@@ -419,7 +419,15 @@ class BrokerServer:
         socket_server = serving.socket_server
         assert socket_server is not None
         add = self.dynamic_config.add_reconfigurable
-        add(DynamicThreadPool({"num.io.threads": serving.resize_handlers}))
+        add(
+            DynamicThreadPool(
+                {
+                    "num.io.threads": serving.resize_handlers,
+                    "background.threads": self.scheduler.resize,
+                    "num.recovery.threads.per.data.dir": self.log_manager.resize_recovery_threads,
+                }
+            )
+        )
         add(DynamicNetworkThreads(socket_server.resize_thread_pool, lambda: socket_server.acceptors))
         add(DynamicConnectionLimits(socket_server.quotas))
         add(DynamicLogConfig(self.log_manager))

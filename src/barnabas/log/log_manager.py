@@ -77,6 +77,7 @@ class LogManager(LogRegistry):
         self._deletion = LogDeletion(clock, scheduler, lambda: self._default_log_config.file_delete_delay_ms)
         self.chores = LogChores(self, self.log_dirs, clock, self._cleaner)
         self._tasks: list[ScheduledTask] = []
+        self.recovery_threads_per_data_dir = config.recovery_threads_per_data_dir
 
     # Start and stop
 
@@ -94,7 +95,7 @@ class LogManager(LogRegistry):
                 self.log_dirs,
                 self._context,
                 config_for,
-                recovery_threads=self._config.recovery_threads_per_data_dir,
+                recovery_threads=self.recovery_threads_per_data_dir,
                 damage_policy=self._config.damage_policy,
                 is_stray=is_stray,
             ).load()
@@ -155,6 +156,10 @@ class LogManager(LogRegistry):
             self.log_dirs.close()
             self.failure_channel.close()
 
+    def resize_recovery_threads(self, threads: int) -> None:
+        """So many threads close the logs of each directory at the end, and open them at the next start."""
+        self.recovery_threads_per_data_dir = threads
+
     def _close_logs(self, log_dir: LogDir, broker_epoch: int) -> None:
         def close(log: UnifiedLog) -> None:
             log.flush(force_flush_active_segment=True)
@@ -163,7 +168,7 @@ class LogManager(LogRegistry):
         logs = [log for log in self.all_logs() if log.parent_dir == log_dir.path]
         errors = run_jobs(
             [partial(close, log) for log in logs],
-            self._config.recovery_threads_per_data_dir,
+            self.recovery_threads_per_data_dir,
             f"log-closing-{log_dir.path}",
         )
         for error in errors:

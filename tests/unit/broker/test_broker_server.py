@@ -15,10 +15,13 @@ from barnabas.broker.broker_server import BrokerServer
 from barnabas.broker.broker_state import BrokerState
 from barnabas.broker.lifecycle_publisher import LifecyclePublisher
 from barnabas.broker.request_serving import RequestServing
+from barnabas.clients.admin import AlterConfigOp, ConfigResource, ConfigResourceType, KafkaAdminClient
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import Uuid
 from barnabas.embedded import EmbeddedBroker
+from barnabas.log import log_manager
 from barnabas.log.clean_shutdown_file import CleanShutdownFile
+from barnabas.log.job_threads import run_jobs
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.metadata.provenance import MetadataProvenance
@@ -210,3 +213,24 @@ def test_an_authorizer_is_told_where_it_is_and_keeps_out_who_may_not() -> None:
         port = int(broker.bootstrap_servers.rpartition(":")[2])
         assert {info.cluster_id for info in Slow.infos} == {broker.cluster_id}
         assert port in {one.port for info in Slow.infos for one in info.endpoints}
+
+
+# ---------------------------------------------------------------------------------------------------- resized
+
+
+def test_thread_pools_are_resized_while_the_broker_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Kafka does it. Only what fetches from other brokers has no pool here: there are none."""
+    closing: list[int] = []
+
+    def run(jobs: object, threads: int, _name: str) -> list[Exception]:
+        closing.append(threads)
+        return run_jobs(jobs, threads, _name)  # type: ignore[arg-type]
+
+    with EmbeddedBroker() as broker, KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
+        server = running(broker)
+        for name, size in (("background.threads", "7"), ("num.recovery.threads.per.data.dir", "3")):
+            resource = ConfigResource(ConfigResourceType.BROKER, "1")
+            admin.incremental_alter_configs({resource: [AlterConfigOp(name, size)]})
+        assert "of 7 threads" in repr(server.scheduler)
+        monkeypatch.setattr(log_manager, "run_jobs", run)
+    assert set(closing) == {3}
