@@ -163,7 +163,8 @@ class TopicCreation:
             raise InvalidRequestError(f"{name} is the metadata log of the cluster, which cannot be created.")
         validate_topic_name(name)
         if name in self._replication.topic_ids:
-            raise TopicExistsError(f"The topic {name!r} exists already.")
+            # In Kafka's words: programs that make a topic unless it is there look for the last two.
+            raise TopicExistsError(f"Topic '{name}' already exists.")
         collides = self._replication.colliding_topic(name)
         if collides is None and has_collision_characters(name) and collision_key(name) in taken:
             collides = "another one in this request"

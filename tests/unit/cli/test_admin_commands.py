@@ -126,7 +126,7 @@ def test_topics(shell: Shell, name: str) -> None:
 
 def test_what_cannot_be_done_with_topics(shell: Shell, name: str) -> None:
     shell("topics", "create", name)
-    assert shell.fails("topics", "create", name) == f"{name}: The topic '{name}' exists already (TOPIC_ALREADY_EXISTS)"
+    assert shell.fails("topics", "create", name) == f"{name}: Topic '{name}' already exists (TOPIC_ALREADY_EXISTS)"
     assert shell("topics", "create", name, "--if-not-exists") == f"{name}: there already\n"
     assert shell("topics", "create", f"{name}-x", "--dry-run").startswith(f"{name}-x: could be created")
     assert shell.fails("topics", "describe", f"{name}-x") == f"there is no topic {name}-x"
