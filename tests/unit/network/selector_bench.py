@@ -16,6 +16,8 @@ from barnabas.network.send import NetworkSend
 from network_fixtures import WAIT_S, Client, nothing_left_behind
 
 WAIT_MS = WAIT_S * 1000
+PART_MS = 20
+"""For a poll that finds a part of a message: it waits for the rest as long as it may."""
 
 
 def framed(*payloads: bytes) -> bytes:

@@ -24,6 +24,7 @@ from network_fixtures import (
     stepping,
     within,
 )
+from unit.network.selector_bench import PART_MS
 
 WAIT_MS = WAIT_S * 1000
 
@@ -405,7 +406,7 @@ def test_request_memory_is_held_from_the_first_byte_until_the_handler_is_done(po
         client = s.connect()
         frame = heartbeat(1, size=500)
         client.send(frame[:50])
-        s.turn(WAIT_MS)
+        s.turn(PART_MS)
         assert pool.available == 10_000 - (len(frame) - 4)
         client.send(frame[50:])
         s.turn_until(lambda: s.received)

@@ -15,7 +15,7 @@ from barnabas.network.memory_pool import SimpleMemoryPool
 from barnabas.network.selector import CloseMode
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
-from unit.network.selector_bench import bench, framed
+from unit.network.selector_bench import PART_MS, bench, framed
 
 # ---------------------------------------------------------------------------------------------------- N06
 
@@ -57,7 +57,7 @@ def test_a_peer_that_vanishes_in_the_middle_of_a_request_is_lost(begun: bytes, r
         channel, client = b.connect()
         if begun:
             client.send(begun)
-            assert b.poll() == []
+            assert b.poll(PART_MS) == []
         client.reset() if rude else client.close()
         assert b.poll_until_lost() == [("c", ChannelState.READY)]
         assert channel.transport.socket.fileno() == -1

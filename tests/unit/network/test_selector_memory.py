@@ -15,7 +15,7 @@ from barnabas.network.poller import READ
 from barnabas.network.selector import Selector
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
 from network_fixtures import nothing_left_behind
-from unit.network.selector_bench import Bench, CountingPoller, bench, framed
+from unit.network.selector_bench import PART_MS, Bench, CountingPoller, bench, framed
 
 # ---------------------------------------------------------------------------------------------------- N07
 
@@ -104,7 +104,7 @@ def test_the_memory_of_a_request_that_never_completes_comes_back(end: str) -> No
     with bench(memory_pool=pool, max_receive_size=1000, connections_max_idle_ms=1000) as b:
         channel, client = b.connect()
         client.send(struct.pack(">i", 600) + b"only a part")
-        assert b.poll() == []
+        assert b.poll(PART_MS) == []
         assert pool.available == 400
         if end == "close":
             client.close()

@@ -54,9 +54,9 @@ def test_the_answer_goes_out_at_once_with_the_delay_and_the_client_is_muted_for_
     assert bench.clock.await_waiters(1)
     bench.clock.advance(1_000)
     while waiting(bench.managers.request) != [0]:
-        bench.clock.await_waiters(4)
+        bench.clock.await_waiters(1)
     while len(kinds(bench, request)) < 3:
-        bench.clock.await_waiters(4)
+        bench.clock.await_waiters(1)
     assert kinds(bench, request) == [START_THROTTLING, SEND, END_THROTTLING]
 
 
