@@ -304,6 +304,7 @@ def test_transactions(shell: Shell, name: str) -> None:
 def leave_hanging(shell: Shell, topic: str) -> None:
     """A transaction that its coordinator has never heard of, as clients before KIP-890 could leave behind: written
     without having been announced, where the broker does not ask the coordinator about it."""
+    shell("transactions", "fence", topic)  # waits for the coordinator, which nobody may have asked for yet
     with BlockingClient(shell.bootstrap) as client:
         request = InitProducerIdRequest(transactional_id=topic, transaction_timeout_ms=60_000)
         answer: InitProducerIdResponse = client.send(request)
