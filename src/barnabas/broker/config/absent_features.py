@@ -59,17 +59,6 @@ def absent_feature(name: str) -> str | None:
     return "SASL" if ".sasl." in base or base.endswith(".connections.max.reauth.ms") else None
 
 
-ASSIGNORS: Final = frozenset(
-    {
-        "uniform",
-        "range",
-        "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
-        "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
-    }
-)
-"""Those that `barnabas.coordinator.group` has; it is loaded when somebody asks for a coordinator."""
-
-
 def turned_on_feature(name: str, value: str) -> str | None:
     """The feature that this dynamic setting would turn on, if this broker lacks it.
 
@@ -93,10 +82,6 @@ def without_absent_features(properties: Mapping[str, str], *, warn: bool) -> dic
             "Configuration config.providers cannot be set: variables inside of values are not supported yet.",
             name="config.providers",
         )
-    for assignor in properties.get("group.consumer.assignors", "").split(","):
-        if assignor.strip() and assignor.strip() not in ASSIGNORS:
-            # Said now, not by the coordinator that cannot be made when the first client asks for it.
-            raise ConfigError.invalid("group.consumer.assignors", assignor.strip(), "there is no such assignor")
     kept: dict[str, str] = {}
     for name, value in properties.items():
         feature = absent_feature(name)

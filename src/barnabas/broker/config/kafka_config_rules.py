@@ -19,6 +19,7 @@ from barnabas.broker.config.listeners import (
     Listeners,
 )
 from barnabas.common.config_def import ConfigError, ConfigValues
+from barnabas.coordinator.group.group_coordinator_config import assignor_name
 from barnabas.network.endpoint import Endpoint
 from barnabas.raft.config import BOOTSTRAP_SERVERS, VOTERS
 
@@ -63,6 +64,8 @@ def validate(
     )
     _validate_logs(values)
     _validate_replication(values)
+    for assignor in values.get_list("group.consumer.assignors"):
+        assignor_name(assignor)  # or nobody would hear of it before the first client asks for a coordinator
     _require(
         bool(voter_ids) or bool(values.get_list(BOOTSTRAP_SERVERS)),
         VOTERS,

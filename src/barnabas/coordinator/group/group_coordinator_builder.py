@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from barnabas.common.clock import Clock
-from barnabas.common.config_def import ConfigError
 from barnabas.common.scheduler import Scheduler
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
 from barnabas.coordinator.group.assignor.partition_assignor import PartitionAssignor
 from barnabas.coordinator.group.assignor.range_assignor import RangeAssignor
 from barnabas.coordinator.group.assignor.uniform_assignor import UniformAssignor
 from barnabas.coordinator.group.consumer.regex_resolution import TopicFilter, all_topics_visible
-from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
+from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig, assignor_name
 from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
 from barnabas.coordinator.group.group_coordinator_shard import GroupCoordinatorShard
 from barnabas.coordinator.group.group_metrics import GROUP, GroupMetrics
@@ -34,20 +33,12 @@ from barnabas.server.timer.system_timer import SystemTimer
 _ASSIGNORS: Mapping[str, Callable[[], PartitionAssignor]] = {
     UniformAssignor.name: UniformAssignor,
     RangeAssignor.name: RangeAssignor,
-    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": UniformAssignor,
-    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": RangeAssignor,
 }
 
 
 def make_assignors(names: tuple[str, ...]) -> list[PartitionAssignor]:
     """`ConfigError` for one that there is not."""
-    made: list[PartitionAssignor] = []
-    for name in names:
-        factory = _ASSIGNORS.get(name)
-        if factory is None:
-            raise ConfigError.invalid("group.consumer.assignors", name, "there is no such assignor")
-        made.append(factory())
-    return made
+    return [_ASSIGNORS[assignor_name(name)]() for name in names]
 
 
 def make_group_coordinator(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Self
+from typing import Final, Self
 
-from barnabas.common.config_def import ConfigValues
+from barnabas.common.config_def import ConfigError, ConfigValues
 from barnabas.common.dataclass import dataclass
 from barnabas.records.batch import CompressionType
 
@@ -29,6 +29,21 @@ class ConsumerGroupMigrationPolicy(Enum):
 
 
 _MAX_INT = 2**31 - 1
+
+_ASSIGNORS: Final = {
+    "uniform": "uniform",
+    "range": "range",
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+
+
+def assignor_name(setting: str) -> str:
+    """What an assignor is called that may be named by its class in Kafka. `ConfigError` if there is no such one."""
+    name = _ASSIGNORS.get(setting)
+    if name is None:
+        raise ConfigError.invalid("group.consumer.assignors", setting, "there is no such assignor")
+    return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
