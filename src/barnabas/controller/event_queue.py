@@ -25,6 +25,7 @@ from itertools import count
 from typing import Protocol
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.errors import ApiError
 from barnabas.common.exceptions import BarnabasError, KafkaTimeoutError
 from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
 
@@ -193,6 +194,9 @@ class KafkaEventQueue:
             self._complete(entry, error)
 
     def _complete(self, entry: _Entry, error: Exception) -> None:
+        if isinstance(error, ApiError):
+            # Nobody looks at where it was raised, and the frames there would keep the whole request alive.
+            error.__traceback__ = None
         try:
             entry.event.handle_exception(error)
         except Exception:

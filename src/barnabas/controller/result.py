@@ -59,7 +59,12 @@ def check_operation_size(count: int) -> None:
 
 
 def error_fields(error: ApiError | None) -> tuple[int, str | None]:
-    """Code and message, as most responses carry them for each item: (0, None) for success."""
+    """Code and message, as most responses carry them for each item: (0, None) for success.
+
+    That is all that will be asked of the error. Its traceback is dropped: it refers to the frame that caught the error
+    and so to the error, and only the garbage collector would free either, for each item of a large request.
+    """
     if error is None:
         return Errors.NONE.value, None
+    error.__traceback__ = None
     return Errors.for_exception(error).value, str(error)

@@ -1,7 +1,8 @@
 """Futures one after the other, for what takes several steps in the controller.
 
 A step runs on the thread that completes the future before it, which for a future of the controller is its event thread:
-it must be short. An error of any step, the first included, is the error of the whole.
+it must be short. An error of any step, the first included, is the error of the whole: it is passed on and not raised
+again, because each raise would add frames that refer to the futures, which refer to the error.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ def then(future: Future[A], step: Callable[[A], Future[B]]) -> Future[B]:
             whole.set_exception(error)
 
     def begin(first: Future[A]) -> None:
+        if (failure := first.exception()) is not None:
+            whole.set_exception(failure)
+            return
         try:
             step(first.result()).add_done_callback(finish)
         except Exception as error:  # noqa: BLE001 - the future's
@@ -41,6 +45,9 @@ def mapped(future: Future[A], function: Callable[[A], B]) -> Future[B]:
     whole: Future[B] = Future()
 
     def finish(first: Future[A]) -> None:
+        if (failure := first.exception()) is not None:
+            whole.set_exception(failure)
+            return
         try:
             whole.set_result(function(first.result()))
         except Exception as error:  # noqa: BLE001 - the future's
@@ -62,10 +69,11 @@ def all_of(futures: Sequence[Future[A]]) -> Future[list[A]]:
             left -= 1
             if left:
                 return
-        try:
+        failure = next((error for future in futures if (error := future.exception()) is not None), None)
+        if failure is None:
             whole.set_result([future.result() for future in futures])
-        except Exception as error:  # noqa: BLE001 - the future's
-            whole.set_exception(error)
+        else:
+            whole.set_exception(failure)
 
     if not futures:
         whole.set_result([])

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from typing import Any, Final, Protocol
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
-from barnabas.common.errors import NotCoordinatorError
+from barnabas.common.errors import ApiError, NotCoordinatorError
 from barnabas.common.shutdownable_thread import ExitProcedure, ShutdownableThread, exit_process
 from barnabas.coordinator.runtime.event_accumulator import EventAccumulator
 
@@ -53,6 +53,9 @@ def run_event(event: CoordinatorEvent) -> None:
     try:
         event.run()
     except Exception as error:  # noqa: BLE001 - it is the event's, and goes to whoever waits for it
+        if isinstance(error, ApiError):
+            # Nobody looks at where it was raised, and the frames there refer to the event, which refers to the error.
+            error.__traceback__ = None
         try:
             event.complete(error)
         except Exception:
