@@ -33,7 +33,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.metrics.registry import Metrics
@@ -165,6 +165,7 @@ class Answering:
     def try_complete_actions(self) -> None: ...
 
     inline_apis = frozenset({ApiKey.HEARTBEAT})
+    light_bytes: ClassVar[dict[ApiKey, int]] = {}
 
 
 class Server:

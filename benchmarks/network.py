@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import crc32c
 
@@ -155,6 +155,7 @@ class WorkApis:
     def try_complete_actions(self) -> None: ...
 
     inline_apis = frozenset({ApiKey.PRODUCE})
+    light_bytes: ClassVar[dict[ApiKey, int]] = {ApiKey.PRODUCE: 4 << 20}
 
 
 class FullServer:

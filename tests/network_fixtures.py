@@ -279,6 +279,8 @@ class ScriptedApis:
     def __init__(self, script: Script, inline_apis: frozenset[ApiKey]) -> None:
         self.script = script
         self.inline_apis = inline_apis
+        self.light_bytes: Mapping[ApiKey, int] = dict.fromkeys(ApiKey, 1 << 30)
+        """All are light, but for tests of what is not."""
         self.actions: Callable[[], None] = lambda: None
 
     def handle(self, request: Request, request_local: RequestLocal) -> None:
@@ -312,9 +314,8 @@ class Plane:
         self.channel = RequestChannel(queue_size, clock, self.times, short_apis=inline_apis, parallel=policy.parallel)
         self.apis = ScriptedApis(script or self._park, inline_apis)
         self.runner = RequestRunner(self.apis, self.channel, clock, self.exit_codes.put)
-        self.data_plane = DataPlane(
-            self.channel, self.runner, ApiVersionManager(Scope.BROKER, apis), clock, policy.hand_off
-        )
+        self.versions = ApiVersionManager(Scope.BROKER, apis)
+        self.data_plane = DataPlane(self.channel, self.runner, self.versions, clock, policy.hand_off)
 
     def _park(self, request: Request, local: RequestLocal) -> None:
         self.arrived.put(request)

@@ -53,6 +53,19 @@ INLINE_APIS = frozenset(
 )
 """What is short and waits for nothing, so that a network thread may do it itself. A produce writes to a page cache."""
 
+LIGHT_BYTES: Final = {
+    ApiKey.PRODUCE: 4 << 20,
+    ApiKey.FETCH: 8 << 10,
+    ApiKey.FIND_COORDINATOR: 1 << 10,
+    ApiKey.DESCRIBE_CONFIGS: 256,
+    ApiKey.JOIN_GROUP: 256 << 10,
+    ApiKey.SYNC_GROUP: 256 << 10,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 64 << 10,
+    ApiKey.PUSH_TELEMETRY: 64 << 10,
+}
+"""Sizes up to which requests are light: where bytes are mostly data more than by default, where each entry costs much
+less. What is larger goes to the bulk lane."""
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerParts:

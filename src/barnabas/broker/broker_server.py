@@ -19,7 +19,7 @@ from barnabas.broker.assignments_manager import AssignmentsManager
 from barnabas.broker.authorizers import AclPublisher, make_authorizer
 from barnabas.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from barnabas.broker.background_loading import BackgroundLoading
-from barnabas.broker.broker_handlers import INLINE_APIS, BrokerParts, make_handlers
+from barnabas.broker.broker_handlers import INLINE_APIS, LIGHT_BYTES, BrokerParts, make_handlers
 from barnabas.broker.broker_lifecycle_manager import (
     BrokerLifecycleConfig,
     BrokerLifecycleManager,
@@ -258,6 +258,7 @@ class BrokerServer:
             serving.helper,
             on_demand=families,
             inline_apis=INLINE_APIS,
+            light_bytes=LIGHT_BYTES,
             drain_actions=replicas.action_queue.try_complete_actions,
         )
         socket_server = serving.open(

@@ -67,7 +67,12 @@ class RequestServing:
         self._quotas = quotas
         parallel = HandOff.default() is HandOff.QUEUE
         self.channel = RequestChannel(
-            config.queued_max_requests, clock, times, short_apis=short_apis, parallel=parallel
+            config.queued_max_requests,
+            clock,
+            times,
+            short_apis=short_apis,
+            parallel=parallel,
+            bulk_width=max(config.num_io_threads // 2, 1) if parallel else 1,
         )
         self.helper = RequestHandlerHelper(self.channel, clock, quotas)
         self.socket_server: SocketServer | None = None

@@ -40,13 +40,18 @@ from barnabas.records.batch import (
     iter_batches,
 )
 from barnabas.records.checksum import crc32c
-from barnabas.records.compressed_batch import size_if_plain
-from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, compress
+from barnabas.records.compressed_batch import decompressed_bound, size_if_plain
+from barnabas.records.compression import compress
 from barnabas.records.plain_batch import is_plain_batch
 from barnabas.records.reader import Record, read_records, uncompressed_records
 from barnabas.records.validation import RecordsSummary, validate_header, validate_records
 
 _CODECS: Final = {codec.value: codec for codec in CompressionType if codec is not CompressionType.NONE}
+
+MAX_DECOMPRESSED_BYTES: Final = 64 << 20
+"""What a client's batch may decompress to: sixty times the largest batch that a default broker takes."""
+UNCLAIMED_BYTES: Final = 1 << 20
+"""What a gzip stream of several members, which claims only the size of the last one, may decompress to."""
 
 _MAX_EXAMINED: Final = 10_000
 """Of how many records of a refused batch it is found out what is wrong with each: that is work, and for nothing."""
@@ -125,7 +130,7 @@ class LogValidator:
         self._config = config
         self._clock = clock
         # For a batch as a whole, where Kafka has a limit for each record alone, and by default none worth the name.
-        self._max_decompressed_bytes = max(DEFAULT_MAX_DECOMPRESSED_BYTES, config.max_message_bytes)
+        self._max_decompressed_bytes = max(MAX_DECOMPRESSED_BYTES, config.max_message_bytes)
         # What `is_plain_batch` has to know; None where no batch is plain, because something is changed in all of them.
         self._plain_limits: tuple[int, int, int, bool] | None = None
         self._compressed_limits: tuple[int, int, int, int, bool] | None = None
@@ -197,7 +202,7 @@ class LogValidator:
                 f"A batch for {self._partition} claims to have append time, which only a broker can give"
             )
         summary = validate_records(
-            batch, max_decompressed_bytes=self._max_decompressed_bytes, check_max_timestamp=False
+            batch, max_decompressed_bytes=self._decompressed_limit(batch), check_max_timestamp=False
         )
         self._check_records(batch, summary)
         compression = batch.compression_type
@@ -211,6 +216,14 @@ class LogValidator:
             # Some clients get the largest timestamp wrong. Everything that goes by time goes by the header.
             batch.set_max_timestamp(TimestampType.CREATE_TIME, summary.max_timestamp)
         return ValidatedBatch(batch, config.timestamp_type, compression, stats)
+
+    def _decompressed_limit(self, batch: RecordBatch) -> int:
+        """The most that may come out of a batch. A gzip stream is held to the size that it claims, because who decides
+        where a request is handled goes by that."""
+        if batch.compression_type is not CompressionType.GZIP:
+            return self._max_decompressed_bytes
+        claimed = decompressed_bound(batch.view)
+        return min(max(claimed, UNCLAIMED_BYTES), self._max_decompressed_bytes)
 
     def _check_size(self, size: int) -> None:
         limit = self._config.max_message_bytes

@@ -9,6 +9,7 @@ the tests it is the twin that the compiled codecs must agree with.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -16,7 +17,7 @@ from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.compiler.decoding import minimum_size, version_lacks
 from barnabas.protocol.compiler.runtime import null_struct, uvarint, write_tags
 from barnabas.protocol.fields import FIXED, WIDTH, Field
-from barnabas.protocol.message import Message, Struct
+from barnabas.protocol.message import Message, Request, Struct
 from barnabas.protocol.versions import NONE
 
 
@@ -90,6 +91,7 @@ class _Reader(_Walk):
         self.view = view
         self.position = start
         self.end = end
+        self.entries = cls.max_entries if issubclass(cls, Request) else sys.maxsize
 
     def fail(self, what: str) -> NoReturn:
         raise ProtocolError(f"{self.place()}: {what} at byte {self.position} of {self.end}")
@@ -206,6 +208,10 @@ class _Reader(_Walk):
         left = self.end - self.position
         if count * smallest > left:
             self.fail(f"an array of {count} elements needs at least {count * smallest} bytes, {left} are left,")
+        self.entries -= count
+        if self.entries < 0:
+            limit = getattr(self.cls, "max_entries", sys.maxsize)
+            self.fail(f"an array of {count} elements makes more than {limit} entries in one request,")
         items = []
         for index in range(count):
             self.path.append(f"[{index}]")

@@ -354,6 +354,10 @@ class ApiMessage(Message):
 class Request(ApiMessage):
     """The body of a request."""
 
+    max_entries: ClassVar[int] = 50_000
+    """The most elements that all arrays of one request may have. A request with more is refused before they are made:
+    each costs its sender a few bytes, and its receiver hundreds of bytes and some microseconds."""
+
 
 class Response(ApiMessage):
     """The body of a response."""

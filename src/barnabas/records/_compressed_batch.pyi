@@ -1,3 +1,3 @@
-from barnabas.records._compressed_batch_pure import size_if_plain
+from barnabas.records._compressed_batch_pure import decompressed_bound, size_if_plain
 
-__all__ = ["size_if_plain"]
+__all__ = ["decompressed_bound", "size_if_plain"]

@@ -378,3 +378,29 @@ def size_if_plain(
     finally:
         PyBuffer_Release(&buffer)
     return length if plain else -1
+
+
+def decompressed_bound(data):
+    """The most that the records of a batch can decompress to: 0 if they are not compressed, -1 if that is not known.
+
+    Of gzip it is what the data claims; who decompresses it must not let it become more.
+    """
+    cdef Py_buffer buffer
+    cdef const uint8_t *start
+    cdef int codec
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        if buffer.len <= HEADER_SIZE:
+            return 0
+        start = <const uint8_t *>buffer.buf
+        codec = start[22] & COMPRESSION_MASK
+        if codec == 0:
+            return 0
+        if lz4_block is None:
+            load()
+        try:
+            return bound_of(codec, start + HEADER_SIZE, buffer.len - HEADER_SIZE)
+        except DecompressionError:
+            return -1
+    finally:
+        PyBuffer_Release(&buffer)

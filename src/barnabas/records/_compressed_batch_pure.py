@@ -14,7 +14,15 @@ from __future__ import annotations
 from typing import Final
 
 from barnabas.common.errors import ApiError
-from barnabas.records.batch import COMPRESSION_MASK, HEADER_SIZE, TRANSACTIONAL_MASK, RecordBatch
+from barnabas.records.batch import (
+    ATTRIBUTES_OFFSET,
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    TRANSACTIONAL_MASK,
+    CompressionType,
+    RecordBatch,
+)
+from barnabas.records.compression import output_bound
 from barnabas.records.validation import validate_header, validate_records
 
 _SPECIAL: Final = 0xFFFF & ~(TRANSACTIONAL_MASK | COMPRESSION_MASK)
@@ -49,3 +57,16 @@ def size_if_plain(
     if highest >= 0 and (highest - now_ms > after_max_ms or (summary.min_timestamp < earliest and earliest > 0)):
         return -1
     return summary.records_size
+
+
+def decompressed_bound(data: memoryview) -> int:
+    """The most that the records of a batch can decompress to: 0 if they are not compressed, -1 if that is not known.
+
+    Of gzip it is what the data claims; who decompresses it must not let it become more.
+    """
+    if len(data) <= HEADER_SIZE:
+        return 0
+    try:
+        return output_bound(CompressionType(data[ATTRIBUTES_OFFSET + 1] & COMPRESSION_MASK), data[HEADER_SIZE:])
+    except (ApiError, ValueError):
+        return -1

@@ -13,6 +13,7 @@ else:
     except ImportError:
         from barnabas.records import _compressed_batch_pure as _implementation
 
+decompressed_bound = _implementation.decompressed_bound
 size_if_plain = _implementation.size_if_plain
 
-__all__ = ["size_if_plain"]
+__all__ = ["decompressed_bound", "size_if_plain"]

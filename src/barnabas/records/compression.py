@@ -43,6 +43,8 @@ _DEFAULT_LEVELS: Final = {
 
 # zlib's way of asking for a gzip header and trailer around the deflate stream.
 _GZIP_WBITS: Final = 31
+# A header of ten bytes, an empty deflate stream, checksum and size.
+_SMALLEST_GZIP: Final = 18
 # What the second member of a gzip stream is fed at first.
 _GZIP_STEP: Final = 1024
 
@@ -103,6 +105,24 @@ def decompress(
     if compression is CompressionType.SNAPPY:
         return _decompress_snappy(memoryview(data), max_output)
     return _decompress_gzip(memoryview(data), max_output)
+
+
+def output_bound(compression: CompressionType, data: memoryview) -> int:
+    """The most that `data` can decompress to, read off its framing; 0 where it is not compressed.
+
+    A gzip stream only claims its size, in its last four bytes. `CorruptRecordError` if the framing is damaged.
+    """
+    if compression is CompressionType.NONE:
+        return 0
+    if compression is CompressionType.LZ4:
+        return lz4_frame.output_bound(data)
+    if compression is CompressionType.ZSTD:
+        return FrameScan(data).bound
+    if compression is CompressionType.SNAPPY:
+        return sum(_snappy_sizes(_snappy_blocks(data)))
+    if len(data) < _SMALLEST_GZIP:
+        raise CorruptRecordError(f"gzip: {len(data)} bytes are not a whole member")
+    return int.from_bytes(data[-4:], "little")
 
 
 def _too_large(codec: str, max_output: int) -> CorruptRecordError:
@@ -178,24 +198,14 @@ def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
 
 
 def _decompress_snappy(view: memoryview, max_output: int) -> memoryview:
-    """xerial blocks, or (some clients never wrap) a single block of bare snappy."""
     import cramjam  # noqa: PLC0415 - see the top
 
-    blocks = _xerial_blocks(view) if bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC else [view]
-    sizes = []
-    total = 0
+    blocks = _snappy_blocks(view)
+    sizes = _snappy_sizes(blocks)
+    total = sum(sizes)
+    if total > max_output:
+        raise _too_large("snappy", max_output)
     try:
-        for block in blocks:
-            if not block:
-                raise CorruptRecordError("snappy: an empty block")
-            size = cramjam.snappy.decompress_raw_len(block)
-            # A block begins with its size, which must be believed to allocate for it. But not everything.
-            if size > len(block) * _SNAPPY_MAX_RATIO:
-                raise CorruptRecordError(f"snappy: a block of {len(block)} bytes claims to hold {size}")
-            total += size
-            if total > max_output:
-                raise _too_large("snappy", max_output)
-            sizes.append(size)
         output = memoryview(bytearray(total))
         written = 0
         for block, size in zip(blocks, sizes, strict=True):
@@ -203,6 +213,30 @@ def _decompress_snappy(view: memoryview, max_output: int) -> memoryview:
     except cramjam.DecompressionError as error:
         raise CorruptRecordError(str(error) if str(error).startswith("snappy") else f"snappy: {error}") from error
     return output[:written]
+
+
+def _snappy_blocks(view: memoryview) -> list[memoryview]:
+    """xerial blocks, or (some clients never wrap) a single block of bare snappy."""
+    return _xerial_blocks(view) if bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC else [view]
+
+
+def _snappy_sizes(blocks: list[memoryview]) -> list[int]:
+    """What each block says that it decompresses to."""
+    import cramjam  # noqa: PLC0415 - see the top
+
+    sizes = []
+    for block in blocks:
+        if not block:
+            raise CorruptRecordError("snappy: an empty block")
+        try:
+            size = cramjam.snappy.decompress_raw_len(block)
+        except cramjam.DecompressionError as error:
+            raise CorruptRecordError(str(error) if str(error).startswith("snappy") else f"snappy: {error}") from error
+        # A block begins with its size, which must be believed to allocate for it. But not everything.
+        if size > len(block) * _SNAPPY_MAX_RATIO:
+            raise CorruptRecordError(f"snappy: a block of {len(block)} bytes claims to hold {size}")
+        sizes.append(size)
+    return sizes
 
 
 def _xerial_blocks(view: memoryview) -> list[memoryview]:

@@ -20,6 +20,7 @@ block, ten times faster than by the library's frame reader, which takes care of 
 from __future__ import annotations
 
 import struct
+import sys
 from typing import Final
 
 from barnabas.common.errors import CorruptRecordError
@@ -89,6 +90,11 @@ def decompress(data: bytes | bytearray | memoryview, max_output: int) -> bytearr
     # The bound can be far above what it came to (a block may stand for megabytes), and views may keep this for long.
     del output[written:]
     return output
+
+
+def output_bound(data: memoryview) -> int:
+    """The most that the frames of `data` can decompress to."""
+    return _Scan(data, sys.maxsize).bound
 
 
 def _decompress_blocks(view: memoryview, scan: _Scan, output: bytearray) -> int:

@@ -1,9 +1,9 @@
 """The cache of fetch sessions: how many there may be, and which has to go.
 
 A session costs memory for as long as its reader may come back, and readers do not say when they will not. So there is
-room for so many (``max.incremental.fetch.session.cache.slots``), and a newcomer that finds the cache full gets a
-session only if it can take the place of another. Otherwise it is told "no session" and sends full requests from then
-on: slower, never wrong.
+room for so many (``max.incremental.fetch.session.cache.slots``), and for so many partitions in all of them. A newcomer
+that finds the cache full gets a session only if it can take the place of another. Otherwise it is told "no session" and
+sends full requests from then on: slower, never wrong.
 
 A newcomer may evict
 
@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 DEFAULT_SLOTS: Final = 1_000
 MIN_EVICTION_MS: Final = 120_000
 SHARDS: Final = 8
+MAX_PARTITIONS: Final = 128_000
+"""How many partitions the sessions of a cache may have in all. Kafka bounds the number of sessions only, and a session
+of any size is kept, at half a kilobyte for each partition, for as long as nobody needs its slot."""
 _MAX_ID: Final = 2**31 - 1
 
 
@@ -62,6 +65,7 @@ class FetchSessionCacheShard:
         max_entries: int,
         eviction_ms: int = MIN_EVICTION_MS,
         *,
+        max_partitions: int = MAX_PARTITIONS,
         number: int = 0,
         id_range: int = _MAX_ID,
         randomness: random.Random | None = None,
@@ -72,6 +76,8 @@ class FetchSessionCacheShard:
         self.number = number
         self.lock = threading.RLock()
         self._max_entries = max_entries
+        self.max_partitions = max_partitions
+        """How many partitions all sessions together may have."""
         self._eviction_ms = eviction_ms
         self._ids = range(max(1, number * id_range), (number + 1) * id_range)
         # A reader proves by the id that it is the session's: an id that can be guessed would be a hole.
@@ -116,7 +122,11 @@ class FetchSessionCacheShard:
         cache can least afford.
         """
         with self.lock:
-            if len(self._sessions) >= self._max_entries and not self._try_evict(privileged, size, now_ms):
+            if (
+                size > self.max_partitions
+                or (not self._has_room(size) and not self._try_evict(privileged, size, now_ms))
+                or not self._has_room(size)
+            ):
                 log.debug("No room for a fetch session of %d partitions (follower: %s)", size, privileged)
                 return INVALID_SESSION_ID
             session = FetchSession(self.new_session_id(), privileged, uses_topic_ids, partitions(), now_ms)
@@ -124,6 +134,9 @@ class FetchSessionCacheShard:
             self.touch(session, now_ms)
             log.debug("Created %r", session)
             return session.id
+
+    def _has_room(self, size: int) -> bool:
+        return len(self._sessions) < self._max_entries and self._total_partitions + size <= self.max_partitions
 
     def _try_evict(self, privileged: bool, size: int, now_ms: int) -> bool:
         if not self._sessions:
@@ -202,6 +215,7 @@ class FetchSessionCache:
             FetchSessionCacheShard(
                 slots // shards + (number < slots % shards),
                 eviction_ms,
+                max_partitions=MAX_PARTITIONS // shards,
                 number=number,
                 id_range=self._id_range,
                 randomness=randomness,

@@ -81,6 +81,15 @@ class FetchManager:
         self._clock = clock
         self._cache = cache
 
+    def session_size(self, session_id: int) -> int:
+        """How many partitions a session has; 0 if there is no such session."""
+        shard = self._cache.shard_of(session_id)
+        if shard is None:
+            return 0
+        with shard.lock:
+            session = shard.get(session_id)
+            return 0 if session is None else len(session)
+
     def context_of(self, request: FetchRequest, version: int, topic_names: TopicNames) -> FetchContext:
         """The context of a request as it came off the wire."""
         metadata = _new_tuple(FetchMetadata, (request.session_id, request.session_epoch))
@@ -156,6 +165,9 @@ class FetchManager:
                 if error is not _NO_ERROR:
                     return self._refuse(metadata, error, session)
                 change = session.update(fetch_data, forgotten)
+                if len(session) > shard.max_partitions:
+                    shard.remove(session.id)
+                    return self._refuse(metadata, Errors.FETCH_SESSION_ID_NOT_FOUND, session)
                 if not len(session):
                     shard.remove(session.id)
                     log.debug("%r has no partitions left and is closed", session)

@@ -11,6 +11,12 @@ switches, more than most requests cost themselves. Without that lock it is the o
     queued that came before. Everything else goes to the pool.
 
 Muting, ordering, bounds, quotas, callbacks and the timeline are the same in both.
+
+**What a request may cost is bounded before it runs.** A network thread belongs to everybody, and one request can ask
+for a second of work. So each API has a number of bytes up to which its requests are *light*
+(`barnabas.server.dispatch.ApiDispatcher.light_bytes`): a larger one goes to the bulk lane of the request channel, in
+either policy. A handler that finds more work behind a small request than the bytes promised, such as records that
+decompress to a thousand times their size, hands it over itself (`RequestLocal.hand_over`).
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader
 from barnabas.protocol.versions import VersionRange
 from barnabas.server.api_version_manager import ApiVersionManager
+from barnabas.server.dispatch import LIGHT_BYTES
 from barnabas.server.handler_pool import RequestRunner
 from barnabas.server.request import Request
 from barnabas.server.request_channel import RequestChannel
@@ -73,14 +80,15 @@ class DataPlane:
         self.channel = channel
         self.hand_off = HandOff.default() if hand_off is None else hand_off
         self._runner = runner
-        self._inline = runner.apis.inline_apis
+        self._light_bytes = runner.apis.light_bytes
+        self._inline = {api_key: self._light_bytes.get(api_key, LIGHT_BYTES) for api_key in runner.apis.inline_apis}
         self._times = channel.times
         self._locals = threading.local()
         self._versions = versions.enabled_apis
         self.thread_started = runner.placement
         self.add_processor = channel.add_processor
         self.remove_processor = channel.remove_processor
-        self.submit = self._submit_direct if self.hand_off is HandOff.DIRECT else channel.send_requests
+        self.submit = self._submit_direct if self.hand_off is HandOff.DIRECT else self._submit_queued
         self._now = clock.nanoseconds
 
     def new_request(
@@ -115,20 +123,30 @@ class DataPlane:
         """
         inline = self._inline
         if not self.channel.is_idle:
-            self.channel.send_requests(requests)
+            self._submit_queued(requests)
             return
         local = getattr(self._locals, "value", None)
         if local is None:
-            local = self._locals.value = self._runner.new_local()
+            local = self._locals.value = self._runner.new_local(inline=True)
         run = self._runner.run
         queued: list[Request] = []
         for request in requests:
-            if request.api_key in inline:
+            if request.size <= inline.get(request.api_key, -1):
                 run(request, local)
             else:
                 queued.append(request)
         if queued:
-            self.channel.send_requests(queued)
+            self._submit_queued(queued)
+
+    def _submit_queued(self, requests: list[Request]) -> None:
+        """Sends bulk requests to their lane, and all others to the request queue."""
+        light_bytes = self._light_bytes
+        bulk = [request for request in requests if request.size > light_bytes.get(request.api_key, LIGHT_BYTES)]
+        if bulk:
+            self.channel.send_bulk(bulk)
+            requests = [request for request in requests if request not in bulk]
+        if requests:
+            self.channel.send_requests(requests)
 
 
 __all__ = ["DataPlane", "HandOff", "ProcessorHandle"]

@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.protocol.api_keys import ApiKey
@@ -33,6 +33,9 @@ from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 
 logger = logging.getLogger(__name__)
+
+LIGHT_BYTES: Final = 4096
+"""Up to which size a request is light, unless its API has a figure of its own: some hundred entries."""
 
 Handler = Callable[[Request, RequestLocal], Future[Any] | None]
 _Method = TypeVar("_Method", bound=Callable[..., Future[Any] | None])
@@ -103,6 +106,7 @@ class ApiDispatcher:
         *,
         on_demand: Sequence[FamilyOnDemand] = (),
         inline_apis: Collection[ApiKey] = (),
+        light_bytes: Mapping[ApiKey, int] | None = None,
         drain_actions: Callable[[], object] = _nothing,
     ) -> None:
         self._handlers = dict(handlers)
@@ -115,6 +119,8 @@ class ApiDispatcher:
         self._helper = helper
         self._drain_actions = drain_actions
         self.inline_apis = frozenset(inline_apis) & self._handlers.keys()
+        self.light_bytes = {} if light_bytes is None else dict(light_bytes)
+        """APIs whose requests are light up to another size than ``LIGHT_BYTES``."""
 
     @property
     def apis(self) -> frozenset[ApiKey]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors, ProtocolError
+from barnabas.common.memory_reuse import give_back_free_memory
 from barnabas.common.placement import Placement, anywhere
 from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
 from barnabas.protocol.api_keys import ApiKey
@@ -20,6 +21,7 @@ from barnabas.server.request_local import RequestLocal
 log = logging.getLogger(__name__)
 
 RECEIVE_MS = 300
+_GIVE_BACK_NS = 500_000_000
 WAKE_AFTER = 16
 """Answers that a handler may give before it wakes the processors of all of them."""
 _REPORT_IDLE_NS = 1_000_000
@@ -40,6 +42,11 @@ class ApiRequestHandler(Protocol):
     @property
     def inline_apis(self) -> frozenset[ApiKey]:
         """The APIs whose handling is short and never waits, so that a network thread may do it itself."""
+        ...
+
+    @property
+    def light_bytes(self) -> Mapping[ApiKey, int]:
+        """The size up to which requests of an API are light, where it is not ``LIGHT_BYTES``."""
         ...
 
 
@@ -64,12 +71,24 @@ class RequestRunner:
         self._now = clock.nanoseconds
         self._handle = apis.handle
         self._exit = exit_procedure
+        self._gave_back_ns = NOT_SET
         self.placement = placement
         """Called by each thread that handles requests when it starts."""
 
-    def new_local(self) -> RequestLocal:
-        """For the thread that calls this."""
-        return RequestLocal(self.channel.send_callback)
+    def new_local(self, *, inline: bool = False) -> RequestLocal:
+        """For the thread that calls this; ``inline`` if it is a network thread."""
+        return RequestLocal(self.channel.send_callback, self.channel.send_bulk if inline else None)
+
+    def run_bulk(self, request: Request, local: RequestLocal) -> None:
+        """Runs the handler for a request of the bulk lane, and returns the memory that it took."""
+        try:
+            self.run(request, local)
+        finally:
+            self.channel.finish_bulk()
+        now = self._now()
+        if now - self._gave_back_ns >= _GIVE_BACK_NS:  # not each time: it takes some milliseconds
+            self._gave_back_ns = now
+            give_back_free_memory()
 
     def run(self, request: Request, local: RequestLocal) -> None:
         request.request_dequeue_time_ns = self._now()
@@ -88,8 +107,9 @@ class RequestRunner:
             log.exception("Handling %r failed", request)
             self.channel.close_unanswered(request)
         finally:
-            local.request = None
-            request.handler_done(self._now)
+            if local.request is not None:  # otherwise it was handed over, and belongs to another thread
+                local.request = None
+                request.handler_done(self._now)
 
     def run_callback(self, callback: CallbackRequest, local: RequestLocal) -> None:
         """Goes on with a request that has waited; several waits of one request add up to one callback time."""
@@ -137,6 +157,7 @@ class KafkaRequestHandler:
         channel = self._runner.channel
         receive = channel.receive_request
         take_short = channel.take_short_request
+        is_bulk = channel.is_bulk
         run = self._runner.run
         to_wake = channel.defer_wakeups()
         idle_ns = 0
@@ -149,6 +170,9 @@ class KafkaRequestHandler:
                     self._idle(idle_ns)
                     idle_ns = 0
                 if type(item) is Request:
+                    if is_bulk(item):
+                        self._runner.run_bulk(item, local)
+                        continue
                     run(item, local)
                     for _ in range(WAKE_AFTER - 1):  # and the short ones behind it, as long as answers may wait
                         item = take_short()

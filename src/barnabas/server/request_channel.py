@@ -7,18 +7,22 @@ slows the clients down: nothing is dropped and memory stays bounded.
 A second queue carries *callbacks*: completions of requests that have waited once already, and that must go on a
 handler thread. It is served first. A callback is put by a thread that is no handler while the handlers may all be
 asleep at the request queue, so a sentinel goes into that one to wake one of them.
+
+A third queue is the *bulk lane*, for requests that cost much more than others: see `barnabas.server.bulk_lane`.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
+from barnabas.common.memory_reuse import empty
 from barnabas.network.plane import ProcessorHandle
 from barnabas.network.response import (
     CLOSE_CONNECTION,
@@ -32,10 +36,15 @@ from barnabas.network.response import (
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import response_parts
 from barnabas.protocol.message import Response
+from barnabas.server.bulk_lane import STALLED_MS, BulkLane, BulkResponse
 from barnabas.server.envelope import enveloped_parts
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
+
+log = logging.getLogger(__name__)
+
+_MANY_PARTS: Final = 64
 
 
 class AlreadyAnsweredError(RuntimeError):
@@ -72,6 +81,8 @@ Item = Request | CallbackRequest | _Sentinel
 class _Handler(threading.local):
     """What the channel knows of the thread that calls it."""
 
+    bulk: Request | None = None
+    """The bulk request that the thread is at."""
     draining = False
     """Whether the thread is counted in ``RequestChannel._draining``."""
     to_wake: dict[int, ProcessorHandle] | None = None
@@ -100,8 +111,9 @@ class RequestChannel:
         clock: Clock,
         times: RequestTimes,
         *,
-        short_apis: frozenset[ApiKey] = frozenset(),
+        short_apis: Collection[ApiKey] = frozenset(),
         parallel: bool = False,
+        bulk_width: int = 1,
     ) -> None:
         if queue_size < 1:
             raise ValueError(f"queued.max.requests must be at least 1, not {queue_size}")
@@ -117,6 +129,7 @@ class RequestChannel:
         self._not_full = threading.Condition(self._lock)
         self._requests: deque[Item] = deque()
         self._callbacks: deque[CallbackRequest] = deque()
+        self._bulk = BulkLane(bulk_width)
         self._idle_handlers = 0
         """Handlers that wait and that nobody has woken."""
         self._draining = 0
@@ -157,6 +170,10 @@ class RequestChannel:
         """Whether nothing is queued: a request that comes now has nothing ahead of it."""
         return not self._requests and not self._callbacks
 
+    @property
+    def bulk_queue_size(self) -> int:
+        return len(self._bulk)
+
     def send_requests(self, requests: Sequence[Request]) -> None:
         """Queues requests in order; waits for room, which is the back-pressure."""
         with self._lock:
@@ -178,6 +195,25 @@ class RequestChannel:
                 self._requests.extend(taken)
                 start += len(taken)
                 self._wake_handlers(len(taken))
+
+    def send_bulk(self, requests: Sequence[Request]) -> None:
+        """Queues requests that cost much; never waits. The connection of one that does not fit is closed."""
+        with self._lock:
+            refused = [request for request in requests if not self._bulk.put(request)]
+            if self._bulk.is_ready:
+                self._wake_for_bulk()
+        for request in refused:
+            log.warning("Closing connection %s: too many large requests wait already", request.connection_id)
+            request.release_buffer()
+            self.close_unanswered(request)
+
+    def _wake_for_bulk(self) -> None:
+        """With the lock held. One handler more than those that look after ordinary requests."""
+        if self._idle_handlers:
+            self._idle_handlers -= 1
+            self._draining += 1
+            self._wake_tokens += 1
+            self._not_empty.notify()
 
     def send_callback(self, callback: Callable[[RequestLocal], None], request: Request) -> None:
         """Queues a completion, ahead of all requests."""
@@ -210,19 +246,38 @@ class RequestChannel:
         """
         handler = self._handler
         with self._lock:
-            if not self._requests and not self._callbacks:
+            bulk_ready = self._bulk.is_ready
+            if not self._requests and not self._callbacks and not bulk_ready:
                 self._wait_as_idle(handler, timeout_ms)
-                if not self._requests and not self._callbacks:
+                self._close_stalled()
+                bulk_ready = self._bulk.is_ready
+                if not self._requests and not self._callbacks and not bulk_ready:
                     return None
             if not handler.draining:
                 handler.draining = True
                 self._draining += 1
             if self._callbacks:
                 return self._taken(handler, self._callbacks.popleft())
+            if bulk_ready:
+                # Not after ordinary requests, or it would never be its turn; as few handlers do this, they lose little.
+                handler.bulk = request = self._bulk.start()
+                return self._taken(handler, request, bulk=True)
             item = self._requests.popleft()
             if self._blocked_processors:
                 self._not_full.notify()
             return self._taken(handler, item)
+
+    def is_bulk(self, request: Request) -> bool:
+        """Whether a handler has taken this request from the bulk lane."""
+        return request in self._bulk.running
+
+    def finish_bulk(self) -> None:
+        """For a handler that is done with a bulk request: lets the next one start."""
+        handler = self._handler
+        assert handler.bulk is not None
+        with self._lock:
+            self._bulk.done(handler.bulk)
+            handler.bulk = None
 
     def take_short_request(self) -> Request | None:
         """For a handler that has just done a short request: the next one, if that is short, too; else none.
@@ -257,9 +312,20 @@ class RequestChannel:
         else:
             self._idle_handlers -= 1
 
-    def _taken(self, handler: _Handler, item: Item) -> Item:
+    def _close_stalled(self) -> None:
+        """With the lock held: closes the connection of a client that has left its bulk response unread for too long."""
+        request = self._bulk.stalled(self._now())
+        if request is not None:
+            log.warning(
+                "Closing connection %s: it has left a large response unread for %d s while others wait for its memory",
+                request.connection_id,
+                STALLED_MS // 1000,
+            )
+            self._route(NetworkResponse(CLOSE_CONNECTION, request))
+
+    def _taken(self, handler: _Handler, item: Item, *, bulk: bool = False) -> Item:
         """With the lock held: a handler that may not be back soon has somebody else look after the rest."""
-        if item is WAKEUP or (type(item) is Request and item.api_key in self._short_apis):
+        if item is WAKEUP or (not bulk and type(item) is Request and item.api_key in self._short_apis):
             return item
         if handler.to_wake:  # likewise: this one may take long
             self.wake_processors(handler.to_wake)
@@ -297,11 +363,13 @@ class RequestChannel:
             parts = enveloped_parts(request, envelope, response)
         else:
             parts = response_parts(response, request.api_version, request.correlation_id)
-        self._finish(request, SendResponse(parts, request))
+        self.send_parts(request, parts)
 
     def send_parts(self, request: Request, parts: Sequence[Any]) -> None:
         """Answers a request with a frame that is encoded already."""
-        self._finish(request, SendResponse(parts, request))
+        self._finish(
+            request, self._bulk_response(request, parts) if self._bulk.running else SendResponse(parts, request)
+        )
 
     def send_no_op_response(self, request: Request) -> None:
         """Ends a request that gets no answer, such as a produce with acks=0; the connection reads on."""
@@ -326,6 +394,21 @@ class RequestChannel:
 
     def update_error_metrics(self, request: Request, error: Errors, count: int = 1) -> None:
         self.times.of(request.api_key).mark_error(error, count)
+
+    def _bulk_response(self, request: Request, parts: Sequence[Any]) -> SendResponse:
+        """The response to a request that is handled now, while some handler is at a bulk request: perhaps that one."""
+        if request not in self._bulk.running:
+            return SendResponse(parts, request)
+        if isinstance(parts, list) and len(parts) > _MANY_PARTS and all(isinstance(part, bytes) for part in parts):
+            # Each of the hundred thousands of pieces takes several times the memory of what is in it.
+            whole = b"".join(parts)
+            empty(parts)
+            parts = [whole]
+        response = BulkResponse(parts, request)
+        response.since_ns = self._now()
+        with self._lock:
+            self._bulk.respond(response)
+        return response
 
     def _finish(self, request: Request, response: AnyResponse) -> None:
         if not request.finish(self._now()):

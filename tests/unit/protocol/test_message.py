@@ -19,7 +19,18 @@ from barnabas.protocol.message import (
     _elements,
 )
 from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
@@ -211,3 +222,32 @@ def test_codecs_compile_once_under_many_threads() -> None:
     for thread in threads:
         thread.join()
     assert len(set(found)) == 1
+
+
+# -- bounded requests
+
+
+@pytest.mark.mechanism("R13")
+@pytest.mark.parametrize("nested", [False, True], ids=["one array", "arrays within an array"])
+def test_a_request_with_too_many_entries_is_refused_before_they_are_made(nested: bool) -> None:
+    most = OffsetFetchRequest.max_entries
+    each = most // 100 if nested else most
+    topics = [
+        OffsetFetchRequestTopics(name=str(number), partition_indexes=list(range(each)))
+        for number in range(100 if nested else 1)
+    ]
+    body = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)]).encode(8)
+    with pytest.raises(ProtocolError, match=f"more than {most} entries in one request"):
+        OffsetFetchRequest.decode(body, 8)
+
+
+def test_as_many_entries_as_allowed_are_read() -> None:
+    keys = [str(number) for number in range(FindCoordinatorRequest.max_entries)]
+    body = FindCoordinatorRequest(coordinator_keys=keys).encode(4)
+    assert FindCoordinatorRequest.decode(body, 4).coordinator_keys == keys
+
+
+def test_a_response_may_have_any_number_of_entries() -> None:
+    topics = [MetadataResponseTopic(name="t") for _ in range(60_000)]
+    body = MetadataResponse(topics=topics).encode(9)
+    assert len(MetadataResponse.decode(body, 9).topics) == 60_000

@@ -244,3 +244,42 @@ def test_what_is_plain_would_pass_as_it_is(data: st.DataObject) -> None:
         )
         assert validated.batch.view == changed
         assert validated.stats.temporary_memory_bytes == pure
+
+
+# -- how much it can come to
+
+
+@both
+@every_codec
+def test_the_bound_is_no_less_than_what_comes_out(twin: ModuleType, codec: CompressionType) -> None:
+    timestamps = tuple(range(NOW, NOW + 2_000))
+    data = memoryview(batch(codec, timestamps))
+    size = len(batch(CompressionType.NONE, timestamps)) - HEADER_SIZE
+    bound = twin.decompressed_bound(data)
+    assert size <= bound <= size + (1 << 17), "a block of zstd may stand for 128 KiB"
+
+
+@both
+@pytest.mark.parametrize("codec", [CompressionType.ZSTD, CompressionType.LZ4, CompressionType.GZIP])
+def test_the_bound_of_a_bomb_is_known_without_decompressing_it(twin: ModuleType, codec: CompressionType) -> None:
+    zeros = bytes(30 << 20)
+    compressed = {
+        CompressionType.ZSTD: lambda: bytes(cramjam.zstd.compress(zeros)),
+        CompressionType.LZ4: lambda: bytes(cramjam.lz4.compress(zeros)),
+        CompressionType.GZIP: lambda: gzip.compress(zeros),
+    }[codec]()
+    bound = twin.decompressed_bound(memoryview(with_records(codec, compressed)))
+    assert bound == -1 or bound >= len(zeros)
+
+
+@both
+def test_the_bound_of_what_is_not_compressed_is_nothing(twin: ModuleType) -> None:
+    assert twin.decompressed_bound(memoryview(batch(CompressionType.NONE))) == 0
+    assert twin.decompressed_bound(memoryview(b"short")) == 0
+
+
+@both
+@every_codec
+def test_the_bound_of_garbage_is_not_known_or_claimed(twin: ModuleType, codec: CompressionType) -> None:
+    bound = twin.decompressed_bound(memoryview(with_records(codec, b"\xde\xad\xbe\xef" * 10)))
+    assert bound == -1 or codec in {CompressionType.GZIP, CompressionType.SNAPPY}

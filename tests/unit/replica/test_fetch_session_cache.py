@@ -17,6 +17,7 @@ from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.replica.fetch_session import INVALID_SESSION_ID, CachedPartition, TopicIdPartition
 from barnabas.replica.fetch_session_cache import (
     DEFAULT_SLOTS,
+    MAX_PARTITIONS,
     MIN_EVICTION_MS,
     FetchSessionCache,
     FetchSessionCacheShard,
@@ -43,6 +44,40 @@ def touch(shard: FetchSessionCacheShard, session_id: int, now: int) -> None:
 
 def shard_of(slots: int) -> FetchSessionCacheShard:
     return FetchSessionCacheShard(slots, randomness=random.Random(3))
+
+
+class TestPartitions:
+    """Sessions are bounded in number, and so are their partitions."""
+
+    def shard(self, most: int) -> FetchSessionCacheShard:
+        return FetchSessionCacheShard(100, max_partitions=most, randomness=random.Random(3))
+
+    def test_a_session_that_is_too_large_is_not_kept(self) -> None:
+        shard = self.shard(10)
+        assert create(shard, 0, 11, follower=True) == INVALID_SESSION_ID
+        assert create(shard, 0, 10) != INVALID_SESSION_ID
+
+    def test_all_sessions_share_the_room(self) -> None:
+        shard = self.shard(10)
+        assert create(shard, 0, 6) != INVALID_SESSION_ID
+        assert create(shard, 0, 5) == INVALID_SESSION_ID
+        assert create(shard, 0, 4) != INVALID_SESSION_ID
+
+    def test_an_idle_session_makes_room(self) -> None:
+        shard = self.shard(10)
+        create(shard, 0, 6)
+        assert create(shard, MIN_EVICTION_MS + 1, 10) != INVALID_SESSION_ID
+        assert shard.total_partitions == 10
+
+    def test_one_eviction_may_not_be_enough(self) -> None:
+        shard = self.shard(10)
+        for _ in range(5):
+            create(shard, 0, 2)
+        assert create(shard, MIN_EVICTION_MS + 1, 8) == INVALID_SESSION_ID
+
+    def test_the_whole_cache_is_bounded(self) -> None:
+        cache = FetchSessionCache()
+        assert sum(shard.max_partitions for shard in cache.shards) == MAX_PARTITIONS
 
 
 class TestEviction:

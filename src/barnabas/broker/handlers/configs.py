@@ -70,7 +70,9 @@ def describe_authorized(request: Request, auth: AuthHelper, describer: ConfigHel
     assert isinstance(body, DescribeConfigsRequest)
     allowed: list[DescribeConfigsResource] = []
     denied: list[DescribeConfigsResult] = []
-    for resource in body.resources:
+    # One result for each resource, however often it is named: a description of a broker is 30 KB.
+    distinct = {(resource.resource_type, resource.resource_name): resource for resource in body.resources}
+    for resource in distinct.values():
         if resource.resource_type not in _RESOURCES:
             raise InvalidRequestError(
                 f"The resource {resource.resource_name!r} is of a type that has no configuration: "

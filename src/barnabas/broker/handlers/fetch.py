@@ -73,6 +73,8 @@ logger = logging.getLogger(__name__)
 FetchInfos = Sequence[tuple[TopicIdPartition, FetchPartition]]
 FetchResults = Sequence[tuple[TopicIdPartition, FetchPartitionData]]
 
+_INLINE_PARTITIONS: Final = 256
+"""How many partitions of a session a network thread reads itself."""
 _STORAGE_ERROR: Final = 6
 _PREFERRED_REPLICA: Final = 11
 _LEADER_HINTS: Final = 16
@@ -115,14 +117,19 @@ class FetchHandler:
         self._auth = auth
         self._fetch_messages = replicas.fetch_messages
         self._context_of = fetch_manager.context_of
+        self._session_size = fetch_manager.session_size
         self._fetch_max_bytes = fetch_max_bytes
         self._topic_names = TopicNames(cache.image.topics.by_id)
         """Those of the last request, and of all that come before the topics change."""
 
     @handles(ApiKey.FETCH)
-    def fetch(self, request: Request, _local: RequestLocal) -> None:
+    def fetch(self, request: Request, local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, FetchRequest)
+        if local.inline and body.session_id and self._session_size(body.session_id) > _INLINE_PARTITIONS:
+            # A few bytes ask for all partitions of the session.
+            local.hand_over()
+            return
         version = request.api_version
         reader = replica_id(body, version)
         is_follower = reader >= 0

@@ -71,7 +71,8 @@ class FindCoordinatorHandler:
         body = request.body
         assert isinstance(body, FindCoordinatorRequest)
         if request.api_version >= _BATCHED:
-            found = [(key, *self._find(request, body.key_type, key)) for key in body.coordinator_keys]
+            keys = dict.fromkeys(body.coordinator_keys)
+            found = [(key, *self._find(request, body.key_type, key)) for key in keys]
             self._helper.send_response_maybe_throttle(
                 request,
                 lambda throttle_ms: FindCoordinatorResponse(

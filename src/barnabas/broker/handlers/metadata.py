@@ -12,7 +12,7 @@ if it asked by name, without a look at whether there is such a topic.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from barnabas.common.errors import Errors
 from barnabas.common.topic_names import is_internal_topic
@@ -31,6 +31,10 @@ from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
+
+_INLINE_TOPICS: Final = 256
+_INLINE_PARTITIONS: Final = 1024
+"""About how many topics and partitions a network thread responds itself."""
 
 
 class TopicCreator(Protocol):
@@ -66,13 +70,16 @@ class MetadataHandler:
         self._partition_limit = max_request_partition_size_limit
 
     @handles(ApiKey.METADATA)
-    def metadata(self, request: Request, _local: RequestLocal) -> None:
+    def metadata(self, request: Request, local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, MetadataRequest)
         version = request.api_version
         listener = request.context.listener_name
         asked = requested_topics(self._cache.image, body, version)
         names: Sequence[str] = asked.names
+        if local.inline and self._is_large(names):
+            local.hand_over()
+            return
         refused: list[MetadataResponseTopic] = []
         if self._auth.authorizer is not None and names:
             names, refused = self._describable(request, names, hide=asked.all_topics, by_id=asked.by_id)
@@ -89,6 +96,18 @@ class MetadataHandler:
         )
         self._add_authorized_operations(request, body, version, response, topics)
         self._helper.send_response_maybe_throttle(request, lambda throttle_ms: _throttled(response, throttle_ms))
+
+    def _is_large(self, names: Sequence[str]) -> bool:
+        """Whether a response about these topics is more than a network thread should make."""
+        if len(names) > _INLINE_TOPICS:
+            return True
+        topics = self._cache.image.topics.by_name
+        partitions = 0
+        for name in names:
+            topic = topics.get(name)
+            if topic is not None:
+                partitions += len(topic.partitions)
+        return partitions > _INLINE_PARTITIONS
 
     def _describable(
         self, request: Request, names: Sequence[str], *, hide: bool, by_id: bool

@@ -43,6 +43,7 @@ from barnabas.common.errors import (
     UnsupportedCompressionTypeError,
 )
 from barnabas.coordinator.transaction.add_partitions_to_txn_manager import TransactionSupportedOperation
+from barnabas.log.log_validator import MAX_DECOMPRESSED_BYTES as MAX_BATCH_BYTES
 from barnabas.metadata.cache import MetadataCache
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Buffer
@@ -55,7 +56,9 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from barnabas.records._compressed_batch_pure import decompressed_bound as bound_of_any_frame
 from barnabas.records.batch import (
+    ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
     LOG_OVERHEAD,
     MAGIC,
@@ -63,6 +66,7 @@ from barnabas.records.batch import (
     TRANSACTIONAL_MASK,
     CompressionType,
 )
+from barnabas.records.compressed_batch import decompressed_bound
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.results import ProduceCallback, ProduceResult
 from barnabas.security.acl import AclOperation, ResourceType
@@ -84,6 +88,14 @@ _TOPIC_IDS: Final = 13
 _LEADER_HINTS: Final = 10
 _ZSTD: Final = 7
 _NO_ACKS: Final = 0
+
+_INLINE_BYTES: Final = 1 << 20
+"""What the records of a request may decompress to if a network thread is to append them, and the size of a request that
+it reads as a message."""
+_INLINE_PARTITIONS: Final = 128
+MAX_DECOMPRESSED_BYTES: Final = 4 * MAX_BATCH_BYTES
+"""What the records of one request may decompress to. Each byte of it costs a look, and its sender next to nothing."""
+_CODEC_OFFSET: Final = ATTRIBUTES_OFFSET + 1
 
 _LEADING_FIELDS: Final = struct.Struct(">8xi4xb4xh")
 """Length, magic and attributes of a batch."""
@@ -130,8 +142,12 @@ class ProduceHandler:
         self._transactions = transactions
 
     @handles(ApiKey.PRODUCE)
-    def produce(self, request: Request, _local: RequestLocal) -> None:
-        if self._auth.authorizer is None and self._produce_plain(request):
+    def produce(self, request: Request, local: RequestLocal) -> None:
+        if self._auth.authorizer is None and self._produce_plain(request, local):
+            return
+        if local.inline and request.size > _INLINE_BYTES:
+            # To read it as a message takes its time, and nobody knows yet how many partitions it has.
+            local.hand_over()
             return
         body = request.body
         assert isinstance(body, ProduceRequest)
@@ -145,6 +161,8 @@ class ProduceHandler:
         answer = self._answerer(request, acks, refused)
         if not entries:
             answer({})
+            return
+        if self._is_too_much(entries, local, answer):
             return
         internal_topics_allowed = request.client_id == ADMIN_CLIENT_ID
         if transactional_id is not None and self._transactions is not None:
@@ -163,7 +181,38 @@ class ProduceHandler:
             )
         _forget_records(body)
 
-    def _produce_plain(self, request: Request) -> bool:
+    @staticmethod
+    def _is_too_much(entries: Mapping[TopicIdPartition, Buffer], local: RequestLocal, answer: ProduceCallback) -> bool:
+        """Whether the batches are more than this thread may append, or than anybody may send in one request.
+
+        In the first case the request is handed over, in the second it is answered.
+        """
+        bound = 0
+        known = True
+        for records in entries.values():
+            if records[_CODEC_OFFSET] & COMPRESSION_MASK:
+                batch = memoryview(records)
+                one = decompressed_bound(batch)
+                if one < 0:
+                    one = bound_of_any_frame(batch)  # the kernel knows what most clients write
+                if one < 0:
+                    known = False
+                else:
+                    bound += min(one, MAX_BATCH_BYTES)  # what claims more is refused when that much has come out
+        if local.inline and (not known or bound > _INLINE_BYTES or len(entries) > _INLINE_PARTITIONS):
+            local.hand_over()
+            return True
+        if bound > MAX_DECOMPRESSED_BYTES:
+            refused = ProduceResult(
+                Errors.MESSAGE_TOO_LARGE,
+                error_message=f"The records of one request may decompress to {MAX_DECOMPRESSED_BYTES} bytes; "
+                f"these claim {bound}",
+            )
+            answer(dict.fromkeys(entries, refused))
+            return True
+        return False
+
+    def _produce_plain(self, request: Request, local: RequestLocal) -> bool:
         """Does it all for a request of the usual shape to partitions that exist; false, and nothing, for any other."""
         version = request.api_version
         buffer = request.buffer
@@ -181,11 +230,14 @@ class ProduceHandler:
             if index not in partitions:
                 return False
             entries[_new_tuple(TopicIdPartition, (topic_id, name, index))] = records
+        answer = self._answerer(request, acks, None)
+        if self._is_too_much(entries, local, answer):
+            return True
         self._append_records(
             timeout_ms,
             acks,
             entries,
-            self._answerer(request, acks, None),
+            answer,
             internal_topics_allowed=request.client_id == ADMIN_CLIENT_ID,
         )
         if request.unanswered:

@@ -8,7 +8,7 @@ from typing import Any
 from barnabas.protocol.compiler import runtime
 from barnabas.protocol.compiler.source import Source
 from barnabas.protocol.fields import FIXED, WIDTH, Field
-from barnabas.protocol.message import Decoder, Message, Struct
+from barnabas.protocol.message import Decoder, Message, Request, Struct
 
 
 def compile_decoder(message: type[Message], version: int) -> Decoder:
@@ -56,6 +56,8 @@ class _DecoderSource(Source):
         self.message = message
         self.version = version
         self.flexible = version in message.flexible
+        self.is_bounded = issubclass(message, Request)
+        """Whether the elements of all arrays are counted: see `Request.max_entries`."""
         self.run: list[tuple[str, str]] = []
         self.scope.update(
             new=object.__new__,
@@ -70,6 +72,8 @@ class _DecoderSource(Source):
         self.emit(0, "def codec(buf, pos, end):")
         if _has_records(self.message):
             self.emit(1, "view = buf if type(buf) is memoryview else memoryview(buf)")
+        if issubclass(self.message, Request):
+            self.emit(1, f"entries = {self.message.max_entries}")
         top = self.struct_body(1, self.message)
         self.flush(1)
         self.emit(1, "if pos > end: fail()")
@@ -207,6 +211,9 @@ class _DecoderSource(Source):
             self.emit(inner, f"{count} -= 1")
         smallest = minimum_size(element, self.version, flexible)
         self.emit(inner, f"if {count} < 0 or {count} * {smallest} > end - pos: fail()")
+        if self.is_bounded:
+            self.emit(inner, f"entries -= {count}")
+            self.emit(inner, "if entries < 0: fail()")
         if isinstance(element, str) and element in FIXED:
             unpackers = self.bind("A", runtime.ArrayUnpackers(FIXED[element]))
             self.emit(inner, f"{target} = list({unpackers}[{count}](buf, pos))")

@@ -9,6 +9,8 @@ Versions: v1 client-side throttling (KIP-219); v2 flexible.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.fields import array, boolean, int8, int16, int32, string
 from barnabas.protocol.message import Request, Response, Struct
@@ -26,6 +28,8 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Request, api_key=ApiKey.ALTER_CONFIGS):
+    max_entries: ClassVar[int] = 20_000
+    """Each resource is validated with all its settings, on the one thread that heartbeats of brokers wait for, too."""
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, default_factory=list)
     validate_only: bool = boolean(default=False)
 

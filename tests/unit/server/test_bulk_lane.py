@@ -1,0 +1,225 @@
+"""Requests that cost much: which they are, who handles them, and how much memory they may take."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.common.clock import MockClock
+from barnabas.metrics.yammer.registry import MetricsRegistry
+from barnabas.network.response import CLOSE_CONNECTION, SEND
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.server.bulk_lane import BULK_QUEUE_BYTES, BULK_RESPONSE_BYTES, STALLED_MS
+from barnabas.server.dispatch import LIGHT_BYTES
+from barnabas.server.request import Request
+from barnabas.server.request_channel import RequestChannel
+from barnabas.server.request_local import RequestLocal
+from barnabas.server.request_metrics import RequestTimes
+from network_fixtures import FakeProcessorHandle, Plane, Policy, heartbeat, leave_group, request_from
+
+pytestmark = pytest.mark.mechanism("N11")
+
+
+class Bench:
+    """A channel and a clock that stands still."""
+
+    def __init__(self, bulk_width: int = 1) -> None:
+        self.clock = MockClock()
+        self.times = RequestTimes(MetricsRegistry(self.clock), self.clock)
+        self.channel = RequestChannel(
+            10, self.clock, self.times, short_apis={ApiKey.HEARTBEAT}, parallel=False, bulk_width=bulk_width
+        )
+        self.processor = FakeProcessorHandle(asleep=False)
+        self.channel.add_processor(self.processor)
+
+    def request(self, number: int, size: int | None = None) -> Request:
+        request = request_from(leave_group(number), self.times)
+        if size is not None:
+            request.size = size
+        return request
+
+    def take(self) -> Request | None:
+        item = self.channel.receive_request(0)
+        assert item is None or isinstance(item, Request)
+        return item
+
+
+def test_a_bulk_request_keeps_nobody_waiting_and_takes_its_turn() -> None:
+    b = Bench()
+    first, second, ordinary = b.request(1), b.request(2), b.request(3)
+    b.channel.send_bulk([first, second])
+    assert b.channel.is_idle, "the network thread handles what is short, whatever waits in the bulk lane"
+    b.channel.send_requests([ordinary])
+    assert b.take() is first
+    assert b.take() is ordinary
+    assert b.take() is None, "one at a time"
+    assert b.channel.bulk_queue_size == 1
+
+
+def test_the_next_bulk_request_starts_when_the_one_before_is_done() -> None:
+    b = Bench()
+    first, second = b.request(1), b.request(2)
+    b.channel.send_bulk([first, second])
+    assert b.take() is first
+    assert b.channel.is_bulk(first)
+    assert not b.channel.is_bulk(second)
+    b.channel.finish_bulk()
+    assert not b.channel.is_bulk(first)
+    assert b.take() is second
+
+
+def test_as_many_handlers_as_the_lane_is_wide() -> None:
+    b = Bench(bulk_width=2)
+    requests = [b.request(number) for number in range(3)]
+    b.channel.send_bulk(requests)
+    assert [b.take(), b.take(), b.take()] == [requests[0], requests[1], None]
+
+
+def test_the_connection_of_a_request_that_does_not_fit_is_closed() -> None:
+    b = Bench()
+    fits, waits, too_much = b.request(1), b.request(2, BULK_QUEUE_BYTES - 1000), b.request(3, 2000)
+    b.channel.send_bulk([fits, waits, too_much])
+    response = b.processor.next_response()
+    assert (response.kind, response.request) == (CLOSE_CONNECTION, too_much)
+    assert b.processor.response_queue_size == 0
+    assert b.channel.bulk_queue_size == 2
+
+
+def test_unread_responses_hold_the_next_request_back_until_they_are_gone() -> None:
+    b = Bench()
+    b.channel.send_bulk([b.request(1), b.request(2)])
+    first = b.take()
+    assert first is not None
+    b.channel.send_parts(first, [bytes(BULK_RESPONSE_BYTES)])
+    b.channel.finish_bulk()
+    assert b.take() is None
+    response = b.processor.next_response()
+    assert response.kind is SEND
+    assert b.take() is None, "it is on its way"
+    del response
+    taken = b.take()
+    assert taken is not None
+    assert taken.correlation_id == 2
+
+
+def test_who_leaves_a_response_unread_while_others_wait_is_cut_off() -> None:
+    b = Bench()
+    b.channel.send_bulk([b.request(1), b.request(2)])
+    first = b.take()
+    assert first is not None
+    b.channel.send_parts(first, [bytes(BULK_RESPONSE_BYTES)])
+    b.channel.finish_bulk()
+    unread = b.processor.next_response()
+    b.clock.advance(STALLED_MS - 1)
+    assert b.take() is None
+    assert b.processor.response_queue_size == 0
+    b.clock.advance(1)
+    b.take()
+    response = b.processor.next_response()
+    assert (response.kind, response.request) == (CLOSE_CONNECTION, first)
+    del unread
+
+
+def test_nobody_is_cut_off_if_nobody_waits() -> None:
+    b = Bench()
+    b.channel.send_bulk([b.request(1)])
+    first = b.take()
+    assert first is not None
+    b.channel.send_parts(first, [bytes(BULK_RESPONSE_BYTES)])
+    b.channel.finish_bulk()
+    unread = b.processor.next_response()
+    b.clock.advance(10 * STALLED_MS)
+    assert b.take() is None
+    assert b.processor.response_queue_size == 0
+    del unread
+
+
+def test_many_pieces_of_a_response_become_one() -> None:
+    b = Bench()
+    b.channel.send_bulk([b.request(1)])
+    first = b.take()
+    assert first is not None
+    pieces = [b"x"] * 100_000
+    b.channel.send_parts(first, pieces)
+    response = b.processor.next_response()
+    assert response.size == 100_000  # type: ignore[union-attr]
+    assert not pieces, "each takes more memory than what is in it"
+
+
+# -- which requests are bulk requests
+
+
+class PlaneBench(Plane):
+    """A plane with both kinds, that notes what was handled by this thread."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(policy, self._note, clock=MockClock())
+        self.apis.light_bytes = {ApiKey.HEARTBEAT: 100}
+        self.data_plane = type(self.data_plane)(
+            self.channel, self.runner, self.versions, MockClock(), self.data_plane.hand_off
+        )
+        self.handled: list[int] = []
+        self.heavy: set[int] = set()
+        self.channel.add_processor(FakeProcessorHandle(asleep=False))
+
+    def _note(self, request: Request, local: RequestLocal) -> None:
+        if local.inline and request.correlation_id in self.heavy:
+            local.hand_over()
+            return
+        self.handled.append(request.correlation_id)
+        self.answer(request)
+
+    def request(self, number: int, size: int, *, short: bool = True) -> Request:
+        request = request_from((heartbeat if short else leave_group)(number), self.times)
+        request.size = size
+        return request
+
+    def bulk(self) -> list[int]:
+        """What the bulk lane has, taken one after the other."""
+        numbers = []
+        while self.channel.bulk_queue_size:
+            item = self.channel.receive_request(0)
+            assert isinstance(item, Request)
+            if self.channel.is_bulk(item):
+                numbers.append(item.correlation_id)
+                self.channel.finish_bulk()
+        return numbers
+
+
+def test_the_size_of_a_request_decides_before_it_runs() -> None:
+    b = PlaneBench(Policy.DIRECT)
+    b.data_plane.submit([b.request(1, 100), b.request(2, 101)])
+    assert b.handled == [1]
+    assert b.bulk() == [2]
+
+
+@pytest.mark.parametrize("policy", [Policy.DIRECT, Policy.QUEUE])
+def test_large_requests_of_other_apis_are_bulk_requests_in_either_policy(policy: Policy) -> None:
+    b = PlaneBench(policy)
+    b.data_plane.submit([b.request(1, LIGHT_BYTES, short=False), b.request(2, LIGHT_BYTES + 1, short=False)])
+    assert b.channel.request_queue_size == 1
+    assert b.bulk() == [2]
+
+
+def test_a_handler_hands_over_what_turns_out_to_be_too_much() -> None:
+    b = PlaneBench(Policy.DIRECT)
+    b.heavy = {2}
+    requests = [b.request(number, 50) for number in (1, 2, 3)]
+    b.data_plane.submit(requests)
+    assert b.handled == [1, 3]
+    item = b.channel.receive_request(0)
+    assert item is requests[1]
+    assert requests[1].buffer is not None, "it is read anew"
+    assert requests[1].unanswered
+    b.runner.run(requests[1], b.runner.new_local())
+    assert b.handled == [1, 3, 2]
+    assert requests[1].buffer is None
+
+
+def test_only_the_request_of_a_network_thread_can_be_handed_over() -> None:
+    b = PlaneBench(Policy.DIRECT)
+    local = b.runner.new_local()
+    local.request = b.request(1, 10)
+    with pytest.raises(RuntimeError):
+        local.hand_over()
+    with pytest.raises(RuntimeError):
+        b.runner.new_local(inline=True).hand_over()
