@@ -25,6 +25,7 @@ SUITES = (
     "coordinators",
     "request_log",
     "embedded",
+    "hostile",
 )
 
 

@@ -94,10 +94,11 @@ def good_client(servers: str, seconds: float) -> None:
 def hostile_client(servers: str, name: str, seconds: float) -> None:
     """Attacks until it is stopped or the time is up; prints how often."""
     attack = ATTACKS[name]()
+    connections = [_connect(servers) for _ in range(0 if attack.reads else attack.connections)]
     print("ready", flush=True)
     sys.stdin.readline()
     end = time.perf_counter() + seconds
-    done, errors = _unread(servers, attack, end) if not attack.reads else _sent(servers, attack, end)
+    done, errors = _unread(connections, attack, end) if connections else _sent(servers, attack, end)
     print(json.dumps([done, errors]), flush=True)
 
 
@@ -151,9 +152,8 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def _unread(servers: str, attack: Attack, end: float) -> tuple[int, str]:
+def _unread(connections: Sequence[socket.socket], attack: Attack, end: float) -> tuple[int, str]:
     """Sends on all connections, reads on none."""
-    connections = [_connect(servers) for _ in range(attack.connections)]
     for connection in connections:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.setblocking(False)
