@@ -226,12 +226,16 @@ class ProduceHandler:
             return False
         topic_id, name, partitions = topic.id, topic.name, topic.partitions
         entries: dict[TopicIdPartition, Buffer] = {}
+        codecs = 0
         for index, records in batches:
             if index not in partitions:
                 return False
+            codecs |= records[_CODEC_OFFSET]
             entries[_new_tuple(TopicIdPartition, (topic_id, name, index))] = records
         answer = self._answerer(request, acks, None)
-        if self._is_too_much(entries, local, answer):
+        if (codecs & COMPRESSION_MASK or len(entries) > _INLINE_PARTITIONS) and self._is_too_much(
+            entries, local, answer
+        ):
             return True
         self._append_records(
             timeout_ms,
