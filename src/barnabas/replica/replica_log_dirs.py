@@ -56,17 +56,17 @@ class LogDirFailureHandler(ShutdownableThread):
     def __init__(
         self,
         channel: LogDirFailureChannel,
-        handle: Callable[[Path], object],
+        take_offline: Callable[[Path], object],
         exit_procedure: ExitProcedure = exit_process,
     ) -> None:
         super().__init__("LogDirFailureHandler", exit_procedure=exit_procedure)
         self._channel = channel
-        self._handle = handle
+        self._take_offline = take_offline
 
     def do_work(self) -> None:
         path = self._channel.take_next_offline_log_dir()
         if path is not None:
-            self._handle(path)
+            self._take_offline(path)
         elif self.is_running():
             self.pause(1000)  # somebody else has closed the channel
 
