@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pytest
 
 from barnabas.clients.consumer import (
     AsyncKafkaConsumer,
+    ConsumerRebalanceListener,
     ConsumerRecord,
     KafkaConsumer,
     OffsetAndMetadata,
@@ -270,7 +272,51 @@ def test_no_group(bootstrap: str, numbers: str) -> None:
         with pytest.raises(IllegalStateError):
             consumer.poll()
         with pytest.raises(InvalidGroupIdError):
-            consumer.subscribe([numbers])
+            consumer.subscribe(re.compile(numbers))
+        with pytest.raises(InvalidGroupIdError):
+            consumer.subscribe([numbers], ConsumerRebalanceListener())
+
+
+def test_topics_as_positional_arguments(bootstrap: str, numbers: str) -> None:
+    group = f"group-{numbers}"
+    with KafkaConsumer(numbers, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest") as consumer:
+        assert consumer.subscription() == {numbers}
+        assert len(read(consumer, 3000)) == 3000
+    settings = {"bootstrap.servers": bootstrap, "group.id": group}
+    with KafkaConsumer(settings) as consumer:  # one mapping with settings is what it has always been
+        assert consumer.subscription() == frozenset()
+    with KafkaConsumer(numbers, settings) as consumer:
+        assert consumer.config.group_id == group
+    with pytest.raises(TypeError, match=r"names of topics.* not \['orders'\]"):
+        KafkaConsumer(["orders"], bootstrap_servers=bootstrap)  # type: ignore[arg-type]
+
+
+def test_topics_without_a_group(bootstrap: str, topic: str) -> None:
+    """As with kafka-python: nobody shares the partitions, so the consumer reads all of them."""
+    create_topic(bootstrap, topic, partitions=2)
+    with KafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        with KafkaProducer(bootstrap_servers=bootstrap) as producer:
+            sent = [producer.send(topic, b"%d" % number, partition=number % 2) for number in range(10)]
+            assert [future.get(timeout=SECONDS).offset for future in sent] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+        assert sorted(record.value for record in read(consumer, 10)) == [b"%d" % number for number in range(10)]
+        assert consumer.assignment() == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+        consumer.unsubscribe()
+        assert consumer.assignment() == frozenset()
+        consumer.subscribe(topic)
+        assert read(consumer, 10)
+
+
+def test_topics_without_a_group_and_asyncio(bootstrap: str, numbers: str) -> None:
+    async def main() -> int:
+        count = 0
+        async with AsyncKafkaConsumer(numbers, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+            async for _ in consumer:
+                count += 1
+                if count == 3000:
+                    break
+        return count
+
+    assert asyncio.run(main()) == 3000
 
 
 def test_wakeup(bootstrap: str, topic: str) -> None:

@@ -49,6 +49,27 @@ def client_properties(config: Mapping[str, object] | None, keywords: Mapping[str
     return properties
 
 
+def split_positional(given: Iterable[object]) -> tuple[Mapping[str, object] | None, list[str]]:
+    """The settings and the topics among the positional arguments of a consumer.
+
+    >>> split_positional(("orders", "returns")), split_positional(({"group.id": "billing"},))
+    ((None, ['orders', 'returns']), ({'group.id': 'billing'}, []))
+    """
+    config: Mapping[str, object] | None = None
+    topics: list[str] = []
+    for argument in given:
+        if isinstance(argument, str):
+            topics.append(argument)
+        elif isinstance(argument, Mapping) and config is None:
+            config = argument
+        elif argument is not None:
+            raise TypeError(
+                f"Positional arguments are names of topics, or one mapping with settings, not {argument!r}: "
+                'KafkaConsumer("orders", bootstrap_servers="localhost:9092")'
+            )
+    return config, topics
+
+
 def refuse_unknown(keywords: Iterable[str], definition: ConfigDef) -> None:
     """A keyword is written by somebody who programs, and a wrong one is a slip of the pen; names in a mapping may be
     meant for a serializer or another plug-in, and are let through."""

@@ -2,8 +2,7 @@
 
 from barnabas.clients.consumer import KafkaConsumer
 
-with KafkaConsumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
-    consumer.subscribe(["orders"])
+with KafkaConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
     for record in consumer:
         ...
 """

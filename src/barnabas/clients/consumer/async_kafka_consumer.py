@@ -10,6 +10,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from barnabas.clients.common.client_config import split_positional
 from barnabas.clients.common.metadata_snapshot import PartitionInfo
 from barnabas.clients.common.offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from barnabas.clients.consumer.auto_offset_reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -40,8 +41,7 @@ T = TypeVar("T")
 class AsyncKafkaConsumer:
     """A `KafkaConsumer` that waits without blocking the event loop.
 
-        async with AsyncKafkaConsumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
-            await consumer.subscribe(["orders"])
+        async with AsyncKafkaConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
             async for record in consumer:
                 print(record.value)
                 await consumer.commit()
@@ -53,9 +53,7 @@ class AsyncKafkaConsumer:
 
     def __init__(
         self,
-        config: Mapping[str, object] | None = None,
-        /,
-        *,
+        *topics: str | Mapping[str, object] | None,
         key_deserializer: object = None,
         value_deserializer: object = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
@@ -65,6 +63,7 @@ class AsyncKafkaConsumer:
         **settings: object,
     ) -> None:
         """Takes what `KafkaConsumer` takes. Its background thread starts with the first call."""
+        config, names = split_positional(topics)
         parts = ConsumerParts(
             config,
             settings,
@@ -83,6 +82,8 @@ class AsyncKafkaConsumer:
         self._depth = 0
         self._news = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        if names:
+            self._core.run(self._core.subscribe(names, None))  # waits for nothing: there is no subscription to give up
 
     # -- waiting
 

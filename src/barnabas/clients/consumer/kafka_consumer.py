@@ -11,6 +11,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
+from barnabas.clients.common.client_config import split_positional
 from barnabas.clients.common.client_metrics import metric_value
 from barnabas.clients.common.metadata_snapshot import PartitionInfo
 from barnabas.clients.common.offsets import ConsumerGroupMetadata, OffsetAndMetadata
@@ -77,13 +78,13 @@ class _Turnstile:
 class KafkaConsumer:
     """Reads records from Kafka.
 
-        with KafkaConsumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
-            consumer.subscribe(["orders"])
+        with KafkaConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
             for record in consumer:
                 print(record.topic, record.partition, record.offset, record.value)
 
-    **Which partitions.** ``subscribe`` shares the partitions of topics among all consumers with the same ``group.id``;
-    ``assign`` takes partitions without asking anybody. A consumer does one or the other.
+    **Which partitions.** ``subscribe``, or topics as positional arguments, shares the partitions of topics among all
+    consumers with the same ``group.id``; without a ``group.id`` the consumer reads all of them. ``assign`` takes
+    partitions without asking anybody. A consumer does one or the other.
 
     **How records come.** ``poll`` returns up to ``max.poll.records`` of them by partition; iterating gives one after
     the other; ``poll_table`` gives an Arrow table, with no object for a single record. A thread of the consumer's own
@@ -109,9 +110,7 @@ class KafkaConsumer:
 
     def __init__(
         self,
-        config: Mapping[str, object] | None = None,
-        /,
-        *,
+        *topics: str | Mapping[str, object] | None,
         key_deserializer: object = None,
         value_deserializer: object = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
@@ -122,8 +121,11 @@ class KafkaConsumer:
         start_thread: bool = True,
         **settings: object,
     ) -> None:
-        """``selector``, ``clock``, ``random`` and ``start_thread`` are for tests: with them a consumer does nothing by
+        """Positional arguments are topics to subscribe to, and at most one mapping with settings.
+
+        ``selector``, ``clock``, ``random`` and ``start_thread`` are for tests: with them a consumer does nothing by
         itself, and ``consumer.network_thread.run_once()`` is one turn of its background thread."""
+        config, names = split_positional(topics)
         parts = ConsumerParts(
             config,
             settings,
@@ -139,6 +141,8 @@ class KafkaConsumer:
         self.network_thread = parts.network_thread
         self._core = ConsumerCore(parts)
         self._turnstile = _Turnstile()
+        if names:
+            self.subscribe(names)
         if start_thread:
             self.network_thread.start()
 

@@ -39,8 +39,13 @@ class MockConsumer:
     has given it, a test says with the methods of the second half."""
 
     def __init__(
-        self, auto_offset_reset: str = "latest", *, max_poll_records: int = 500, group_id: str = "mock"
+        self, *topics: str, auto_offset_reset: str = "latest", max_poll_records: int = 500, group_id: str = "mock"
     ) -> None:
+        """Positional arguments are topics to subscribe to. For the sake of existing tests a first one of ``earliest``,
+        ``latest`` or ``none`` is the reset strategy."""
+        if topics and topics[0] in {"earliest", "latest", "none"}:
+            auto_offset_reset, *rest = topics
+            topics = tuple(rest)
         self._subscriptions = SubscriptionState(AutoOffsetResetStrategy.parse(auto_offset_reset))
         self._max_poll_records = max_poll_records
         self._group_id = group_id
@@ -55,6 +60,8 @@ class MockConsumer:
         self._wakeup_requested = False
         self.rebalances_enforced = 0
         self.closed = False
+        if topics:
+            self.subscribe(topics)
 
     def _ensure_open(self) -> None:
         if self.closed:

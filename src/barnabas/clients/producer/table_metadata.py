@@ -70,5 +70,9 @@ class TableFuture(concurrent.futures.Future[TableMetadata]):
         super().__init__()
         self.set_running_or_notify_cancel()
 
+    def get(self, timeout: float | None = None) -> TableMetadata:
+        """Returns `result`, as the future of ``send`` does."""
+        return self.result(timeout)
+
     def __await__(self) -> Generator[Any, None, TableMetadata]:
         return asyncio.wrap_future(self).__await__()

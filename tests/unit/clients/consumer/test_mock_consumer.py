@@ -103,3 +103,9 @@ def test_nowhere_to_begin() -> None:
         consumer.poll()
     consumer.commit({T0: 5})
     assert consumer.position(T0) == 5
+
+
+def test_topics_as_positional_arguments() -> None:
+    assert MockConsumer("orders", "returns").subscription() == {"orders", "returns"}
+    assert MockConsumer("earliest", "orders").subscription() == {"orders"}
+    assert MockConsumer("earliest").subscription() == frozenset()

@@ -233,13 +233,15 @@ class TestFuture:
         assert not future.cancelled()
         with pytest.raises(TimeoutError, match="no answer"):
             future.result(0)
+        with pytest.raises(TimeoutError, match=r"within 0\.001 s"):
+            future.get(timeout=0.001)  # in seconds, as in kafka-python
         got: list[RecordMetadata] = []
         thread = threading.Thread(target=lambda: got.append(future.result(10)))
         thread.start()
         result.set(40, -1, None)
         result.done()
         thread.join(10)
-        assert got == [RecordMetadata("t", 3, 42, 9, -1, 4)]
+        assert got == [RecordMetadata("t", 3, 42, 9, -1, 4)] == [future.get()]
         assert "t-3@42" in repr(future)
 
     def test_done_callbacks(self, kind: type[FutureRecordMetadata], caplog: pytest.LogCaptureFixture) -> None:

@@ -331,7 +331,9 @@ class ConsumerCore:
         topics: str | Iterable[str] | re.Pattern[str] | SubscriptionPattern,
         listener: ConsumerRebalanceListener | None,
     ) -> Steps[None]:
-        group = self.group
+        is_pattern = isinstance(topics, re.Pattern | SubscriptionPattern)
+        # Without a group a consumer takes all partitions of its topics: nobody resolves a pattern or calls a listener.
+        group = self.group if is_pattern or listener is not None else self.parts.group
         if isinstance(topics, re.Pattern | SubscriptionPattern):
             if isinstance(topics, re.Pattern) and not topics.pattern:
                 raise ValueError("Topic pattern to subscribe to cannot be empty")
@@ -350,7 +352,10 @@ class ConsumerCore:
             )
             if self.subscriptions.subscribe(wanted, listener):
                 self.metadata.request_update_for_new_topics()
-        self.tell("subscription change", lambda _now: group.on_subscription_change())
+        if group is not None:
+            self.tell("subscription change", lambda _now: group.on_subscription_change())
+        else:
+            self.network_thread.wakeup()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         wanted = [TopicPartition(*partition) for partition in partitions]

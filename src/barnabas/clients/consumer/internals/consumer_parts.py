@@ -14,6 +14,7 @@ from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTe
 from barnabas.clients.consumer.consumer_config import CONFIG, ConsumerConfig, IsolationLevel
 from barnabas.clients.consumer.deserialization import Deserializer, as_deserializer
 from barnabas.clients.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
+from barnabas.clients.consumer.internals.all_partitions import AllPartitionsManager
 from barnabas.clients.consumer.internals.async_consumer_metrics import AsyncConsumerMetrics
 from barnabas.clients.consumer.internals.background_events import BackgroundEventQueue
 from barnabas.clients.consumer.internals.completed_fetch import FetchReading
@@ -147,9 +148,11 @@ class ConsumerParts:
         self.topics = TopicMetadataRequestManager(
             allow_auto_topic_creation=cfg.allow_auto_create_topics, retry_backoff_ms=cfg.retry_backoff_ms
         )
-        of_group: Sequence[RequestManager] = () if self.group is None else self.group.managers
+        assigning: Sequence[RequestManager] = (
+            [AllPartitionsManager(self.subscriptions, self.metadata)] if self.group is None else self.group.managers
+        )
         self.network_thread = ConsumerNetworkThread(
-            [*of_group, self.offsets, self.topics, self.fetches],
+            [*assigning, self.offsets, self.topics, self.fetches],
             self.delegate,
             self.background_events,
             clock=clock,

@@ -123,6 +123,10 @@ cdef class FutureRecordMetadata:
             raise error
         return _value(self)
 
+    def get(self, timeout=None):
+        """Returns `result`: the name that kafka-python has for it."""
+        return self.result(timeout)
+
     def exception(self, timeout=None):
         """What went wrong, or None. Blocks like `result`."""
         return _exception(self, timeout)

@@ -58,6 +58,10 @@ class FutureRecordMetadata:
             raise error
         return self.value()
 
+    def get(self, timeout: float | None = None) -> RecordMetadata:
+        """Returns `result`: the name that kafka-python has for it."""
+        return self.result(timeout)
+
     def exception(self, timeout: float | None = None) -> Exception | None:
         """What went wrong, or None. Blocks like `result`."""
         deadline = None if timeout is None else SYSTEM_CLOCK.nanoseconds() / 1e6 + timeout * 1e3
