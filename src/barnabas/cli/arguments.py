@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 HELP_WIDTH = 30
 DEFAULT_COLUMNS = 80
+_INVALID_CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*)' \(choose from .*\)", re.DOTALL)
+"""How argparse refuses a value that is not one of the choices."""
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -29,9 +32,30 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **settings)
+        self.commands: argparse.Action | None = None
+        """The action that takes the name of a command, if there are any."""
+
+    def add_subparsers(self, **settings: Any) -> Any:
+        self.commands = super().add_subparsers(**settings)
+        return self.commands
 
     def error(self, message: str) -> NoReturn:
+        wrong = _INVALID_CHOICE.fullmatch(message)
+        if self.commands is not None and wrong is not None and wrong[1] == self.commands.metavar:
+            raise UsageError(unknown_command(self.prog, wrong[2], list(self.commands.choices or ())))
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def unknown_command(prog: str, given: str, known: Sequence[str]) -> str:
+    """
+    >>> unknown_command("barnabas", "topic", ["start", "topics"])
+    'there is no command barnabas topic; did you mean barnabas topics? (see barnabas --help)'
+    """
+    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
+
+    close = get_close_matches(given, known, n=1) or [name for name in known if name.startswith(given[:3])][:1]
+    hint = f"did you mean {prog} {close[0]}?" if close else f"there are {', '.join(known)}"
+    return f"there is no command {prog} {given}; {hint} (see {prog} --help)"
 
 
 @cache

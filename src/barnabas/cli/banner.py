@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barnabas import __version__
+import barnabas
 
 if TYPE_CHECKING:
+    from barnabas.broker.config.kafka_config import KafkaConfig
     from barnabas.broker.kafka_raft_server import KafkaRaftServer
 
 
@@ -16,9 +21,64 @@ def banner(server: KafkaRaftServer) -> str:
         ("bootstrap server", server.bootstrap_servers),
         ("data", ", ".join(map(str, server.config.log_dirs))),
         ("cluster id", server.cluster_id),
+        ("code", running_code()),
     ]
     if server.http_address is not None:
         rows.append(("metrics, health", f"{server.http_address}/metrics, {server.http_address}/health"))
     width = max(len(label) for label, _ in rows)
     lines = "\n".join(f"  {label:<{width}}  {value}" for label, value in rows)
-    return f"\nBarnabas {__version__} is ready (Kafka protocol)\n\n{lines}\n\n  Ctrl-C stops it.\n\n"
+    return f"\nBarnabas {barnabas.__version__} is ready (Kafka protocol)\n\n{lines}\n\n  Ctrl-C stops it.\n\n"
+
+
+def running_code() -> str:
+    """Says whether the compiled modules or their Python twins run, and on which Python.
+
+    Twins run where the extensions were not built for this interpreter, and with ``BARNABAS_PURE=1``. The broker then
+    does the same, only slower.
+    """
+    version = ".".join(map(str, sys.version_info[:3]))
+    return f"{_code_of(Path(barnabas.__file__).parent)}, Python {version}"
+
+
+def _code_of(package: Path) -> str:
+    if os.environ.get("BARNABAS_PURE") == "1":
+        return "pure Python (BARNABAS_PURE=1)"
+    from importlib.machinery import EXTENSION_SUFFIXES  # noqa: PLC0415
+
+    sources = built = 0
+    for _, directories, files in os.walk(package):
+        directories[:] = [name for name in directories if name != "__pycache__"]
+        names = set(files)
+        for stem in (name.removesuffix(".pyx") for name in files if name.endswith(".pyx")):
+            sources += 1
+            built += any(stem + suffix in names for suffix in EXTENSION_SUFFIXES)
+    if not built:
+        return "pure Python (no extension is built for this interpreter)"
+    return "compiled" if built == sources else f"partly compiled ({built} of {sources} extensions)"
+
+
+def open_listener_warning(config: KafkaConfig, advertised: Sequence[str]) -> str | None:
+    """What it means that a listener takes connections of other machines without any security; None if none does."""
+    if config.authorizer_class_name:
+        return None
+    reachable = [
+        f"{listener.host or '0.0.0.0'}:{listener.port}"  # noqa: S104 - an empty host is all interfaces
+        for listener in config.listeners
+        if listener.security_protocol.name == "PLAINTEXT" and not is_loopback(listener.host)
+    ]
+    if not reachable:
+        return None
+    return (
+        f"Listening on {', '.join(reachable)} without encryption, authentication or ACLs: everybody who can reach this "
+        "machine can read, change and delete all data.\n"
+        f"Clients are told to connect to {', '.join(advertised)}; "
+        "--override advertised.listeners=PLAINTEXT://HOST:PORT changes that."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("")
+    (True, True, True, False, False)
+    """
+    return host in {"localhost", "::1"} or host.startswith("127.")

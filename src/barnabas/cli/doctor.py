@@ -4,12 +4,14 @@
 
 A client that cannot connect says "disconnected", and there are a dozen reasons for that. This goes the way that a
 client goes, one step at a time, and says at which one it ends, and what to do about it. The steps are in
-`barnabas.cli.doctor_checks`.
+`barnabas.cli.doctor_checks`. The first lines are about this installation: whether compiled code runs, and the Java that
+Spark uses.
 """
 
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.admin import add_common
@@ -38,7 +40,7 @@ def add_doctor(commands: Commands) -> None:
 
 def doctor_command(bootstrap: str, timeout: float, as_json: bool) -> None:
     """Checks an address."""
-    from barnabas.cli.doctor_checks import examine  # noqa: PLC0415 - not for --help
+    from barnabas.cli.doctor_checks import examine, examine_installation  # noqa: PLC0415 - not for --help
 
     if timeout <= 0:
         raise UsageError("--timeout: a step needs some time")
@@ -46,7 +48,7 @@ def doctor_command(bootstrap: str, timeout: float, as_json: bool) -> None:
     if not servers:
         raise UsageError("--bootstrap-server: there is no address")
     findings: list[Finding] = []
-    for finding in examine(servers, timeout):
+    for finding in chain(examine_installation(), examine(servers, timeout)):
         findings.append(finding)
         if not as_json:
             say(_line(finding), sys.stdout)

@@ -55,6 +55,30 @@ class Finding:
         return asdict(self)
 
 
+def examine_installation() -> Iterator[Finding]:
+    """What runs here: compiled or pure code, and Java for Spark."""
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    from barnabas import __version__  # noqa: PLC0415
+    from barnabas.cli.banner import running_code  # noqa: PLC0415
+
+    code = running_code()
+    remedy = "" if code.startswith("compiled") else "install with a C compiler and without BARNABAS_PURE to run faster"
+    yield Finding("barnabas", "ok" if not remedy else "warning", f"{__version__}, {code}", remedy)
+    if find_spec("pyspark") is None:
+        yield Finding("java", "skipped", "not needed: Spark is not installed (pip install 'barnabas[spark]')")
+        return
+    from barnabas.spark.java_runtime import JavaMissingError, require_java  # noqa: PLC0415
+
+    try:
+        java = require_java()
+    except JavaMissingError as error:
+        # No error: a client needs no Java.
+        yield Finding("java", "warning", str(error))
+    else:
+        yield Finding("java", "ok", f"{java}, for Spark")
+
+
 def examine(servers: Sequence[str], timeout_s: float) -> Iterator[Finding]:
     """All steps, as far as one gets."""
     usable: list[str] = []

@@ -23,6 +23,7 @@ makes no sense exits with 2.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import logging
 import sys
@@ -32,7 +33,7 @@ from typing import Final
 
 from barnabas import __version__
 from barnabas.cli.arguments import ArgumentParser
-from barnabas.cli.console import CommandError, fail
+from barnabas.cli.console import CommandError, fail, say
 from barnabas.cli.quick_imports import import_quickly
 from barnabas.cli.stop_signals import EXIT_KILLED
 
@@ -60,10 +61,26 @@ COMMANDS: Final = {
 """Where each command is defined. One that is called is the only one that is loaded: a broker starts the sooner."""
 
 
+class Version(argparse.Action):
+    """Prints the version, and which code runs."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from barnabas.cli.banner import running_code  # noqa: PLC0415
+
+        say(f"barnabas {__version__} ({running_code()})\n", sys.stdout)
+        parser.exit()
+
+
 def make_parser(command: str | None = None) -> ArgumentParser:
     """The parser of all commands, or of the one that is named."""
     parser = ArgumentParser(prog="barnabas", description=DESCRIPTION)
-    parser.add_argument("--version", action="version", version=f"barnabas {__version__}")
+    parser.add_argument(
+        "--version",
+        action=Version,
+        nargs=0,
+        default=argparse.SUPPRESS,
+        help="show the version, and whether compiled code runs",
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=ArgumentParser)
     for name in [command] if command in COMMANDS else COMMANDS:
         module, _, function = COMMANDS[name].partition(":")

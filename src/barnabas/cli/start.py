@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -48,6 +49,12 @@ def add_start(commands: Commands) -> None:
         action="store_true",
         help="with --config: format the data directories if none of them is",
     )
+    parser.add_argument(
+        "--ready-file",
+        type=Path,
+        metavar="FILE",
+        help="a file to write the bootstrap server to when the broker is ready; it is removed when the broker stops",
+    )
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="info if left out")
     parser.add_argument("-q", "--quiet", action="store_true", help="no banner, and only warnings")
 
@@ -60,6 +67,7 @@ def start_command(
     port: int | None,
     http: str | None,
     format_first: bool,
+    ready_file: Path | None,
     log_level: str,
     quiet: bool,
 ) -> None:
@@ -77,18 +85,51 @@ def start_command(
     allow_open_files()
     keep_for_good()
     try:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)  # of a broker that was killed
         if format_first or config is None:
             format_if_empty(settings)
         server = KafkaRaftServer(settings, on_loaded=keep_for_good)
         server.startup()
     except (BarnabasError, ConfigError, OSError) as error:
         raise CommandError(f"the broker cannot start: {reason(error)}") from None
+    warn_if_open(server)
     if not quiet:
         print_banner(server)
-    keep_for_good()
-    number = stop.wait()
-    logger.info("Stopping after %s; once more to stop at once", number.name)
-    server.shutdown()
+    try:
+        if ready_file is not None:
+            write_ready_file(ready_file, server)
+        keep_for_good()
+        number = stop.wait()
+        logger.info("Stopping after %s; once more to stop at once", number.name)
+    finally:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+        server.shutdown()
+
+
+def write_ready_file(path: Path, server: KafkaRaftServer) -> None:
+    """Writes the address as a whole: whoever waits for the file never reads a part of it."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(f"{server.bootstrap_servers}\n")
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise CommandError(f"--ready-file: {reason(error)}") from None
+
+
+def warn_if_open(server: KafkaRaftServer) -> None:
+    """Warns about a listener that other machines can use without any security."""
+    if all(listener.host == DEFAULT_HOST for listener in server.config.listeners):
+        return  # as nearly always: without loading anything
+    from barnabas.cli.banner import open_listener_warning  # noqa: PLC0415
+
+    broker = server.broker
+    advertised = [] if broker is None else [f"{one.host}:{one.port}" for one in broker.advertised]
+    warning = open_listener_warning(server.config, advertised)
+    for line in warning.splitlines() if warning is not None else ():
+        logger.warning("%s", line)
 
 
 SWITCH_INTERVAL_S = 0.0005

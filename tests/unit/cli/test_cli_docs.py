@@ -28,6 +28,11 @@ _BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 _VOLATILE: Final = (
     (re.compile(r"connected in \d+\.\d ms"), "connected in 0.2 ms"),
+    (
+        re.compile(r"(ok|!!)  barnabas( +)([\d.]+), .*, Python [\d.]+(\n +->.*)?"),
+        r"ok  barnabas\2\3, compiled, Python 3.11.7",
+    ),
+    (re.compile(r"(ok|!!)  java( +).*"), r"ok  java\2Java 17 (/usr/bin/java), for Spark"),
     (re.compile(r"\d+ partitions, all with a leader"), "50 partitions, all with a leader"),
 )
 

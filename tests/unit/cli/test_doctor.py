@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import socket
 import ssl
@@ -179,3 +180,21 @@ def test_several_addresses(doctor: Doctor) -> None:
         findings = doctor(f"127.0.0.1:{port},{broker.bootstrap_servers}", 1)
         assert findings[f"tcp 127.0.0.1:{port}"]["status"] == "error"
         assert findings["metadata"]["status"] == "ok", "the other one is enough to go on"
+
+
+def test_the_installation(doctor: Doctor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("BARNABAS_PURE", "1")
+    findings = doctor("127.0.0.1:1", 1)
+    assert findings["barnabas"]["status"] == "warning"
+    assert "pure Python (BARNABAS_PURE=1), Python 3." in findings["barnabas"]["what"]
+    if importlib.util.find_spec("pyspark") is not None:
+        assert findings["java"]["what"] == f"Java 17 ({java}), for Spark"
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+        findings = doctor("127.0.0.1:1", 1)
+        assert findings["java"]["status"] == "warning"
+        assert "where there is no Java" in findings["java"]["what"]

@@ -9,15 +9,19 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 from benchmarks.wire_client import WireClient
 
+import barnabas
 from barnabas import __version__
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.storage_formatter import format_storage
 from barnabas.cli import main
+from barnabas.cli.banner import _code_of, open_listener_warning
 from barnabas.cli.logs import ColorFormatter, configure_logging
 from barnabas.cli.open_files import allow_open_files
 from barnabas.embedded import EmbeddedBroker
@@ -210,7 +214,10 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 WRONG = {
     "port": (["start", "--port=66000"], "'66000' is no port"),
     "port text": (["start", "--port=kafka"], "'kafka' is no port"),
-    "command": (["strat"], "invalid choice: 'strat'"),
+    "command": (["strat"], "there is no command barnabas strat; did you mean barnabas start?"),
+    "plural": (["topic", "list"], "there is no command barnabas topic; did you mean barnabas topics?"),
+    "action": (["topics", "lst"], "there is no command barnabas topics lst; did you mean barnabas topics list?"),
+    "nonsense": (["xyzzy"], "there is no command barnabas xyzzy; there are start, format, topics,"),
     "option": (["start", "--prot=1"], "unrecognized arguments: --prot=1"),
     "abbreviation": (["start", "--over=a=b"], "unrecognized arguments"),
     "override": (["start", "--override=num.partitions"], "--override takes key=value"),
@@ -248,6 +255,100 @@ def test_a_mistake_of_ours_is_one_line_too(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr("barnabas.cli.format.node_settings", broken)
     assert main.run(["format"]) == 1
     assert only_line(capsys.readouterr().err).startswith("LookupError: oops")
+
+
+# ---------------------------------------------------------------------------------------------------- first contact
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_the_banner_and_the_version_say_which_code_runs(tmp_path: Path, pure: str) -> None:
+    python = ".".join(map(str, sys.version_info[:3]))
+    expected = "pure Python (BARNABAS_PURE=1)" if pure else _code_of(Path(barnabas.__file__).parent)
+    with broker(tmp_path / "data", env=environment(BARNABAS_PURE=pure)) as terminal:
+        terminal.read_until(r"Ctrl-C stops it")
+        assert f"code              {expected}, Python {python}" in terminal.text
+    assert run("--version", BARNABAS_PURE=pure).stdout == f"barnabas {__version__} ({expected}, Python {python})\n"
+
+
+def test_which_code_runs_is_told_by_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BARNABAS_PURE", raising=False)
+    for name in ("_one.pyx", "_two.pyx"):
+        (tmp_path / name).touch()
+    assert _code_of(tmp_path).startswith("pure Python")
+    (tmp_path / f"_one{EXTENSION_SUFFIXES[0]}").touch()
+    (tmp_path / "_two.cpython-27-somewhere.so").touch()
+    assert _code_of(tmp_path) == "partly compiled (1 of 2 extensions)"
+    (tmp_path / f"_two{EXTENSION_SUFFIXES[0]}").touch()
+    assert _code_of(tmp_path) == "compiled"
+
+
+def test_python_runs_the_package() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "barnabas", "--version"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+    assert done.stdout.startswith(f"barnabas {__version__} (")
+
+
+def test_the_ready_file_has_the_address_while_the_broker_serves(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    ready.write_text("left by a broker that was killed")
+    with broker(tmp_path / "data", f"--ready-file={ready}") as terminal:
+        address = terminal.bootstrap_servers
+        deadline = time.monotonic() + WAIT_S
+        while not ready.exists() and time.monotonic() < deadline:
+            terminal.read(0.05)
+        assert ready.read_text() == f"{address}\n"
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith("ready")] == ["ready"]
+        terminal.signal(signal.SIGTERM)
+        assert terminal.wait() == 0
+    assert not ready.exists()
+
+
+def test_a_ready_file_that_cannot_be_written_ends_the_broker(tmp_path: Path) -> None:
+    with broker(tmp_path / "data", f"--ready-file={tmp_path / 'missing' / 'ready'}") as terminal:
+        assert terminal.wait() == 1
+        assert "--ready-file" in terminal.text
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warned"),
+    [
+        ({}, "0.0.0.0:9092"),
+        ({"listeners": "PLAINTEXT://:9092,CONTROLLER://127.0.0.1:0"}, "0.0.0.0:9092"),
+        ({"listeners": "PLAINTEXT://192.0.2.1:9092,CONTROLLER://127.0.0.1:0"}, "192.0.2.1:9092"),
+        ({"listeners": "PLAINTEXT://localhost:9092,CONTROLLER://127.0.0.1:0"}, None),
+        ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, None),
+    ],
+)
+def test_a_listener_for_everybody_is_warned_about(
+    tmp_path: Path, overrides: dict[str, str], warned: str | None
+) -> None:
+    config = KafkaConfig.for_zero_configuration(tmp_path, host="0.0.0.0", overrides=overrides)
+    warning = open_listener_warning(config, ["kafka.example.com:9092"])
+    if warned is None:
+        assert warning is None
+        return
+    assert warning is not None
+    what, where = warning.splitlines()
+    assert what.startswith(f"Listening on {warned} without encryption, authentication or ACLs: everybody")
+    assert where.startswith("Clients are told to connect to kafka.example.com:9092; ")
+
+
+def test_the_warning_is_in_the_log(tmp_path: Path) -> None:
+    with broker(
+        tmp_path / "open", "--host=0.0.0.0", "--quiet", "--override=advertised.listeners=PLAINTEXT://a:1"
+    ) as one:
+        one.read_until(r"WARNING.*Listening on 0\.0\.0\.0:0 without encryption")
+        one.read_until(r"WARNING.*Clients are told to connect to a:1; --override advertised\.listeners")
+    with broker(tmp_path / "closed") as other:
+        other.read_until(r"Ctrl-C stops it")
+        assert "without encryption" not in other.text
 
 
 # ---------------------------------------------------------------------------------------------------- the rest
