@@ -338,7 +338,7 @@ def _session(application: str, master: str) -> Iterator[SparkSession]:
     except JavaMissingError as error:
         raise CommandError(str(error)) from None
     except ImportError as error:
-        raise CommandError(f"{error.name} is missing: pip install 'barnabas[spark]'") from None
+        raise CommandError(str(error)) from None
     try:
         yield spark
     except (PipelineError, CommandError) as error:

@@ -62,21 +62,16 @@ def report_command(
 
     if html is None and ((png is None and not as_json) or opens):
         html = DEFAULT_HTML
-    try:
-        import matplotlib as mpl  # noqa: PLC0415, F401 - to say what is missing before any work is done
-        import pyarrow as pa  # noqa: PLC0415, F401
+    from barnabas.report.page import make_report  # noqa: PLC0415
+    from barnabas.report.table_reader import ReportError  # noqa: PLC0415
+    from barnabas.report.terminal import summary_table  # noqa: PLC0415
 
-        from barnabas.report.page import make_report  # noqa: PLC0415
-        from barnabas.report.table_reader import ReportError  # noqa: PLC0415
-        from barnabas.report.terminal import summary_table  # noqa: PLC0415
-    except ImportError as error:
-        raise CommandError(f"{error.name} is missing: pip install 'barnabas[report]'") from None
     try:
         report = make_report(out, title, Tenancy(by))
         if html is not None:
             report.write_html(html)
         pictures = report.write_pngs(png) if png is not None else []
-    except ReportError as error:
+    except (ReportError, ImportError) as error:
         raise CommandError(str(error)) from None
     except OSError as error:
         raise CommandError(f"the report cannot be written: {reason(error)}") from None

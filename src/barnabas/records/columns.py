@@ -25,14 +25,11 @@ from itertools import groupby
 from typing import Any, Final
 
 from barnabas.common.dataclass import dataclass
+from barnabas.common.extras import extra
 
-try:
+with extra("arrow", "barnabas.records.columns"):
     import numpy  # noqa: F401, ICN001 - for what stands below
     import pyarrow as pa
-except ImportError as error:
-    raise ImportError(
-        f"Arrow columns need pyarrow and numpy, and {error.name} is missing: install barnabas[arrow]", name=error.name
-    ) from error
 
 from barnabas.common.errors import CorruptRecordError
 from barnabas.records import _columns_kernel as kernel

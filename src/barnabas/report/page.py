@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from barnabas.common.extras import extra
 from barnabas.report import sections
 from barnabas.report.chart_style import DARK, LIGHT, Chart
 from barnabas.report.clients import read_clients
@@ -73,6 +74,9 @@ class Report:
 
 def make_report(out: str | Path, title: str = "Barnabas report", tenancy: Tenancy = Tenancy.CLIENT_ID) -> Report:
     """Reads the tables below a directory; `ReportError` if there are none."""
+    with extra("report", "a report"):  # before any work is done
+        import matplotlib as mpl  # noqa: PLC0415, F401
+        import pyarrow as pa  # noqa: PLC0415, F401
     tables = TableReader(out)
     names = TenantNames(tenancy)
     traffic = read_traffic(tables, names)

@@ -50,8 +50,11 @@ def use_this_interpreter() -> None:
 
 def register(spark: SparkSession) -> None:
     """Makes the format known to a session, and has ``save()`` without a mode append. It may be called again."""
-    from barnabas.spark.data_source import BarnabasDataSource  # noqa: PLC0415 - imported without Spark for its name only
+    from barnabas.common.extras import extra  # noqa: PLC0415
     from barnabas.spark.save_mode import append_by_default  # noqa: PLC0415
+
+    with extra("spark", "barnabas.spark"):
+        from barnabas.spark.data_source import BarnabasDataSource  # noqa: PLC0415 - Spark takes half a second to load
 
     append_by_default()
     spark.dataSource.register(BarnabasDataSource)

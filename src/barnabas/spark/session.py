@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from barnabas.common.extras import extra
 from barnabas.spark.java_runtime import require_java
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def make_session(
     ``settings`` are Spark's own, and count more than ours.
     """
     java = require_java()
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - takes half a second, and the message about Java needs none
+    with extra("spark", "a Spark session"):
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - takes half a second, and the message about Java needs none
 
     from barnabas.spark import use_this_interpreter  # noqa: PLC0415
     from barnabas.spark.save_mode import append_by_default  # noqa: PLC0415

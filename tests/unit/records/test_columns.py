@@ -808,7 +808,9 @@ def test_nothing_but_columns_imports_arrow() -> None:
 def test_without_arrow_the_error_says_what_to_install() -> None:
     result = run("import sys; sys.modules['pyarrow'] = None; import barnabas.records.columns")
     assert result.returncode != 0
-    assert "Arrow columns need pyarrow and numpy, and pyarrow is missing: install barnabas[arrow]" in result.stderr
+    assert (
+        "barnabas.records.columns needs pyarrow, which is not installed: pip install 'barnabas[arrow]'" in result.stderr
+    )
 
 
 def test_the_environment_chooses_the_twin() -> None:

@@ -26,6 +26,7 @@ from barnabas.clients.consumer.internals.list_offsets import FoundOffset
 from barnabas.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from barnabas.clients.consumer.subscription_pattern import SubscriptionPattern
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.extras import extra
 from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.metric import KafkaMetric
@@ -186,7 +187,8 @@ class AsyncKafkaConsumer:
         include_headers: bool = False,
         binary_type: str = "binary",
     ) -> pa.Table:
-        from barnabas.clients.consumer.poll_table import record_tables  # noqa: PLC0415 - pyarrow is an extra
+        with extra("arrow", "poll_table"):
+            from barnabas.clients.consumer.poll_table import record_tables  # noqa: PLC0415
 
         if max_records is not None and max_records < 1:
             raise ValueError("max_records must be at least 1")

@@ -29,6 +29,7 @@ from barnabas.clients.consumer.internals.list_offsets import FoundOffset
 from barnabas.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from barnabas.clients.consumer.subscription_pattern import SubscriptionPattern
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.extras import extra
 from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.metric import KafkaMetric
@@ -222,7 +223,8 @@ class KafkaConsumer:
         spares a copy of all of them; but not all that can be done with ``binary`` can be done with those, and as long
         as a single row is kept, all that came with it in one answer is.
         """
-        from barnabas.clients.consumer.poll_table import record_tables  # noqa: PLC0415 - pyarrow is an extra
+        with extra("arrow", "poll_table"):
+            from barnabas.clients.consumer.poll_table import record_tables  # noqa: PLC0415
 
         if max_records is not None and max_records < 1:
             raise ValueError("max_records must be at least 1")

@@ -7,16 +7,10 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import pyarrow as pa
+
 from barnabas.common.topic_partition import TopicPartition
-
-try:
-    import numpy as np
-    import pyarrow as pa
-except ImportError as error:
-    raise ImportError(
-        f"poll_table needs pyarrow and numpy, and {error.name} is missing: install barnabas[arrow]", name=error.name
-    ) from error
-
 from barnabas.records._columns_kernel import repeat_numbers
 from barnabas.records.columns import BINARY, BINARY_TYPES, FetchedSections, assemble_batches
 from barnabas.records.columns import SCHEMA as BATCH_SCHEMA

@@ -52,6 +52,7 @@ from barnabas.common.errors import (
     KafkaTimeoutError,
     RecordTooLargeError,
 )
+from barnabas.common.extras import extra
 from barnabas.common.identifiers import Uuid
 from barnabas.common.murmur2 import partition_for_key
 from barnabas.common.topic_partition import TopicPartition
@@ -395,8 +396,9 @@ class KafkaProducer:
 
     def _make_table_sender(self) -> TableSender:
         # Here, because Arrow is an extra, and takes longer to load than all the rest.
-        from barnabas.clients.producer.internals.table_partitioner import TablePartitioner  # noqa: PLC0415
-        from barnabas.clients.producer.internals.table_send import TableSender  # noqa: PLC0415
+        with extra("arrow", "send_table"):
+            from barnabas.clients.producer.internals.table_partitioner import TablePartitioner  # noqa: PLC0415
+            from barnabas.clients.producer.internals.table_send import TableSender  # noqa: PLC0415
 
         if self._interceptors:
             log.warning("The interceptors of %s do not see what send_table sends", self.config.client_id)

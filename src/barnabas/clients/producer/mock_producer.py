@@ -23,6 +23,7 @@ from barnabas.clients.producer.record_metadata import RecordMetadata
 from barnabas.clients.producer.serialization import as_serializer
 from barnabas.clients.producer.table_metadata import TableFuture
 from barnabas.common.errors import ProducerFencedError
+from barnabas.common.extras import extra
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.murmur2 import partition_for_key
 from barnabas.common.topic_partition import TopicPartition
@@ -183,7 +184,8 @@ class MockProducer:
         self, topic: str, table: object, *, partition: int | None = None, timestamp_ms: int | None = None
     ) -> TableFuture:
         """As with a `KafkaProducer`, but each row becomes a record of the ``history``, and is completed like one."""
-        from barnabas.clients.producer.internals.table_input import TableInput  # noqa: PLC0415 - Arrow is an extra
+        with extra("arrow", "send_table"):
+            from barnabas.clients.producer.internals.table_input import TableInput  # noqa: PLC0415
         from barnabas.clients.producer.internals.table_result import TableProgress, row_numbers  # noqa: PLC0415
 
         with self._lock:

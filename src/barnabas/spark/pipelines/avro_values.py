@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from barnabas.common.extras import extra
 from barnabas.spark.pipelines.lake_values import Decode, DecodedValues, ValueFormatError, without_confluent_header
 
 _PRIMITIVES: Final = {
@@ -36,7 +37,8 @@ def avro_values(schema: Any, *, confluent: bool = False) -> DecodedValues:
 
 
 def _make_decode(schema: Any, confluent: bool) -> Decode:
-    import fastavro  # noqa: PLC0415 - on the executors
+    with extra("lake", "values in Avro"):
+        import fastavro  # noqa: PLC0415 - on the executors
 
     parsed = fastavro.parse_schema(schema)
 

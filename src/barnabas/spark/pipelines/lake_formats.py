@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.common.clock import SYSTEM_CLOCK
+from barnabas.common.extras import extra
 from barnabas.spark.pipelines.lake_files import DataFile, LakeFiles, as_local_path, json_text
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class DeltaLakeTable:
         self._partition_by = list(partition_by)
 
     def last_batch(self, query_id: str) -> int:
-        from deltalake import DeltaTable  # noqa: PLC0415 - an extra
+        with extra("lake", "a Delta Lake table"):
+            from deltalake import DeltaTable  # noqa: PLC0415
 
         if not DeltaTable.is_deltatable(self._location):
             return -1
@@ -91,8 +93,9 @@ class IcebergTable:
         self._table: Any = None
 
     def _catalog(self) -> Any:
-        from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - an extra
-        from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415
+        with extra("lake", "an Iceberg table"):
+            from pyiceberg.catalog import load_catalog  # noqa: PLC0415
+            from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415
 
         if self._catalog_name is not None:
             return load_catalog(self._catalog_name)
@@ -104,7 +107,8 @@ class IcebergTable:
 
     def _load(self) -> Any:
         if self._table is None:
-            from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415
+            with extra("lake", "an Iceberg table"):
+                from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415
 
             try:
                 self._table = self._catalog().load_table(self._name)

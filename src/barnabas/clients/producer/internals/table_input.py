@@ -6,15 +6,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-try:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-    import pyarrow.compute as pc
-except ImportError as missing:
-    raise ImportError(
-        f"send_table needs pyarrow and numpy, and {missing.name} is missing: install barnabas[arrow]", name=missing.name
-    ) from missing
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from barnabas.clients.producer.producer_record import ProducerRecord
 from barnabas.common.errors import RecordTooLargeError
