@@ -862,7 +862,7 @@ cdef class ViewSink:
         self.rows = self.referring = self.start = 0
         self.buffer = 0
         self.max_rows = self.views_lease.view.len // sizeof(View)
-        if <size_t> self.views_lease.view.buf % 4:
+        if self.views_lease.view.len and <size_t> self.views_lease.view.buf % 4:
             raise ValueError("views are aligned")
         self.validity = NULL
         if validity is not None:
@@ -986,7 +986,8 @@ cdef class ColumnSink:
 
     def _column(self, buffer, int64_t width, int64_t rows):
         held = Lease(buffer, True)
-        if held.view.len < rows * width or <size_t> held.view.buf % <size_t> width:
+        # An empty buffer may be anywhere: since Python 3.13 that of a bytearray is not aligned.
+        if held.view.len < rows * width or (held.view.len and <size_t> held.view.buf % <size_t> width):
             raise ValueError(f"no room for {rows} aligned numbers of {width} bytes")
         return held
 
@@ -1566,7 +1567,7 @@ def repeat_numbers(list numbers not None, list counts not None, into not None):
     cdef int64_t left = held.view.len // 4, count, index
     cdef Py_ssize_t place
     cdef int32_t number
-    if len(numbers) != len(counts) or <size_t> held.view.buf % 4:
+    if len(numbers) != len(counts) or (held.view.len and <size_t> held.view.buf % 4):
         raise ValueError("as many counts as numbers, and room for aligned 32-bit numbers")
     for place in range(len(numbers)):
         number, count = numbers[place], counts[place]

@@ -198,7 +198,7 @@ def test_post_init(kind: Both, slots: bool) -> None:
 def test_replace(kind: Both) -> None:
     cls = point(kind, frozen=True, slots=True)
     assert kind.replace(cls(1, 2), y=5) == cls(1, 5)
-    with pytest.raises(ValueError, match="init=False"):
+    with pytest.raises((ValueError, TypeError), match="init=False"):  # the latter by Python 3.13's own
         kind.replace(cls(1), total=3)
 
 
