@@ -21,6 +21,7 @@ from barnabas.spark.pipelines.quotas import QUOTAS, noisy_neighbours
 from barnabas.spark.pipelines.runner import PipelineError, read_table, run_advice, run_dry_run
 from barnabas.spark.pipelines.stream import BatchWriter
 from spark.pipeline_records import SECOND, START_US, raw_frame, request, usage
+from spark.report_tables import minutes_with_idle_clients
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,6 +90,13 @@ def test_who_uses_what(spark: SparkSession) -> None:
     assert noise[0]["share"] == pytest.approx(10_000 / 12_000)
     assert noise[0]["noise"] == pytest.approx(2 * 10_000 / 12_000)
     assert noise[0]["others_queue_ms"] == pytest.approx(1)
+
+
+def test_an_idle_client_is_no_sharer(spark: SparkSession) -> None:
+    rows = [{**row, "window_start": row["window_start"] // 60_000_000} for row in minutes_with_idle_clients()]
+    noise = noisy_neighbours(spark.createDataFrame(rows)).collect()
+    assert {(row["client_id"], row["quota"]) for row in noise} == {("loud", PRODUCE), ("loud", "request_percentage")}
+    assert {row["tenants"] for row in noise} == {11}
 
 
 def test_the_fair_share_is_max_min_fair(spark: SparkSession) -> None:

@@ -24,6 +24,7 @@ from spark.report_tables import (
     counts,
     latency,
     metric,
+    minutes_with_idle_clients,
     point,
     sketch,
     tenant,
@@ -140,6 +141,18 @@ def test_noise_is_what_the_pipeline_calls_so() -> None:
     assert noise.share == pytest.approx(0.9)
     assert noise.noise == pytest.approx(2.7)
     assert noise.others_queue_ms == pytest.approx(3.0)
+
+
+def test_an_idle_client_is_no_sharer() -> None:
+    found = find_noise(minutes_with_idle_clients(), NAMES)
+    assert {(one.tenant, one.minute_us) for one in found} == {("loud", START_US + 60_000_000)}
+    assert {one.quota for one in found} == {"producer_byte_rate", "request_percentage"}
+    # One that moves no records but uses much is a sharer: it may be the noisy one.
+    asking = tenant("asks", requests=1e6, thread_ms=50_000.0)
+    rows = [asking, *(tenant(f"t{number}", produced_bytes=1e6, thread_ms=100.0) for number in range(3))]
+    (noise,) = find_noise(rows, NAMES)
+    assert (noise.tenant, noise.quota) == ("asks", "request_percentage")
+    assert noise.noise == pytest.approx(4 * 50_000 / 50_300)
 
 
 def test_latency_is_of_all_rows_together(tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ def add_usage(
     for quota in report["quotas"]:
         key, limit = quota["key"], quota["limit"]
         quota["usage"] = []
+        quota["window"] = next((page["windows"][key] for page, _ in pages if key in page["windows"]), None)
         for page, usages in pages:
             usage = next((one for one in usages if one.key == key and one.tags == quota["tags"]), None)
             if usage is None and limit is not None and key in page["windows"]:
@@ -186,6 +187,7 @@ def explained(report: Mapping[str, Any]) -> Iterable[RenderableType]:
         yield Text.assemble((key, "bold cyan"), ": ", (limit, "bold"), f", because {quota['why']}")
         if quota["limit"] is None:
             continue
+        yield Text(_window_text(key, quota["window"]))
         rows = [
             (
                 str(step["step"]),
@@ -201,6 +203,16 @@ def explained(report: Mapping[str, Any]) -> Iterable[RenderableType]:
     for note in report["notes"]:
         yield Text()
         yield Text(note, style="yellow")
+
+
+def _window_text(key: str, window: Mapping[str, Any] | None) -> str:
+    """Over which time a limit is averaged: a limit of 1 MB/s does not mean that the first 2 MB are throttled."""
+    if window is None:
+        return "  averaged over quota.window.num windows of quota.window.size.seconds each, as the broker has them set"
+    samples, seconds = window["samples"], window["window_ms"] / 1_000
+    if key == ClientQuotaType.CONTROLLER_MUTATION.key:
+        return f"  a token bucket, which holds {samples * seconds:g} s of the limit"
+    return f"  averaged over the last {samples * seconds:g} s ({samples} windows of {seconds:g} s)"
 
 
 def _usage_text(key: str, usage: Mapping[str, Any]) -> str:

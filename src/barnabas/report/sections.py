@@ -102,7 +102,12 @@ def _failed(one: LatencyRow) -> Cell:
 
 
 def quota_section(use: QuotaUse | None, traffic: Traffic | None, tables: TableReader) -> Section:
-    lead = "Use of quotas against their limits, and who was held back for how long. Amounts are exact."
+    lead = (
+        "Use of quotas against their limits, and who was throttled for how long. Amounts are exact. A broker averages "
+        "use over quota.window.num windows of quota.window.size.seconds (11 of 1 s unless set), and throttles when "
+        "that average is above the limit; peaks below are of one interval of the usage topic, which is shorter, and "
+        "may be above the limit without any throttling."
+    )
     if use is None:
         what = "rows in quotas/usage (a broker writes them while quotas are set: barnabas quotas set)"
         return _missing("quotas", "Quotas", lead, _run(tables, "quotas"), what)
@@ -131,7 +136,8 @@ def quota_section(use: QuotaUse | None, traffic: Traffic | None, tables: TableRe
 def noise_section(traffic: Traffic | None, tables: TableReader) -> Section:
     lead = (
         "Tenants that used at least twice an equal share of something in a minute, and how long requests of all "
-        "others waited for a handler meanwhile."
+        "others waited for a handler meanwhile. Idle clients, which moved no records and used less than 1 % of it, do "
+        "not count as sharers."
     )
     title = "Noisy neighbours"
     if traffic is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.report.table_reader import TableReader
 from barnabas.report.tenancy import OTHERS, TenantNames, largest
-from barnabas.spark.pipelines.quotas import FETCH, PRODUCE, RESOURCES
+from barnabas.spark.pipelines.quotas import FETCH, IDLE_FETCH_BYTES, IDLE_SHARE, PRODUCE, RESOURCES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,6 +67,11 @@ class TenantTotal:
     throttled: float = 0.0
     throttle_ms: float = 0.0
     max_throttle_ms: float = 0.0
+
+    @property
+    def moves_records(self) -> bool:
+        """Whether it wrote or read any, as far as sizes tell."""
+        return self.produced_bytes > 0 or self.fetched_bytes > self.requests * IDLE_FETCH_BYTES
 
     def add(self, row: Mapping[str, Any]) -> None:
         for name in (
@@ -245,10 +250,14 @@ def find_noise(rows: Iterable[Mapping[str, Any]], names: TenantNames, at_least: 
         for quota, column in RESOURCES.items():
             used = {name: getattr(one, column) for name, one in tenants.items() if getattr(one, column) > 0}
             everything = sum(used.values())
+            # A client that only waits for records is no neighbour: its few requests are not a share of anything.
+            sharing = sum(
+                tenants[name].moves_records or amount >= IDLE_SHARE * everything for name, amount in used.items()
+            )
             for name, amount in used.items():
                 share = amount / everything
                 others = requests - tenants[name].requests
                 waited = (queued_ms - tenants[name].queue_ms) / others if others > 0 else None
-                if share * len(used) >= at_least:
-                    found.append(Noise(minute, node_id, name, quota, amount, share, share * len(used), waited))
+                if share * sharing >= at_least:
+                    found.append(Noise(minute, node_id, name, quota, amount, share, share * sharing, waited))
     return sorted(found, key=lambda one: (-one.noise, one.minute_us, one.quota))

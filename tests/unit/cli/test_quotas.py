@@ -127,6 +127,8 @@ def test_explain_shows_the_eight_steps_the_match_and_the_usage(shell: Shell) -> 
     assert (unused["usage"], unused["next_throttle_ms"]) == (0.0, 1_000), "11 MB at 1 MB/s, of which 10 s are given"
     assert quotas["consumer_byte_rate"]["limit"] is None
     text = shell("explain", "--client-id", "billing", "--bytes", "11MB")
+    assert "averaged over the last 11 s (11 windows of 1 s)" in text
+    assert "a token bucket, which holds 11 s of the limit" in text
     assert "<- this one" in text
     assert "the next 11,000,000 bytes would cost 1,000 ms of throttling" in text
 

@@ -29,6 +29,10 @@ USAGE_SCHEMA: Final = (
 USAGE_RECORDS: Final = JsonRecords(
     QUOTA_USAGE_TOPIC, USAGE_SCHEMA, 1, ("node_id", "start_time_ms", "end_time_ms", "quota", "amount")
 )
+IDLE_FETCH_BYTES: Final = 128
+"""Fetch responses without records have less than this per request; one batch with one record has more."""
+IDLE_SHARE: Final = 0.01
+"""The part of a resource from which on a client counts as one that shares it, even if it moves no records."""
 RESOURCES: Final[Mapping[str, str]] = {
     "producer_byte_rate": "produced_bytes",
     "consumer_byte_rate": "fetched_bytes",
@@ -196,10 +200,14 @@ def noisy_neighbours(tenants: DataFrame, at_least: float = 2.0) -> DataFrame:
     For each minute, broker and resource: ``share`` is the tenant's part of all that was used, ``noise`` how many equal
     shares that is (3 of 4 tenants' use by one of them is a noise of 3), ``others_queue_ms`` the mean time for which
     requests of all others waited for a handler in that minute. Rows with a noise below ``at_least`` are left out.
+
+    An idle client is not one of the ``tenants`` that share: it moved no records, and used less than `IDLE_SHARE` of the
+    resource. Otherwise a few consumers that wait for records would make the only producer a noisy neighbour.
     """
     from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as sf  # noqa: PLC0415
 
+    moves = (sf.col("produced_bytes") > 0) | (sf.col("fetched_bytes") > sf.col("requests") * IDLE_FETCH_BYTES)
     everybody = Window.partitionBy("window_start", "node_id")
     others = sf.sum("requests").over(everybody) - sf.col("requests")
     waited = sf.sum("queue_ms").over(everybody) - sf.col("queue_ms")
@@ -208,6 +216,7 @@ def noisy_neighbours(tenants: DataFrame, at_least: float = 2.0) -> DataFrame:
         *_TENANT,
         "others_queue_ms",
         "throttle_ms",
+        moves.alias("_moves_records"),
         sf.explode(
             sf.array(
                 *(
@@ -217,11 +226,14 @@ def noisy_neighbours(tenants: DataFrame, at_least: float = 2.0) -> DataFrame:
             )
         ).alias("_used"),
     )
-    used = tall.select("window_start", *_TENANT, "others_queue_ms", "throttle_ms", "_used.*").where("amount > 0")
+    kept = ("window_start", *_TENANT, "others_queue_ms", "throttle_ms")
+    used = tall.select(*kept, "_moves_records", "_used.*").where("amount > 0")
     same = Window.partitionBy("window_start", "node_id", "quota")
     share = sf.col("amount") / sf.sum("amount").over(same)
-    shares = used.withColumns({"share": share, "tenants": sf.count("*").over(same)})
-    return shares.withColumn("noise", sf.col("share") * sf.col("tenants")).where(sf.col("noise") >= at_least)
+    is_sharing = sf.col("_moves_records") | (sf.col("share") >= IDLE_SHARE)
+    shares = used.withColumn("share", share).withColumn("tenants", sf.count_if(is_sharing).over(same))
+    noise = shares.withColumn("noise", sf.col("share") * sf.col("tenants")).where(sf.col("noise") >= at_least)
+    return noise.drop("_moves_records")
 
 
 QUOTAS: Final = StreamPipeline(
