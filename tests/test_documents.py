@@ -107,7 +107,9 @@ def test_a_broker_says_what_the_page_says(tmp_path: Path) -> None:
         text = terminal.text
         terminal.interrupt()
         assert terminal.wait() == 0
-    own = re.compile(r"(?<=bootstrap server  )\S+|(?<=data              )\S+|(?<=cluster id        )\S+|(?<=code              ).+")
+    own = re.compile(
+        r"(?<=bootstrap server  )\S+|(?<=data              )\S+|(?<=cluster id        )\S+|(?<=code              ).+"
+    )
     assert own.sub("...", text[text.index("\nBarnabas") : text.index("it.") + 3]).strip("\n") == own.sub("...", shown)
 
 
