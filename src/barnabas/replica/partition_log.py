@@ -120,6 +120,17 @@ class PartitionLog(PartitionIsr):
             raise self._not_leader()
         return log
 
+    def _log_in_epoch(self, role: PartitionRole, current_leader_epoch: int | None, require_leader: bool) -> UnifiedLog:
+        """The same for ListOffsets and OffsetForLeaderEpoch, where only -1 (here None) means that there is no epoch.
+
+        A fetch takes any negative number for that. The difference is Kafka's.
+        """
+        if current_leader_epoch is not None and current_leader_epoch < 0:
+            raise FencedLeaderEpochError(
+                f"{self.topic_partition} is in leader epoch {role.leader_epoch} here, not in {current_leader_epoch}"
+            )
+        return self._log_of(role, -1 if current_leader_epoch is None else current_leader_epoch, require_leader)
+
     # Reading
 
     def fetch_records(
@@ -229,7 +240,7 @@ class PartitionLog(PartitionIsr):
         from barnabas.log.offset_lookup import SpecialTimestamp  # noqa: PLC0415 - not needed to start
 
         role = self.role
-        log = self._log_of(role, -1 if current_leader_epoch is None else current_leader_epoch, fetch_only_from_leader)
+        log = self._log_in_epoch(role, current_leader_epoch, fetch_only_from_leader)
         if timestamp in {SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL}:
             return self._earliest(role, log, timestamp)
         if isolation is None:
@@ -272,9 +283,7 @@ class PartitionLog(PartitionIsr):
         """The last epoch up to `leader_epoch` that the log has, and where it ends."""
         role = self.role
         try:
-            log = self._log_of(
-                role, -1 if current_leader_epoch is None else current_leader_epoch, fetch_only_from_leader
-            )
+            log = self._log_in_epoch(role, current_leader_epoch, fetch_only_from_leader)
         except (FencedLeaderEpochError, UnknownLeaderEpochError, NotLeaderOrFollowerError) as error:
             return EpochEndOffsetResult(Errors.for_exception(error))
         end = _end_offset_for_epoch(role, log, leader_epoch)

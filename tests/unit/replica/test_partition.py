@@ -395,7 +395,7 @@ class TestOffsets:
 
     def test_epochs_and_roles_are_checked(self, box: ReplicaBox) -> None:
         box.create_topic(replicas=[1, 2], leader_epoch=5)
-        for epoch, error in ((4, FencedLeaderEpochError), (6, UnknownLeaderEpochError)):
+        for epoch, error in ((4, FencedLeaderEpochError), (6, UnknownLeaderEpochError), (-2, FencedLeaderEpochError)):
             with pytest.raises(error):
                 box.manager.fetch_offset(T0, -1, None, epoch, True)
         box.change(leader=2)
@@ -414,6 +414,7 @@ class TestOffsets:
         assert find(T0, None, 9) == (Errors.NONE, -1, -1)
         assert find(T0, 2, 2).error is Errors.FENCED_LEADER_EPOCH
         assert find(T0, 4, 2).error is Errors.UNKNOWN_LEADER_EPOCH
+        assert find(T0, -2, 2).error is Errors.FENCED_LEADER_EPOCH, "only -1 is no epoch"
         assert find(TopicPartition("topic", 9), None, 2).error is Errors.UNKNOWN_TOPIC_OR_PARTITION
 
     def test_the_epoch_of_a_leader_that_has_written_nothing(self, box: ReplicaBox) -> None:
