@@ -89,12 +89,12 @@ class Reassignments:
         if wanted.replicas is None:
             return self._cancel(topic, wanted.partition_index, partition)
         target = tuple(wanted.replicas)
+        self._check_assignment(target, None)
         if not allow_factor_change and len(target) != replication_factor_after(partition):
             raise InvalidReplicationFactorError(
                 f"The partition has {replication_factor_after(partition)} replicas, the target {len(target)}, and the "
                 "request does not allow a change."
             )
-        self._check_assignment(target, None)
         reassignment = begin_reassignment(partition, target)
         builder = self._replication.change_builder(topic, wanted.partition_index, partition)
         builder.target_replicas = reassignment.replicas

@@ -164,6 +164,8 @@ def test_a_move_can_be_replaced(harness: Harness) -> None:
         ([1], {"name": "nope"}, Errors.UNKNOWN_TOPIC_OR_PARTITION),
         ([1], {"number": 7}, Errors.UNKNOWN_TOPIC_OR_PARTITION),
         ([1], {"allow_change": False}, Errors.INVALID_REPLICATION_FACTOR),
+        ([], {"allow_change": False}, Errors.INVALID_REPLICA_ASSIGNMENT),
+        ([1, 2, 9], {"allow_change": False}, Errors.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
 def test_what_cannot_be_is_refused(
