@@ -55,7 +55,11 @@ class ScramControlManager:
     def alter_credentials(
         self, request: AlterUserScramCredentialsRequest
     ) -> ControllerResult[AlterUserScramCredentialsResponse]:
-        """One result for each user; a user that is mentioned twice gets an error and no change."""
+        """One result for each user.
+
+        The changes of a user are checked in order, deletions first, up to the first that is refused. A user whose
+        second change is reached that way fails with DUPLICATE_RESOURCE. Either way nothing changes for that user.
+        """
         from barnabas.protocol.messages.alter_user_scram_credentials import (  # noqa: PLC0415 - not needed to start
             AlterUserScramCredentialsResponse,
             AlterUserScramCredentialsResult,
@@ -80,29 +84,15 @@ class ScramControlManager:
         return ControllerResult.atomic_of(records, AlterUserScramCredentialsResponse(results=results))
 
     def _alter(self, changes: list[ScramCredentialDeletion | ScramCredentialUpsertion]) -> ApiMessageAndVersion:
-        from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion  # noqa: PLC0415 - not needed to start
-
+        change = changes[0]
+        mechanism = self._check(change)
         if len(changes) > 1:
             raise DuplicateResourceError("A user can be altered only once in a request.")
-        if not self._features.metadata_version.supports_scram:
-            raise UnsupportedVersionError("The cluster's metadata.version is too old for SCRAM credentials.")
-        change = changes[0]
-        if not change.name:
-            raise UnacceptableCredentialError("The name of a user cannot be empty.")
-        try:
-            mechanism = ScramMechanism(change.mechanism)
-        except ValueError:
-            raise UnsupportedSaslMechanismError(f"There is no SCRAM mechanism {change.mechanism}.") from None
+        from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion  # noqa: PLC0415 - not needed to start
+
         if isinstance(change, ScramCredentialDeletion):
-            if ScramUser(mechanism, change.name) not in self._credentials:
-                raise ResourceNotFoundError(f"There is no credential of that mechanism for {change.name!r}.")
             removal = RemoveUserScramCredentialRecord(name=change.name, mechanism=mechanism.value)
             return ApiMessageAndVersion(removal, 0)
-        if not MIN_ITERATIONS <= change.iterations <= MAX_ITERATIONS:
-            raise UnacceptableCredentialError(
-                f"{change.iterations} iterations are too {'few' if change.iterations < MIN_ITERATIONS else 'many'}: "
-                f"there have to be {MIN_ITERATIONS} to {MAX_ITERATIONS}."
-            )
         if not change.salted_password:
             raise UnacceptableCredentialError("The salted password cannot be empty.")
         stored_key, server_key = derive_keys(mechanism, bytes(change.salted_password))
@@ -115,6 +105,27 @@ class ScramControlManager:
             iterations=change.iterations,
         )
         return ApiMessageAndVersion(record, 0)
+
+    def _check(self, change: ScramCredentialDeletion | ScramCredentialUpsertion) -> ScramMechanism:
+        from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion  # noqa: PLC0415 - not needed to start
+
+        if not self._features.metadata_version.supports_scram:
+            raise UnsupportedVersionError("The cluster's metadata.version is too old for SCRAM credentials.")
+        if not change.name:
+            raise UnacceptableCredentialError("The name of a user cannot be empty.")
+        try:
+            mechanism = ScramMechanism(change.mechanism)
+        except ValueError:
+            raise UnsupportedSaslMechanismError(f"There is no SCRAM mechanism {change.mechanism}.") from None
+        if isinstance(change, ScramCredentialDeletion):
+            if ScramUser(mechanism, change.name) not in self._credentials:
+                raise ResourceNotFoundError(f"There is no credential of that mechanism for {change.name!r}.")
+        elif not MIN_ITERATIONS <= change.iterations <= MAX_ITERATIONS:
+            raise UnacceptableCredentialError(
+                f"{change.iterations} iterations are too {'few' if change.iterations < MIN_ITERATIONS else 'many'}: "
+                f"there have to be {MIN_ITERATIONS} to {MAX_ITERATIONS}."
+            )
+        return mechanism
 
     def replay(self, record: UserScramCredentialRecord) -> None:
         credential = ScramCredential(

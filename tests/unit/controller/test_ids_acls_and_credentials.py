@@ -268,6 +268,39 @@ def test_each_user_succeeds_or_fails_alone(harness: Harness) -> None:
     assert len(harness.written()) == 1
 
 
+def test_the_first_mistake_of_a_user_counts_for_more_than_being_named_twice(harness: Harness) -> None:
+    """As Kafka checks: change by change, deletions first. The first that is refused gives the error."""
+    scram(harness, upsertion("known"))
+    harness.mark()
+    found = scram(
+        harness,
+        ScramCredentialDeletion(name="known", mechanism=1),
+        upsertion("known"),
+        ScramCredentialDeletion(name="unknown", mechanism=1),
+        upsertion("unknown"),
+        upsertion("few", iterations=1),
+        upsertion("few"),
+        upsertion("many"),
+        upsertion("many", iterations=1),
+        upsertion("odd", mechanism=3),
+        upsertion("odd"),
+        upsertion("open", salted_password=b""),
+        upsertion("open"),
+        upsertion(""),
+        upsertion(""),
+    )
+    assert found == {
+        "known": Errors.DUPLICATE_RESOURCE,
+        "unknown": Errors.RESOURCE_NOT_FOUND,
+        "few": Errors.UNACCEPTABLE_CREDENTIAL,
+        "many": Errors.DUPLICATE_RESOURCE,
+        "odd": Errors.UNSUPPORTED_SASL_MECHANISM,
+        "open": Errors.DUPLICATE_RESOURCE,
+        "": Errors.UNACCEPTABLE_CREDENTIAL,
+    }
+    assert harness.written() == []
+
+
 def test_old_clusters_have_no_credentials() -> None:
     harness = Harness(bootstrap=BootstrapMetadata.for_version(MetadataVersion.IBP_3_5_IV1, "a test"))
     assert scram(harness, upsertion()) == {"alice": Errors.UNSUPPORTED_VERSION}
