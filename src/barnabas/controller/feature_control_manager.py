@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.common.dataclass import dataclass
-from barnabas.common.errors import ApiError, InvalidRequestError, InvalidUpdateVersionError
+from barnabas.common.errors import ApiError, InvalidUpdateVersionError
 from barnabas.common.timeline import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineObject
 from barnabas.controller.quorum_features import DISABLED, QuorumFeatures, reason_not_supported
 from barnabas.controller.result import ControllerResult
@@ -115,14 +115,13 @@ class FeatureControlManager:
     def update_features(
         self, updates: Iterable[FeatureUpdateKey], *, request_version: int, validate_only: bool, claimed_epoch: int
     ) -> ControllerResult[ApiError | None]:
-        """The records for all updates, or the error of the first that is refused."""
+        """The records for all updates, or the error of the first that is refused.
+
+        Of several updates of one feature the last one counts, as in Kafka.
+        """
         records: list[ApiMessageAndVersion] = []
-        wanted: dict[str, FeatureUpdateKey] = {}
+        wanted = {update.feature: update for update in updates}
         try:
-            for update in updates:
-                if update.feature in wanted:
-                    raise InvalidRequestError(f"The feature {update.feature} is in the request twice.")
-                wanted[update.feature] = update
             proposed = dict(self.finalized_features().levels)
             proposed |= {name: update.max_version_level for name, update in wanted.items()}
             for update in wanted.values():

@@ -63,10 +63,10 @@ class LeaderElections:
                     if (result := self._elect_one(topic.name, number, election_type, records)).error_code
                     != ElectionNotNeededError.code
                 ]
-                if results:
-                    response.replica_election_results.append(
-                        ReplicaElectionResult(topic=topic.name, partition_result=results)
-                    )
+                # Every topic is in the response, also one without a partition to report, as in Kafka.
+                response.replica_election_results.append(
+                    ReplicaElectionResult(topic=topic.name, partition_result=results)
+                )
         else:
             for wanted in request.topic_partitions:
                 results = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.common.errors import KafkaTimeoutError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from barnabas.common.identifiers import Uuid
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         unregister_broker,
         update_features,
     )
+
+T = TypeVar("T")
 
 
 class QuorumController(ControllerEngine):
@@ -72,6 +74,10 @@ class QuorumController(ControllerEngine):
         request: create_topics.CreateTopicsRequest,
         describable: Container[str] | None = None,
     ) -> Future[create_topics.CreateTopicsResponse]:
+        if not request.topics:
+            from barnabas.protocol.messages import create_topics  # noqa: PLC0415 - not needed to start
+
+            return _nothing_to_do(create_topics.CreateTopicsResponse())
         return self._write(
             "create_topics",
             context,
@@ -81,6 +87,10 @@ class QuorumController(ControllerEngine):
     def delete_topics(
         self, context: ControllerRequestContext, request: delete_topics.DeleteTopicsRequest
     ) -> Future[delete_topics.DeleteTopicsResponse]:
+        if not request.topics and not request.topic_names:
+            from barnabas.protocol.messages import delete_topics  # noqa: PLC0415 - not needed to start
+
+            return _nothing_to_do(delete_topics.DeleteTopicsResponse())
         return self._write(
             "delete_topics", context, lambda: self.managers.topic_deletion.delete_topics(context, request)
         )
@@ -88,6 +98,10 @@ class QuorumController(ControllerEngine):
     def create_partitions(
         self, context: ControllerRequestContext, request: create_partitions.CreatePartitionsRequest
     ) -> Future[create_partitions.CreatePartitionsResponse]:
+        if not request.topics:
+            from barnabas.protocol.messages import create_partitions  # noqa: PLC0415 - not needed to start
+
+            return _nothing_to_do(create_partitions.CreatePartitionsResponse())
         return self._write(
             "create_partitions", context, lambda: self.managers.topic_creation.create_partitions(context, request)
         )
@@ -96,6 +110,8 @@ class QuorumController(ControllerEngine):
         self, context: ControllerRequestContext, names: Iterable[str]
     ) -> Future[dict[str, Uuid | UnknownTopicOrPartitionError]]:
         wanted = list(names)
+        if not wanted:
+            return _nothing_to_do({})
         return self._read(
             "find_topic_ids", context, lambda epoch: self.managers.replication.find_topic_ids(wanted, epoch)
         )
@@ -104,6 +120,8 @@ class QuorumController(ControllerEngine):
         self, context: ControllerRequestContext, ids: Iterable[Uuid]
     ) -> Future[dict[Uuid, str | UnknownTopicIdError]]:
         wanted = list(ids)
+        if not wanted:
+            return _nothing_to_do({})
         return self._read(
             "find_topic_names", context, lambda epoch: self.managers.replication.find_topic_names(wanted, epoch)
         )
@@ -123,6 +141,10 @@ class QuorumController(ControllerEngine):
     def elect_leaders(
         self, context: ControllerRequestContext, request: elect_leaders.ElectLeadersRequest
     ) -> Future[elect_leaders.ElectLeadersResponse]:
+        if request.topic_partitions is not None and not request.topic_partitions:  # null means all partitions
+            from barnabas.protocol.messages import elect_leaders  # noqa: PLC0415 - not needed to start
+
+            return _nothing_to_do(elect_leaders.ElectLeadersResponse())
         return self._write("elect_leaders", context, lambda: self.managers.elections.elect_leaders(request))
 
     def alter_partition_reassignments(
@@ -130,6 +152,10 @@ class QuorumController(ControllerEngine):
         context: ControllerRequestContext,
         request: alter_partition_reassignments.AlterPartitionReassignmentsRequest,
     ) -> Future[alter_partition_reassignments.AlterPartitionReassignmentsResponse]:
+        if not request.topics:
+            from barnabas.protocol.messages import alter_partition_reassignments  # noqa: PLC0415 - not needed to start
+
+            return _nothing_to_do(alter_partition_reassignments.AlterPartitionReassignmentsResponse(error_message=None))
         return self._write("alter_partition_reassignments", context, lambda: self.managers.reassignments.alter(request))
 
     def list_partition_reassignments(
@@ -137,6 +163,10 @@ class QuorumController(ControllerEngine):
         context: ControllerRequestContext,
         request: list_partition_reassignments.ListPartitionReassignmentsRequest,
     ) -> Future[list_partition_reassignments.ListPartitionReassignmentsResponse]:
+        if request.topics is not None and not request.topics:  # null means all topics
+            from barnabas.protocol.messages import list_partition_reassignments  # noqa: PLC0415 - not needed to start
+
+            return _nothing_to_do(list_partition_reassignments.ListPartitionReassignmentsResponse(error_message=None))
         return self._read(
             "list_partition_reassignments",
             context,
@@ -267,7 +297,7 @@ class QuorumController(ControllerEngine):
             if context.request_version <= 1 and result.response is None:
                 response.results = [
                     update_features.UpdatableFeatureResult(feature=name, error_code=0, error_message=None)
-                    for name in dict.fromkeys(update.feature for update in request.feature_updates)
+                    for name in (update.feature for update in request.feature_updates)
                 ]
             return ControllerResult(result.records, response, result.is_atomic)
 
@@ -304,3 +334,10 @@ class QuorumController(ControllerEngine):
         return self._write(
             "alter_user_scram_credentials", context, lambda: self.managers.scram.alter_credentials(request)
         )
+
+
+def _nothing_to_do(response: T) -> Future[T]:
+    """The response to a request without entries. It does not wait in the queue, so it cannot time out there either."""
+    future: Future[T] = new_future()
+    future.set_result(response)
+    return future

@@ -341,7 +341,9 @@ def test_leaders_are_elected_and_reassignments_listed() -> None:
         (0, Errors.ELECTION_NOT_NEEDED),
         (7, Errors.UNKNOWN_TOPIC_OR_PARTITION),
     ]
-    assert bench.ask(ElectLeadersRequest(election_type=9, topic_partitions=[]), 2).error_code == Errors.INVALID_REQUEST
+    assert (
+        bench.ask(ElectLeadersRequest(election_type=9, topic_partitions=None), 2).error_code == Errors.INVALID_REQUEST
+    )
     listed = bench.ask(ListPartitionReassignmentsRequest(topics=None), 0)
     assert (listed.error_code, listed.topics) == (OK, [])
 

@@ -102,6 +102,20 @@ def test_a_request_that_waits_too_long_is_given_up() -> None:
     assert not bench.harness.managers.replication.topics
 
 
+def test_a_request_with_nothing_left_to_do_does_not_time_out() -> None:
+    """A topic that is named twice is refused before the request gets to the controller's queue, and to its time-out."""
+    bench = ApisBench()
+    bench.harness.create("bills", 1, 1)
+    new = create("orders", "orders")
+    new.timeout_ms = -1
+    assert codes(bench.ask(new, 7).topics) == [("orders", Errors.INVALID_REQUEST)]
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="bills")] * 2, timeout_ms=0)
+    assert codes(bench.ask(deletion, 6).responses) == [("bills", Errors.INVALID_REQUEST)]
+    more = grow("bills", "bills")
+    more.timeout_ms = 0
+    assert codes(bench.ask(more, 3).results) == [("bills", Errors.INVALID_REQUEST)]
+
+
 @pytest.mark.mechanism("R12")
 def test_what_fails_as_a_whole_fails_every_topic() -> None:
     response = ApisBench().ask(create("orders", "bills", partitions=6_000), 7)

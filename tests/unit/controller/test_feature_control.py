@@ -117,8 +117,16 @@ def test_all_or_nothing() -> None:
     assert response.error_code == Errors.INVALID_UPDATE_VERSION
     assert "group.version" in (response.error_message or "")
     assert harness.written() == []
-    twice = update(harness, ("group.version", 1, UPGRADE), ("group.version", 0, SAFE))
-    assert twice.error_code == Errors.INVALID_REQUEST
+
+
+def test_of_two_updates_of_a_feature_the_last_one_counts() -> None:
+    """Kafka reads a request's updates into a map. A mistake in the last one is refused as that mistake."""
+    harness = at("4.3", transaction_version=0)
+    harness.mark()
+    assert update(harness, ("transaction.version", 1, UPGRADE), ("transaction.version", 2, UPGRADE)).error_code == 0
+    assert harness.written() == [FeatureLevelRecord(name="transaction.version", feature_level=2)]
+    twice = update(harness, ("transaction.version", 1, SAFE), ("transaction.version", 9, UPGRADE))
+    assert twice.error_code == Errors.INVALID_UPDATE_VERSION
 
 
 def test_validation_writes_nothing() -> None:

@@ -58,11 +58,11 @@ def test_leadership_goes_back_to_the_preferred_replica(harness: Harness) -> None
     assert not harness.managers.replication.imbalanced
 
 
-def test_all_partitions_can_be_asked_for_and_those_with_nothing_to_do_are_left_out(harness: Harness) -> None:
+def test_all_partitions_can_be_asked_for_and_only_those_with_something_to_do_are_listed(harness: Harness) -> None:
     harness.create("b", assignments=[[3]])
-    assert elect(harness, PREFERRED, None) == {}
+    assert elect(harness, PREFERRED, None) == {"a": [], "b": []}
     harness.fence(1)
-    assert elect(harness, PREFERRED, None) == {"a": [(0, Errors.PREFERRED_LEADER_NOT_AVAILABLE)]}
+    assert elect(harness, PREFERRED, None) == {"a": [(0, Errors.PREFERRED_LEADER_NOT_AVAILABLE)], "b": []}
 
 
 def test_an_unclean_election_needs_somebody_who_lives(harness: Harness) -> None:
@@ -86,8 +86,11 @@ def test_an_unclean_election_makes_anyone_lead() -> None:
 
 
 def test_there_are_two_kinds_of_elections(harness: Harness) -> None:
-    request = ElectLeadersRequest(election_type=5)
+    request = ElectLeadersRequest(election_type=5, topic_partitions=None)
     assert isinstance(harness.error(harness.controller.elect_leaders(CONTEXT, request)), InvalidRequestError)
+    # Without partitions there is no election, and nobody looks at its type.
+    request.topic_partitions = []
+    assert harness.result(harness.controller.elect_leaders(CONTEXT, request)).error_code == 0
 
 
 # -- because brokers come and go
