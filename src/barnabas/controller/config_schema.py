@@ -57,7 +57,13 @@ class KafkaConfigSchema:
         self._synonyms: Mapping[str, Sequence[Synonym]] = {} if topic_synonyms is None else topic_synonyms
 
     def is_splittable(self, resource_type: int, name: str) -> bool:
-        """Whether the value is a list, to which one can append."""
+        """Whether the value is a list, to which one can append.
+
+        The lists of a client metrics subscription are not: Kafka's controller has no definitions of these settings, and
+        an APPEND that only one of two controllers accepts helps nobody.
+        """
+        if resource_type == ConfigResourceType.CLIENT_METRICS:
+            return False
         key = self._keys.get(resource_type, {}).get(name)
         return key is not None and key.type is Type.LIST
 

@@ -80,6 +80,7 @@ class ConfigAdminManager:
                     self._loggers.apply_changes(resource, authorized=authorize(), validate_only=request.validate_only)
                     return DONE
                 case ConfigResourceType.BROKER:
+                    self._check_node_id(resource.resource_name)
                     self._check_broker(resource.resource_name, self._altered(resource))
                 case kind:
                     _check_kept_by_controller(kind)
@@ -94,6 +95,7 @@ class ConfigAdminManager:
             _check_names([config.name for config in resource.configs])
             _check_values(config.name for config in resource.configs if config.value is None)
             if resource.resource_type == ConfigResourceType.BROKER:
+                self._check_node_id(resource.resource_name)
                 settings = {config.name: config.value for config in resource.configs if config.value is not None}
                 self._check_broker(resource.resource_name, settings)
             else:
@@ -125,8 +127,6 @@ class ConfigAdminManager:
         return settings
 
     def _check_broker(self, name: str, settings: Mapping[str, str]) -> None:
-        if name:
-            self._check_node_id(name)
         try:
             self._dynamic.validate(settings, per_broker=bool(name))
         except InvalidConfigurationError as error:
@@ -134,6 +134,8 @@ class ConfigAdminManager:
             raise InvalidRequestError(str(error)) from error
 
     def _check_node_id(self, name: str) -> None:
+        if not name:  # the settings of all brokers
+            return
         try:
             node_id = parse_integer(name)
         except ValueError:

@@ -115,7 +115,7 @@ def test_the_controllers_rules() -> None:
 
 def test_the_controllers_schema() -> None:
     assert CONFIG_SCHEMA.is_splittable(ConfigResourceType.BROKER, "cordoned.log.dirs")
-    assert CONFIG_SCHEMA.is_splittable(ConfigResourceType.CLIENT_METRICS, "metrics")
+    assert not CONFIG_SCHEMA.is_splittable(ConfigResourceType.CLIENT_METRICS, "metrics")
     assert CONFIG_SCHEMA.is_sensitive(ConfigResourceType.BROKER, "ssl.key.password")
     assert not CONFIG_SCHEMA.is_sensitive(ConfigResourceType.GROUP, "share.isolation.level")
     entry = CONFIG_SCHEMA.resolve_topic_config("retention.ms", {"log.retention.hours": "2"}, {}, {}, {})

@@ -321,6 +321,8 @@ def test_lists(world: World) -> None:
 @pytest.mark.parametrize("name", ["2", "x", "-"])
 def test_other_brokers(world: World, name: str) -> None:
     assert world.alter(resource(BROKER, name, ("num.io.threads", SET, "8"))) == [Errors.INVALID_REQUEST]
+    # The name comes before what the change itself gets wrong, which would be INVALID_CONFIG.
+    assert world.alter(resource(BROKER, name, ("num.io.threads", APPEND, "8"))) == [Errors.INVALID_REQUEST]
 
 
 def test_requests_that_contradict_themselves(world: World) -> None:
