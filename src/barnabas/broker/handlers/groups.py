@@ -87,8 +87,8 @@ class GroupsHandler:
 
         def make(response: JoinGroupResponse) -> JoinGroupResponse:
             if request.api_version >= _NULLABLE_PROTOCOL_SINCE:
-                if response.error_code and not response.protocol_name:
-                    response.protocol_name = None
+                # Also for a protocol whose name is empty: Kafka tells clients of these versions null.
+                response.protocol_name = response.protocol_name or None
             elif response.protocol_name is None:
                 response.protocol_name = ""
             return response

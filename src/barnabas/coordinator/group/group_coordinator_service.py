@@ -155,8 +155,6 @@ class GroupCoordinatorService:
             config.classic_min_session_timeout_ms <= request.session_timeout_ms <= config.classic_max_session_timeout_ms
         ):
             problem = Errors.INVALID_SESSION_TIMEOUT
-        if problem is None and not request.protocols:
-            problem = Errors.INCONSISTENT_GROUP_PROTOCOL
         if problem is not None:
             return _done(failed(problem))
         answer: Future[JoinGroupResponse] = Future()

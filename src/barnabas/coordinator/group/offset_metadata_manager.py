@@ -55,6 +55,8 @@ from barnabas.records.control import ControlRecordType
 INVALID_OFFSET: Final = -1
 NO_RETENTION: Final = -1
 """As the retention time of a commit: the broker's own setting."""
+_NEVER_MS: Final = 2**63 - 1
+"""The largest time that a record can carry. In Kafka a larger one wraps around, and the offset expires at once."""
 
 GROUP_NOT_FOUND_SINCE: Final = 9
 """The first version of OffsetCommit whose clients understand GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH."""
@@ -140,7 +142,9 @@ class OffsetMetadataManager:
             api_version=context.api_version,
         )
         now_ms = self._store.now_ms()
-        expires_ms = None if request.retention_time_ms == NO_RETENTION else now_ms + request.retention_time_ms
+        expires_ms = (
+            None if request.retention_time_ms == NO_RETENTION else min(now_ms + request.retention_time_ms, _NEVER_MS)
+        )
         records: list[CoordinatorRecord] = []
         topics = []
         for topic in request.topics:

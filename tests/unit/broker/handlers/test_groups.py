@@ -164,6 +164,19 @@ def test_join_in_all_versions(version: int) -> None:
     assert (member.client_id, member.client_host) == ("test", "/127.0.0.1")
 
 
+@pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None), (9, None)])
+def test_an_empty_protocol_name_is_null_where_it_can_be(version: int, name: str | None) -> None:
+    body = JoinGroupRequest(
+        group_id="g",
+        group_instance_id="i",
+        session_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="", metadata=b"")],
+    )
+    answer = World().ask(body, version)
+    assert (answer.error_code, answer.protocol_name) == (0, name)
+
+
 @pytest.mark.parametrize("version", range(6))
 def test_sync_in_all_versions(version: int) -> None:
     world = World()

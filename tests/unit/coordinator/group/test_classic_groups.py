@@ -114,6 +114,7 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
 def test_a_group_that_nobody_knows_with_a_member_id() -> None:
     box = GroupBox()
     assert box.join("somebody").result(0).error_code == Errors.UNKNOWN_MEMBER_ID
+    assert box.join("somebody", protocols=[]).result(0).error_code == Errors.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,8 @@ def test_a_member_may_be_subscribed_to_nothing() -> None:
         ({"server_assignor": "none"}, Errors.UNSUPPORTED_ASSIGNOR),
         ({"regex": "("}, Errors.INVALID_REGULAR_EXPRESSION),
         ({"epoch": 1}, Errors.GROUP_ID_NOT_FOUND),
+        ({"epoch": 1, "regex": "("}, Errors.GROUP_ID_NOT_FOUND),
+        ({"epoch": -1, "regex": "("}, Errors.GROUP_ID_NOT_FOUND),
         ({"epoch": -1}, Errors.GROUP_ID_NOT_FOUND),
     ],
 )

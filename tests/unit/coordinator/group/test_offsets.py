@@ -115,6 +115,18 @@ def test_a_commit_with_its_own_retention() -> None:
     assert box.offsets() == {}
 
 
+def test_a_retention_beyond_the_end_of_time_keeps_the_offset() -> None:
+    """The largest time-out there is: added to the clock it does not fit into a record any more."""
+    box = GroupBox()
+    box.commit({T0: 5}, version=3, retention_time_ms=2**63 - 1)
+    (record,) = box.records()
+    assert isinstance(record.value, OffsetCommitValue)
+    assert record.value.expire_timestamp == 2**63 - 1
+    record.value.encode(record.version)
+    box.advance(CHECK_MS)
+    assert box.offsets() == {T0: 5}
+
+
 @pytest.mark.mechanism("R09")
 def test_a_commit_is_answered_when_it_is_written_and_fetched_when_it_is_committed() -> None:
     box = GroupBox()

@@ -151,6 +151,9 @@ class ConsumerGroupManager:
             member = self.static_member(
                 group, member_id, request.member_epoch, request.instance_id, owned, joins, records
             )
+        # After the group and the member: a pattern is only looked at if it is somebody's.
+        if request.subscribed_topic_regex:
+            compile_regex(request.subscribed_topic_regex)
         updated = replace(
             member,
             instance_id=request.instance_id if request.instance_id is not None else member.instance_id,
@@ -225,8 +228,6 @@ class ConsumerGroupManager:
                 f"ServerAssignor {request.server_assignor} is not supported. "
                 f"Supported assignors: {', '.join(self._assignors)}."
             )
-        if request.subscribed_topic_regex:
-            compile_regex(request.subscribed_topic_regex)
 
     def throw_if_full(self, group: ConsumerGroup, member_id: str) -> None:
         if group.num_members >= self._config.consumer_max_size and not group.has_member(member_id):
