@@ -18,7 +18,7 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.file_handle import Buffer
-from barnabas.log.leader_epoch_cache import EpochEndOffset
+from barnabas.log.leader_epoch_cache import UNDEFINED_EPOCH, EpochEndOffset
 from barnabas.log.log_append_info import LeaderHwChange, LogAppendInfo
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.log_producers import ActiveProducer
@@ -354,7 +354,7 @@ def _end_offset_for_epoch(role: PartitionRole, log: UnifiedLog, epoch: int) -> E
     less.
     """
     start, latest = role.leader_epoch_start_offset, log.latest_epoch
-    if start is not None and epoch > (-1 if latest is None else latest):
+    if start is not None and epoch != UNDEFINED_EPOCH and (latest is None or epoch > latest):
         if epoch == role.leader_epoch:
             return EpochEndOffset(epoch, log.log_end_offset)
         if epoch < role.leader_epoch:

@@ -424,6 +424,8 @@ class TestOffsets:
         assert find(T0, None, 2) == (Errors.NONE, 2, 0)
         assert find(T0, None, 1) == (Errors.NONE, 1, 0)
         assert find(T0, None, 3) == (Errors.NONE, -1, -1)
+        assert find(T0, None, -1) == (Errors.NONE, -1, -1)
+        assert find(T0, None, -2) == (Errors.NONE, -2, 0), "an epoch below all, as in a log with records"
         assert self.offset(box, SpecialTimestamp.EARLIEST) == (-1, 0, 2)
         assert log_of(partition).latest_epoch is None
         box.produce()
