@@ -53,6 +53,11 @@ class BrokerProcess:
     def port(self) -> int:
         return int(self.bootstrap_servers.rsplit(":", 1)[1])
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> Self:
         """Returns when the broker has said where it listens: at a free port, or again where it was before."""
         port = str(self.port) if self.bootstrap_servers else "0"

@@ -47,6 +47,11 @@ def message_values(cls: type[Message], version: int, count: int) -> Iterator[Mes
         yield _fill(cls, version, chance, fullness=(0.0, 1.0, 0.6)[min(index, 2)])
 
 
+def random_message(cls: type[Message], version: int, chance: random.Random) -> Any:
+    """One value, of no particular fullness."""
+    return _fill(cls, version, chance, fullness=chance.choice((0.3, 0.6, 1.0)))
+
+
 def _fill(cls: type[Struct], version: int, chance: random.Random, fullness: float) -> Any:
     values = {
         field.name: _value(field, version, chance, fullness)

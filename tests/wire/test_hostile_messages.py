@@ -17,41 +17,10 @@ from barnabas.protocol.headers import parse_request_header
 from barnabas.protocol.interpreter import interpret_decode
 from barnabas.protocol.message import Message
 from oracles.messages import all_messages, message_values, versions_of
+from oracles.mutations import mutate
 
 MESSAGES = list(all_messages().values())
 TARGETS = [(cls, version) for cls in MESSAGES for version in versions_of(cls)]
-NASTY = (
-    b"\xff\xff\xff\xff",
-    b"\x7f\xff\xff\xff",
-    b"\x80\x00\x00\x00",
-    b"\xff\xff\xff\xff\x0f",
-    b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-    b"\x00\x00\x00\x00",
-    b"\x7f\xff",
-    b"\xff\xfe",
-    b"\xc3\x28",
-)
-
-
-def mutate(data: bytes, chance: random.Random) -> bytes:
-    mutated = bytearray(data)
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(mutated) + 1)
-        match chance.randrange(6):
-            case 0 if at < len(mutated):
-                mutated[at] ^= 1 << chance.randrange(8)
-            case 1:
-                del mutated[at : at + chance.randint(1, 8)]
-            case 2:
-                mutated[at:at] = chance.randbytes(chance.randint(1, 8))
-            case 3:
-                nasty = chance.choice(NASTY)
-                mutated[at : at + len(nasty)] = nasty
-            case 4:
-                del mutated[at:]
-            case _:
-                mutated[at:at] = mutated[chance.randrange(len(mutated) + 1) :][: chance.randint(1, 64)]
-    return bytes(mutated)
 
 
 def survives(cls: type[Message], version: int, data: bytes) -> None:
