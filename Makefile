@@ -4,7 +4,7 @@
 #   make test    lint, types, import contracts, tests
 #   make demo    shows what works
 #   make bench   our code beside its peers, in one run; make bench-quick: the broker beside Apache Kafka, in five minutes
-#   make fuzz    the long fuzzing run (100,000 cases and more)
+#   make fuzz    the long fuzzing run: 1,000,000 mutated requests, and random ones compared with Apache Kafka's responses
 #   make versions       a smoke test on Python 3.12, 3.13 and 3.14, as far as they are here
 #   make versions-full  the unit and client tests on each of them
 
