@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from barnabas.common.clock import Clock
-from barnabas.common.errors import BarnabasError
+from barnabas.common.errors import BarnabasError, CorruptRecordError
 from barnabas.common.identifiers import METADATA_TOPIC_ID
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.scheduler import Scheduler
@@ -36,6 +36,7 @@ from barnabas.raft.snapshot_files import (
     FileRawSnapshotReader,
     FileRawSnapshotWriter,
     SnapshotPath,
+    damaged_snapshot_path,
     deleted_snapshot_path,
     parse_snapshot_path,
     snapshot_name,
@@ -91,7 +92,8 @@ class KafkaMetadataLog:
       holds after a power cut, so Raft calls :meth:`flush` before it takes a record for written.
 
     At the start, the whole log is read and checked (as in Kafka), and a torn tail is cut off. Damage of another kind is
-    a `CorruptLogError`: nothing is served that is not what was committed.
+    a `CorruptLogError`: nothing is served that is not what was committed. The latest snapshot is verified, too: see
+    :meth:`set_damaged_snapshots_aside`.
 
     Any thread may read, and make snapshots. Appends, truncation and flushes are for Raft's thread.
     """
@@ -130,6 +132,8 @@ class KafkaMetadataLog:
         )
         try:
             metadata_log = cls(log, config, clock, scheduler)
+            # First: truncation trusts the latest snapshot.
+            metadata_log.set_damaged_snapshots_aside()
             metadata_log.truncate_to_latest_snapshot()
         except BaseException:
             log.close_handlers()
@@ -333,6 +337,70 @@ class KafkaMetadataLog:
                     return reader
         return None
 
+    def set_damaged_snapshots_aside(self) -> None:
+        """Makes the newest snapshot that is whole the latest one; `MetadataLogError` if metadata would be missing then.
+
+        ::
+
+            snapshots       40 (whole)      80 (damaged)
+            log        ... [40 ............. 80 ....... 95]     40 and the log from there on have everything
+            log                            [80 ....... 95]     40 to 79 are lost: refused, and nothing is changed
+            log        ... [40 ....... 70]                     70 to 79 are lost: refused, and nothing is changed
+
+        A damaged file gets another name, because Apache Kafka's tools would read it.
+        """
+        damaged: list[tuple[OffsetAndEpoch, CorruptRecordError]] = []
+        whole: OffsetAndEpoch | None = None
+        for snapshot_id in reversed(self.snapshot_ids):
+            error = self._damage_of(snapshot_id)
+            if error is None:
+                whole = snapshot_id
+                break
+            damaged.append((snapshot_id, error))
+        if not damaged:
+            return
+        newest, error = damaged[0]
+        needed_from = 0 if whole is None else whole.offset
+        end = self._log.log_end_offset
+        # The snapshot at offset 0 has the first voters. A log that is not empty has them in its first batch.
+        if self.start_offset > needed_from or end < max(newest.offset, 1):
+            older = (
+                "no older snapshot is whole" if whole is None else f"the one before it ends at offset {whole.offset}"
+            )
+            has = f"has only offsets {self.start_offset} to {end - 1}" if end > self.start_offset else "is empty"
+            raise MetadataLogError(
+                f"{error}. Nothing can replace this metadata snapshot: {older}, and the log in {self.directory} {has}. "
+                "Restore the file, or the whole directory, from a backup; nothing was changed"
+            )
+        for snapshot_id, error in damaged:
+            aside = damaged_snapshot_path(self.directory, snapshot_id)
+            path = snapshot_path(self.directory, snapshot_id)
+            with disk_access("rename", path):
+                path.replace(aside)
+            logger.error(
+                "%s. The metadata before offset %d are read from %s and the log instead. The damaged file is now %s; "
+                "check the disk",
+                error,
+                snapshot_id.offset,
+                "the log's beginning" if whole is None else f"snapshot {snapshot_name(whole)}",
+                aside,
+            )
+        with self._snapshots_lock:
+            del self._snapshots[-len(damaged) :]
+
+    def _damage_of(self, snapshot_id: OffsetAndEpoch) -> CorruptRecordError | None:
+        raw = self.read_snapshot(snapshot_id)
+        if raw is None:
+            return None
+        reader = RecordsSnapshotReader(raw, CLUSTER_METADATA)
+        try:
+            reader.verify()
+        except CorruptRecordError as error:
+            return error
+        finally:
+            reader.close()
+        return None
+
     def delete_before_snapshot(self, snapshot_id: OffsetAndEpoch, reason: str = "asked for") -> bool:
         """Has the log begin at a snapshot, and deletes segments and snapshots before it; whether there were any."""
         with self._snapshots_lock:
@@ -397,7 +465,13 @@ class KafkaMetadataLog:
         snapshots = self.snapshot_ids
         for oldest, following in pairwise(snapshots):
             reason = breach(oldest)
-            if reason is None or not self.delete_before_snapshot(following, reason):
+            if reason is None:
+                break
+            error = self._damage_of(following)
+            if error is not None:
+                logger.error("%s. Snapshot %s and the log from there on are kept", error, snapshot_name(oldest))
+                break
+            if not self.delete_before_snapshot(following, reason):
                 break
             cleaned = True
         return cleaned
@@ -438,7 +512,8 @@ class KafkaMetadataLog:
         kept = sorted(snapshot.snapshot_id for snapshot in found if is_whole(snapshot))
         if start > 0 and not kept:
             raise MetadataLogError(
-                f"the metadata log in {directory} begins at offset {start}, but there is no snapshot of what was before"
+                f"the metadata log in {directory} begins at offset {start}, but there is no snapshot (*.checkpoint) of "
+                "what was before. Restore the snapshot, or the whole directory, from a backup; nothing was changed"
             )
         for snapshot in found:
             if not is_whole(snapshot):

@@ -16,15 +16,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from barnabas.common.clock import Clock
-from barnabas.common.errors import BarnabasError, CorruptRecordError
+from barnabas.common.errors import BarnabasError, CorruptRecordError, KafkaStorageError
+from barnabas.log.storage_errors import disk_access
 from barnabas.protocol.internal.framing import MetadataRecordTypes
 from barnabas.protocol.internal.raft import KRaftVersionRecord, SnapshotFooterRecord, SnapshotHeaderRecord
 from barnabas.raft.batch_accumulator import BatchAccumulator
 from barnabas.raft.client import ApiMessageAndVersion, Batch, OffsetAndEpoch
 from barnabas.raft.config import MAX_BATCH_SIZE_BYTES
-from barnabas.raft.records_iterator import ControlRecord, control_records, decode_batch, raw_batches
+from barnabas.raft.records_iterator import READ_SIZE, ControlRecord, control_records, decode_batch, raw_batches
 from barnabas.raft.snapshot_files import FileRawSnapshotReader, FileRawSnapshotWriter, snapshot_name
 from barnabas.raft.voter_set import KRAFT_VERSION_0, NO_VOTERS, VOTERS_RECORD_VERSION, VoterSet
+from barnabas.records.batch import RecordBatch
 from barnabas.records.control import ControlRecordType
 
 _VERSION: Final = 0
@@ -121,52 +123,65 @@ class RecordsSnapshotReader:
     @property
     def last_contained_log_timestamp(self) -> int:
         if self._timestamp is None:
-            for batch in raw_batches(self._open().records, 4096):
-                batch.ensure_valid()
-                self._timestamp = self._header(list(control_records(batch)) if batch.is_control_batch else [])
+            for _ in self._checked_batches(4096):
                 break
-            else:
-                raise CorruptRecordError(f"{self._name} has no batch at all")
+        assert self._timestamp is not None, "the first batch has set it"
         return self._timestamp
 
     def __iter__(self) -> Iterator[Batch[ApiMessageAndVersion]]:
-        for batch in self._batches():
+        for raw in self._checked_batches():
+            batch = decode_batch(raw, self._types)
             if batch.records:
                 yield batch
 
     def control_records(self) -> Iterator[ControlRecord]:
         """Raft's own records, header and footer included."""
-        for raw in raw_batches(self._open().records):
+        for raw in self._checked_batches():
             if raw.is_control_batch:
-                raw.ensure_valid()
                 yield from control_records(raw)
 
-    def _batches(self) -> Iterator[Batch[ApiMessageAndVersion]]:
-        """All batches, and an error where the end of the file is not the end of the snapshot."""
-        is_first, is_complete = True, False
-        for raw in raw_batches(self._open().records):
+    def verify(self) -> None:
+        """Reads the whole file without decoding metadata records; `CorruptRecordError` says what is wrong where."""
+        for _ in self._checked_batches():
+            pass
+
+    def _checked_batches(self, read_size: int = READ_SIZE) -> Iterator[RecordBatch]:
+        """All batches, each with a valid checksum: a header is the first record, a footer the last, nothing follows."""
+        position, is_complete = 0, False
+        batches = raw_batches(self._open().records, read_size)
+        while True:
+            try:
+                with disk_access("read", self._name):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                if is_complete:
+                    raise CorruptRecordError("a batch follows the snapshot footer")
+                batch.ensure_valid()
+                found = list(control_records(batch)) if batch.is_control_batch else []
+                if position == 0:
+                    self._timestamp = self._header(found)
+            except KafkaStorageError:
+                raise
+            except (BarnabasError, ValueError) as error:
+                raise CorruptRecordError(f"{self._name} is damaged at byte {position}: {error}") from None
+            is_complete = bool(found) and found[-1].type is ControlRecordType.SNAPSHOT_FOOTER
+            position += batch.size_in_bytes
+            yield batch
             if self._raw is None:
                 return
-            batch = decode_batch(raw, self._types)
-            if raw.is_control_batch:
-                found = list(control_records(raw))
-                if is_first:
-                    self._timestamp = self._header(found)
-                is_complete = any(record.type is ControlRecordType.SNAPSHOT_FOOTER for record in found)
-            elif is_first:
-                self._header([])
-            else:
-                is_complete = False
-            is_first = False
-            yield batch
+        rest = self.size_in_bytes - position
+        if is_complete and rest:
+            raise CorruptRecordError(f"{self._name} is damaged: {rest} bytes follow the snapshot footer")
         if not is_complete:
-            raise CorruptRecordError(f"{self._name} ends without a footer: it was cut off")
+            where = f"the batch at byte {position} is cut off" if rest else f"it ends at byte {position}"
+            raise CorruptRecordError(f"{self._name} is damaged: {where}, and there is no snapshot footer")
 
     def _header(self, found: Sequence[ControlRecord]) -> int:
         """The timestamp in the header, which is the first of these records."""
         if found and isinstance(found[0].message, SnapshotHeaderRecord):
             return found[0].message.last_contained_log_timestamp
-        raise CorruptRecordError(f"{self._name} does not begin with a snapshot header")
+        raise CorruptRecordError("the first record is not a snapshot header")
 
     def _open(self) -> FileRawSnapshotReader:
         if self._raw is None:

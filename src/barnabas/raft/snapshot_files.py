@@ -4,9 +4,11 @@
 ``00000000000000000100-0000000003.checkpoint``      everything before offset 100, whose last record is of epoch 3
 ``00000000000000000100-0000000003-x.checkpoint.part``  is being written; nobody looks at it
 ``00000000000000000100-0000000003.checkpoint.deleted``  goes soon; somebody may still be reading it
+``00000000000000000100-0000000003.checkpoint.damaged``  failed its verification at a start; kept for a person to look at
 ==================================================  ==============================================================
 
-A snapshot gets its name when all of it is on the disk, so a file with the right name is always whole.
+A snapshot gets its name when all of it is on the disk, so no crash leaves a part of one under the right name. A bad
+disk may: a snapshot is verified before it is loaded (`KafkaMetadataLog.set_damaged_snapshots_aside`).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from barnabas.raft.client import OffsetAndEpoch
 SNAPSHOT_SUFFIX: Final = ".checkpoint"
 PARTIAL_SUFFIX: Final = ".checkpoint.part"
 DELETED_SUFFIX: Final = ".checkpoint.deleted"
+DAMAGED_SUFFIX: Final = ".checkpoint.damaged"
 
 BOOTSTRAP_SNAPSHOT_ID: Final = OffsetAndEpoch(0, 0)
 """The one that formatting leaves where the voters are in the log: it has the first voters and nothing else."""
@@ -60,6 +63,10 @@ def snapshot_path(log_dir: Path, snapshot_id: OffsetAndEpoch) -> Path:
 
 def deleted_snapshot_path(log_dir: Path, snapshot_id: OffsetAndEpoch) -> Path:
     return log_dir / f"{snapshot_name(snapshot_id)}{DELETED_SUFFIX}"
+
+
+def damaged_snapshot_path(log_dir: Path, snapshot_id: OffsetAndEpoch) -> Path:
+    return log_dir / f"{snapshot_name(snapshot_id)}{DAMAGED_SUFFIX}"
 
 
 def parse_snapshot_path(path: Path) -> SnapshotPath | None:

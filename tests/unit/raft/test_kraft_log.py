@@ -13,6 +13,7 @@ from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.segment_damage import CorruptLogError
 from barnabas.protocol.internal.topics import CLUSTER_METADATA
 from barnabas.raft.batch_accumulator import BatchAccumulator
+from barnabas.raft.bootstrap_file import write_initial_voters
 from barnabas.raft.client import OffsetAndEpoch
 from barnabas.raft.config import RaftConfig
 from barnabas.raft.kraft_log import (
@@ -24,8 +25,9 @@ from barnabas.raft.kraft_log import (
 )
 from barnabas.raft.records_iterator import raw_batches
 from barnabas.raft.records_snapshot import RecordsSnapshotWriter
+from barnabas.raft.voter_set import ReplicaKey, VoterNode, VoterSet
 from barnabas.records.batch import RecordBatch
-from unit.raft.raft_box import NOW, RaftBox, topic_record
+from unit.raft.raft_box import DIRECTORY, ENDPOINTS, NODE, NOW, RaftBox, topic_record
 
 
 @pytest.fixture
@@ -217,6 +219,126 @@ def test_a_snapshot_beyond_the_log_replaces_it(box: RaftBox) -> None:
     assert log.last_fetched_epoch == 4
     append(log, 5, "c")
     assert log.end_offset.message_offset == 51
+
+
+# -- damaged snapshots
+
+
+def damage(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    path.chmod(0o600)
+    changed = {"cut": data[:-60], "empty": b"", "flipped": data[:70] + bytes([data[70] ^ 1]) + data[71:]}[how]
+    path.write_bytes(changed)
+
+
+def contents(box: RaftBox) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in box.log_dir.iterdir() if path.suffix in {".log", ".checkpoint"}}
+
+
+HOW = pytest.mark.parametrize("how", ["cut", "empty", "flipped"])
+
+
+@HOW
+def test_an_older_snapshot_and_the_log_stand_in_for_a_damaged_one(
+    box: RaftBox, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = box.open_log()
+    for name in "abcdef":
+        append(log, 1, name)
+    older = snapshot(log, 2, 1, topics=2)
+    snapshot(log, 4, 1, topics=4)
+    snapshot(log, 5, 1, topics=5)
+    log.close()
+    for offset in (4, 5):
+        damage(box.log_dir / f"0000000000000000000{offset}-0000000001.checkpoint", how)
+    log = box.open_log()
+    assert log.snapshot_ids == (older,)
+    assert (log.start_offset, log.end_offset.message_offset) == (0, 6)
+    names = box.files()
+    assert "00000000000000000005-0000000001.checkpoint.damaged" in names
+    assert "00000000000000000005-0000000001.checkpoint" not in names
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(lines) == 2
+    assert "00000000000000000005-0000000001.checkpoint is damaged" in lines[0]
+    assert "are read from snapshot 00000000000000000002-0000000001 and the log" in lines[0]
+    log.update_high_watermark(log.end_offset)
+    again = snapshot(log, 5, 1, topics=5)
+    log.close()
+    assert box.open_log().snapshot_ids == (older, again)
+
+
+@HOW
+def test_the_log_alone_stands_in_for_a_damaged_snapshot(box: RaftBox, how: str) -> None:
+    log = box.open_log()
+    append(log, 1, "a", "b")
+    snapshot(log, 2, 1, topics=2)
+    log.close()
+    damage(box.log_dir / "00000000000000000002-0000000001.checkpoint", how)
+    log = box.open_log()
+    assert log.snapshot_ids == ()
+    assert (log.start_offset, log.end_offset.message_offset) == (0, 2)
+
+
+@HOW
+def test_a_damaged_snapshot_that_nothing_stands_in_for_is_refused(box: RaftBox, how: str) -> None:
+    log = box.open_log(box.config(log_segment_bytes=200))
+    for name in "abcdef":
+        append(log, 1, name)
+    assert log.delete_before_snapshot(snapshot(log, 4, 1, topics=4))
+    log.close()
+    path = box.log_dir / "00000000000000000004-0000000001.checkpoint"
+    damage(path, how)
+    before = contents(box)
+    with pytest.raises(MetadataLogError) as caught:
+        box.open_log()
+    assert str(caught.value).startswith(f"{path} is damaged")
+    assert "has only offsets 4 to 5. Restore the file" in str(caught.value)
+    assert contents(box) == before
+
+
+def test_a_damaged_snapshot_beyond_the_log_is_refused(box: RaftBox) -> None:
+    """The log lacks what the snapshot stood for, although an older one is whole."""
+    log = box.open_log()
+    append(log, 1, "a", "b")
+    snapshot(log, 1, 1)
+    raw = log.create_new_snapshot_unchecked(OffsetAndEpoch(50, 4))
+    assert raw is not None
+    RecordsSnapshotWriter(raw, NOW, clock=box.clock, types=CLUSTER_METADATA).freeze()
+    log.close()
+    damage(box.log_dir / "00000000000000000050-0000000004.checkpoint", "cut")
+    before = contents(box)
+    with pytest.raises(
+        MetadataLogError, match=r"the one before it ends at offset 1, and the log .* has only offsets 0 to 1"
+    ):
+        box.open_log()
+    assert contents(box) == before
+
+
+def test_the_damaged_snapshot_of_the_first_voters_is_refused_before_the_first_start(box: RaftBox) -> None:
+    voters = VoterSet.of([VoterNode(ReplicaKey(NODE, DIRECTORY), ENDPOINTS)])
+    write_initial_voters(box.directory, voters, box.clock)
+    damage(box.log_dir / "00000000000000000000-0000000000.checkpoint", "cut")
+    with pytest.raises(MetadataLogError, match=r"00000000000000000000-0000000000\.checkpoint is damaged"):
+        box.open_log()
+
+
+def test_the_log_has_the_voters_of_a_damaged_first_snapshot(box: RaftBox) -> None:
+    voters = VoterSet.of([VoterNode(ReplicaKey(NODE, DIRECTORY), ENDPOINTS)])
+    write_initial_voters(box.directory, voters, box.clock)
+    box.client(box.config(voters=())).close()
+    damage(box.log_dir / "00000000000000000000-0000000000.checkpoint", "cut")
+    client = box.client(box.config(voters=()))
+    assert client.voters == voters
+    client.close()
+
+
+def test_nothing_is_deleted_before_a_damaged_snapshot(box: RaftBox, caplog: pytest.LogCaptureFixture) -> None:
+    log, _ = full_log(box, max_retention_ms=150)
+    damage(box.log_dir / "00000000000000000004-0000000001.checkpoint", "flipped")
+    assert not log.maybe_clean()
+    assert [one.offset for one in log.snapshot_ids] == [2, 4, 5]
+    assert log.start_offset == 0
+    assert "Snapshot 00000000000000000002-0000000001 and the log from there on are kept" in caplog.text
 
 
 # -- snapshots

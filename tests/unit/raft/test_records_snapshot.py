@@ -168,15 +168,37 @@ def rewritten(directory: Path, change: slice | bytes) -> RecordsSnapshotReader:
 
 @pytest.mark.parametrize("size", [0, 40, 100, 300, -75, -1])
 def test_a_file_that_was_cut_off_is_not_a_snapshot(tmp_path: Path, size: int) -> None:
-    with pytest.raises(CorruptRecordError, match="cut off"):
-        list(rewritten(tmp_path, slice(0, size)))
+    read = rewritten(tmp_path, slice(0, size))
+    with pytest.raises(CorruptRecordError, match=r"checkpoint is damaged: .*, and there is no snapshot footer"):
+        read.verify()
+    with pytest.raises(CorruptRecordError, match="there is no snapshot footer"):
+        list(read)
+
+
+def test_every_byte_that_matters_is_verified(tmp_path: Path) -> None:
+    """Only base offset and leader epoch of a batch are outside its checksum; in a snapshot they mean nothing."""
+    rewritten(tmp_path, b"").verify()
+    path = snapshot_path(tmp_path, ID)
+    data = path.read_bytes()
+    unchecked = set()
+    position = 0
+    for batch in raw_batches(data):
+        unchecked |= {*range(position, position + 8), *range(position + 12, position + 16)}
+        position += batch.size_in_bytes
+    for changed in sorted({*range(len(data))} - unchecked):
+        path.write_bytes(data[:changed] + bytes([data[changed] ^ 0xFF]) + data[changed + 1 :])
+        with pytest.raises(CorruptRecordError, match="is damaged"):
+            reader(tmp_path).verify()
 
 
 def test_a_file_without_a_header_is_not_a_snapshot(tmp_path: Path) -> None:
     read = rewritten(tmp_path, slice(83, None))
-    with pytest.raises(CorruptRecordError, match="does not begin with a snapshot header"):
+    expected = f"{snapshot_path(tmp_path, ID)} is damaged at byte 0: the first record is not a snapshot header"
+    with pytest.raises(CorruptRecordError, match=expected):
+        read.verify()
+    with pytest.raises(CorruptRecordError, match=expected):
         list(read)
-    with pytest.raises(CorruptRecordError, match="does not begin with a snapshot header"):
+    with pytest.raises(CorruptRecordError, match=expected):
         _ = read.last_contained_log_timestamp
 
 
@@ -187,8 +209,19 @@ def test_records_behind_the_footer_are_a_mistake(tmp_path: Path) -> None:
     data = snapshot_path(tmp_path, ID).read_bytes()
     (tmp_path / "other").mkdir()
     more = next(batch for batch in raw_batches(data) if not batch.is_control_batch)
-    with pytest.raises(CorruptRecordError, match="without a footer"):
-        list(rewritten(tmp_path / "other", bytes(more.view)))
+    read = rewritten(tmp_path / "other", bytes(more.view))
+    with pytest.raises(CorruptRecordError, match="a batch follows the snapshot footer"):
+        read.verify()
+    with pytest.raises(CorruptRecordError, match="a batch follows the snapshot footer"):
+        list(read)
+
+
+@pytest.mark.parametrize("tail", [b"x", bytes(11), b"\xff" * 40])
+def test_bytes_behind_the_footer_are_damage(tmp_path: Path, tail: bytes) -> None:
+    with pytest.raises(
+        CorruptRecordError, match=f"{len(tail)} bytes follow the snapshot footer|at byte [0-9]+: the rec"
+    ):
+        rewritten(tmp_path, tail).verify()
 
 
 def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
