@@ -25,6 +25,7 @@ from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.network.endpoint import Endpoint
 from barnabas.network.node import Node
+from barnabas.raft.bootstrap_file import METADATA_LOG_DIR_NAME
 from barnabas.raft.client import LeaderAndEpoch
 from barnabas.raft.raft_manager import KafkaRaftManager
 from barnabas.raft.voter_set import VoterEndpoint
@@ -63,7 +64,9 @@ class SharedServer:
         node_id = config.node_id
         self._loader_thread = EventThread(f"kafka-{node_id}-metadata-loader-event-handler", clock, exit_procedure)
         self._snapshot_thread = EventThread(f"kafka-{node_id}-snapshot-generator-event-handler", clock, exit_procedure)
-        self.loader = MetadataLoader(self._loader_thread, self.high_watermark, self.fault, clock)
+        self.loader = MetadataLoader(
+            self._loader_thread, self.high_watermark, self.fault, clock, on_load_fault=self.load_fault
+        )
         self.controller_nodes = ControllerNodeProvider(
             {voter.id: Node(voter.id, voter.host, voter.port) for voter in config.quorum_voters},
             config.controller_listener_names[0] if config.controller_listener_names else None,
@@ -125,6 +128,18 @@ class SharedServer:
     def fatal_fault(self, what: str, error: BaseException) -> None:
         """Something failed that the node cannot live with."""
         logger.critical("Fatal error while %s", what, exc_info=error)
+        self.exit_procedure(FATAL_STATUS)
+
+    def load_fault(self, what: str, error: BaseException) -> None:
+        """The metadata are incomplete: whatever this node did next could be wrong. (Kafka: fatal on controllers.)"""
+        self._faults.mark(1)
+        logger.critical(
+            "The metadata in %s could not be loaded, and the node ends without acting on them: %s: %s",
+            self.config.metadata_log_dir / METADATA_LOG_DIR_NAME,
+            what,
+            error,
+            exc_info=error,
+        )
         self.exit_procedure(FATAL_STATUS)
 
     # -- for the loader and the channels

@@ -267,6 +267,12 @@ class ControllerEngine:
                     self._deferred.complete_up_to(self._offsets.last_stable_offset)
                 if self._snapshots is not None:
                     self._snapshots.committed(batch, self._offsets.last_stable_offset)
+        except Exception as error:
+            if self.is_active:
+                raise  # what is committed is in the state already: stepping down is enough
+            raise FatalExitError(
+                1, f"the controller cannot load the metadata log from offset {reader.base_offset}: {error}"
+            ) from error
         finally:
             reader.close()
 
@@ -281,6 +287,11 @@ class ControllerEngine:
             self._offsets.end_load_snapshot(reader.last_contained_log_timestamp)
             if self._snapshots is not None:
                 self._snapshots.loaded_snapshot()
+        except Exception as error:
+            # A part of the state is no state to go on with: the next record would be applied on top of it.
+            raise FatalExitError(
+                1, f"the controller cannot load metadata snapshot {reader.snapshot_id}: {error}"
+            ) from error
         finally:
             reader.close()
 

@@ -82,6 +82,11 @@ class MetadataBatchLoader:
     def in_transaction(self) -> bool:
         return self._in_transaction
 
+    @property
+    def next_offset(self) -> int:
+        """Where the next batch has to begin."""
+        return self._last_offset + 1
+
     def reset_to_image(self, image: MetadataImage) -> None:
         """Goes on from a snapshot. Batches that were not flushed, and a transaction, are forgotten: it covers them."""
         self.has_seen_record = True

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.metadata.batch_loader import FaultHandler, MetadataBatch, MetadataBatchLoader
 from barnabas.metadata.delta import MetadataDelta
+from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.metadata.loader_metrics import MetadataLoaderMetrics
 from barnabas.metadata.provenance import NOWHERE, MetadataProvenance
@@ -41,6 +42,10 @@ class MetadataLoader:
     topics that were deleted years ago. So they hear nothing until the loader has once reached the high watermark; they
     then get one delta that holds everything. The same is given to a publisher that is installed later.
 
+    *Metadata that cannot be loaded* (a record that cannot be decoded or replayed, a gap between batches) end the
+    loader: no publisher hears of anything any more, and ``on_load_fault``, which ends the node, is called. An image
+    with a hole in it would have the broker put aside the logs of topics that are in the hole.
+
     ``high_watermark`` says up to where the log is committed, None while that is unknown. It is looked at again after
     every event; if it can move without one, :meth:`high_watermark_advanced` makes the loader look.
     """
@@ -52,14 +57,18 @@ class MetadataLoader:
         on_fault: FaultHandler,
         clock: Clock = SYSTEM_CLOCK,
         metrics: MetadataLoaderMetrics | None = None,
+        *,
+        on_load_fault: FaultHandler,
     ) -> None:
+        """``on_fault`` is told of publishers that fail, ``on_load_fault``, once, of metadata that cannot be loaded."""
         self._executor = executor
         self._high_watermark = high_watermark
         self._fault_handler = on_fault
+        self._load_fault_handler = on_load_fault
         self._clock = clock
         self.metrics = metrics or MetadataLoaderMetrics()
         # All of the following is changed by events only.
-        self._batches = MetadataBatchLoader(self._publish, self._on_fault, clock)
+        self._batches = MetadataBatchLoader(self._publish, self._on_load_fault, clock)
         self._image = EMPTY_IMAGE
         self._last_applied = NOWHERE
         self._leader_and_epoch = NO_CONTROLLER
@@ -69,6 +78,8 @@ class MetadataLoader:
         self._publishers: dict[str, MetadataPublisher] = {}
         self._failed_publishers: list[MetadataPublisher] = []
         """Those that could not take their first update: later ones would be of no use to them. They are closed, too."""
+        self._failed = False
+        """Whether something could not be loaded. Raft is not given its reader back then, so it sends nothing more."""
         self._closed = False
 
     # -- for any thread
@@ -114,10 +125,16 @@ class MetadataLoader:
     def _commit(self, batches: Iterable[MetadataBatch]) -> None:
         try:
             for batch in batches:
+                if batch.base_offset != self._batches.next_offset:
+                    raise MetadataReplayError(
+                        f"a batch at offset {batch.base_offset} does not follow offset {self._batches.next_offset - 1}"
+                    )
                 self._batches.load_batch(batch, self._leader_and_epoch)
+                if self._failed:
+                    return
             self._batches.maybe_flush(self._leader_and_epoch)
         except Exception as error:  # noqa: BLE001 - the batches are decoded as we go, so anything can be wrong
-            self._on_fault(f"cannot load a commit on top of offset {self._image.offset}", error)
+            self._on_load_fault(f"cannot load a commit on top of offset {self._image.offset}", error)
         finally:
             _close(batches)
         self._initialize_new_publishers()
@@ -132,11 +149,12 @@ class MetadataLoader:
                 try:
                     delta.replay(record)
                 except Exception as error:  # noqa: BLE001 - as in the batch loader
-                    self._on_fault(f"cannot replay record {index} of snapshot {name}", error)
+                    self._on_load_fault(f"cannot replay record {index} of snapshot {name}", error)
+                    return
             delta.finish_snapshot()
             image = delta.apply(provenance)
         except Exception as error:  # noqa: BLE001 - as above
-            self._on_fault(f"cannot load snapshot {name}", error)
+            self._on_load_fault(f"cannot load snapshot {name}", error)
             return
         finally:
             _close(records)
@@ -192,6 +210,8 @@ class MetadataLoader:
     # -- publishing
 
     def _publish(self, delta: MetadataDelta, image: MetadataImage, manifest: LoaderManifest) -> None:
+        if self._failed:
+            return
         self._image = image
         if self._still_catching_up():
             return
@@ -204,7 +224,7 @@ class MetadataLoader:
 
     def _initialize_new_publishers(self) -> None:
         """Gives publishers that have seen nothing yet all there is, once the loader has caught up."""
-        if not self._new_publishers or self._still_catching_up():
+        if self._failed or not self._new_publishers or self._still_catching_up():
             return
         image = self._image
         started = self._clock.nanoseconds()
@@ -241,7 +261,13 @@ class MetadataLoader:
     # -- helpers
 
     def _enqueue(self, event: Callable[[], None], otherwise: Callable[[], None] = lambda: None) -> None:
-        self._executor.execute(lambda: otherwise() if self._closed else event())
+        def run() -> None:
+            if self._closed:
+                otherwise()
+            elif not self._failed:
+                event()
+
+        self._executor.execute(run)
 
     def _submit(self, event: Callable[[], None]) -> Future[None]:
         future: Future[None] = Future()
@@ -262,6 +288,13 @@ class MetadataLoader:
     def _on_fault(self, what: str, error: BaseException) -> None:
         self.metrics.faults += 1
         self._fault_handler(what, error)
+
+    def _on_load_fault(self, what: str, error: BaseException) -> None:
+        if self._failed:
+            return  # a batch loader goes on with the next record
+        self._failed = True
+        self.metrics.faults += 1
+        self._load_fault_handler(what, error)
 
     def _close_publisher(self, publisher: MetadataPublisher) -> None:
         try:

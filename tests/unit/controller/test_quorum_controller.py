@@ -408,10 +408,15 @@ class OpenReader:
 
 def test_readers_are_closed_whatever_happens() -> None:
     harness = Harness(start=False)
-    broken, too_late, snapshot = OpenReader(), OpenReader(), OpenReader()
+    broken, bad_snapshot, too_late, snapshot = OpenReader(), OpenReader(), OpenReader(), OpenReader()
     harness.controller._listener.handle_commit(broken)
-    harness.step()
+    with pytest.raises(FatalExitError, match="cannot load the metadata log from offset 0: the disk is gone"):
+        harness.step()
     assert broken.closed
+    harness.controller._listener.handle_load_snapshot(bad_snapshot)
+    with pytest.raises(FatalExitError, match=r"cannot load metadata snapshot .*: the disk is gone"):
+        harness.step()
+    assert bad_snapshot.closed
     harness.controller.close()
     harness.controller._listener.handle_commit(too_late)
     harness.controller._listener.handle_load_snapshot(snapshot)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.common.clock import MockClock
+from barnabas.common.errors import CorruptRecordError
 from barnabas.metadata.batch_loader import MetadataBatch
 from barnabas.metadata.cache import MetadataCache, MetadataCachePublisher
 from barnabas.metadata.delta import MetadataDelta
@@ -74,6 +75,7 @@ class Harness:
         self.executor = SteppedExecutor()
         self.high_watermark = high_watermark
         self.faults: list[str] = []
+        self.load_faults: list[str] = []
         self.journal: list[tuple[Any, ...]] = []
         self.loader = MetadataLoader(
             self.executor,
@@ -81,6 +83,7 @@ class Harness:
             lambda what, error: self.faults.append(f"{what}: {error}"),
             MockClock(),
             metrics,
+            on_load_fault=lambda what, error: self.load_faults.append(f"{what}: {error}"),
         )
         self.next_offset = 0
 
@@ -260,18 +263,44 @@ def test_a_snapshot_up_to_the_high_watermark_is_enough() -> None:
     assert harness.take() == [("a", "image", 9, ["t1"]), ("a", "controller", None)]
 
 
-def test_a_bad_record_in_a_snapshot_is_reported_and_skipped() -> None:
-    harness = Harness()
+def test_a_bad_record_in_a_snapshot_ends_the_loader() -> None:
+    harness = Harness(high_watermark=10)
+    harness.install(harness.publisher("a"))
     harness.loader.handle_load_snapshot(
         provenance(9, epoch=2), [metadata_version(), RemoveTopicRecord(topic_id=uid(5)), named(1)]
     )
     harness.executor.run_all()
-    (fault,) = harness.faults
+    (fault,) = harness.load_faults
     assert fault.startswith("cannot replay record 1 of snapshot 00000000000000000010-0000000002: ")
-    assert harness.loader.image.topics.sorted_names == ("t1",)
+    assert harness.loader.image is EMPTY_IMAGE
+    assert harness.take() == []
 
 
-def test_a_snapshot_that_cannot_be_read_leaves_everything_as_it_was() -> None:
+def test_nobody_is_told_anything_after_a_snapshot_that_cannot_be_read() -> None:
+    """A broker that was told of an image without topics would put the logs of all of them aside."""
+
+    def broken() -> Iterator[MetadataRecord]:
+        yield metadata_version()
+        raise CorruptRecordError("it is cut off")
+
+    harness = Harness(high_watermark=95)
+    harness.install(harness.publisher("a"))
+    harness.loader.handle_load_snapshot(provenance(90), broken())
+    harness.executor.run_all()
+    assert harness.load_faults == ["cannot load snapshot 00000000000000000091-0000000001: it is cut off"]
+    harness.next_offset = 91
+    harness.commit([named(2), named(3), named(4), named(5)])
+    harness.loader.handle_leader_change(LeaderAndEpoch(1, 1))
+    harness.install(harness.publisher("b"))
+    assert harness.loader.image is EMPTY_IMAGE
+    assert harness.take() == []
+    assert len(harness.load_faults) == 1
+    harness.loader.close()
+    harness.executor.run_all()
+    assert harness.take() == [("a", "close"), ("b", "close")]
+
+
+def test_a_snapshot_that_cannot_be_read_later_leaves_everything_as_it_was() -> None:
     def broken() -> Iterator[MetadataRecord]:
         yield metadata_version()
         raise OSError("the disk is gone")
@@ -283,9 +312,34 @@ def test_a_snapshot_that_cannot_be_read_leaves_everything_as_it_was() -> None:
     harness.loader.handle_load_snapshot(provenance(90), broken())
     harness.executor.run_all()
     assert harness.loader.image is before
-    assert harness.faults == ["cannot load snapshot 00000000000000000091-0000000001: the disk is gone"]
+    assert harness.load_faults == ["cannot load snapshot 00000000000000000091-0000000001: the disk is gone"]
+
+
+@pytest.mark.parametrize("offset", [0, 2, 90])
+def test_a_gap_between_batches_ends_the_loader(offset: int) -> None:
+    harness = Harness()
+    harness.install(harness.publisher("a"))
+    harness.commit([named(1)])
+    harness.take()
+    harness.next_offset = offset
     harness.commit([named(2)])
-    assert harness.loader.image.topics.sorted_names == ("t1", "t2")
+    assert harness.load_faults == [
+        f"cannot load a commit on top of offset 0: a batch at offset {offset} does not follow offset 0"
+    ]
+    assert harness.take() == []
+
+
+def test_a_bad_record_in_a_batch_ends_the_loader() -> None:
+    harness = Harness()
+    harness.install(harness.publisher("a"))
+    harness.commit([named(1)])
+    harness.take()
+    harness.commit([RemoveTopicRecord(topic_id=uid(5)), named(2)], [RemoveTopicRecord(topic_id=uid(6))])
+    harness.commit([named(3)])
+    (fault,) = harness.load_faults
+    assert fault.startswith("cannot replay the metadata record at offset 1: ")
+    assert harness.loader.image.topics.sorted_names == ("t1",)
+    assert harness.take() == []
 
 
 # -- transactions, as publishers see them
@@ -368,7 +422,7 @@ def test_batches_that_cannot_be_read() -> None:
     harness = Harness()
     harness.loader.handle_commit(broken())
     harness.executor.run_all()
-    assert harness.faults == ["cannot load a commit on top of offset -1: the disk is gone"]
+    assert harness.load_faults == ["cannot load a commit on top of offset -1: the disk is gone"]
     assert closed == [True]
 
 

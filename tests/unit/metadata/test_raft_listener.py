@@ -84,11 +84,14 @@ class Harness:
         self.high_watermark: int | None = None
         self.faults: list[str] = []
         self.loader = MetadataLoader(
-            self.executor, lambda: self.high_watermark, lambda what, _: self.faults.append(what), MockClock()
+            self.executor, lambda: self.high_watermark, self._fault, MockClock(), on_load_fault=self._fault
         )
         self.publisher = Publisher()
         self.loader.install_publishers([self.publisher])
         self.listener = MetadataRaftListener(self.loader)
+
+    def _fault(self, what: str, _error: BaseException) -> None:
+        self.faults.append(what)
 
 
 def test_batches_are_decoded_by_the_loader_and_closed_after() -> None:
@@ -128,15 +131,15 @@ def test_the_empty_snapshot_before_the_first_record_is_not_a_cluster() -> None:
     harness = Harness()
     reader = Reader([], OffsetAndEpoch(0, 0))
     harness.listener.handle_load_snapshot(reader)
-    harness.high_watermark = 3
+    harness.high_watermark = 1
     harness.listener.handle_commit(Reader([batch(0)], OffsetAndEpoch(0, 0)))
     harness.executor.run_all()
     assert reader.closed == 1
     assert harness.publisher.images == [], "there is no metadata.version yet"
-    harness.high_watermark = 4
-    harness.listener.handle_commit(Reader([batch(3, level())], OffsetAndEpoch(0, 0)))
+    harness.high_watermark = 2
+    harness.listener.handle_commit(Reader([batch(1, level())], OffsetAndEpoch(0, 0)))
     harness.executor.run_all()
-    assert [image.offset for image in harness.publisher.images] == [3]
+    assert [image.offset for image in harness.publisher.images] == [1]
 
 
 def test_a_snapshot_before_the_first_record_that_has_some_is_loaded() -> None:

@@ -70,7 +70,9 @@ class Node:
         )
         self.executor = SteppedExecutor()
         self.faults: list[str] = []
-        self.loader = MetadataLoader(self.executor, lambda: self.raft.high_watermark, self._fault, box.clock)
+        self.loader = MetadataLoader(
+            self.executor, lambda: self.raft.high_watermark, self._fault, box.clock, on_load_fault=self._fault
+        )
         self.snapshots = SteppedExecutor()
         self.publisher = Publisher()
         generator = SnapshotGenerator(

@@ -78,9 +78,11 @@ def open_client(server: KafkaServer) -> KRaftClient:
 def load(client: KRaftClient) -> MetadataImage:
     executor = SteppedExecutor()
     faults: list[str] = []
-    loader = MetadataLoader(
-        executor, lambda: client.high_watermark, lambda what, error: faults.append(f"{what} {error}")
-    )
+
+    def fault(what: str, error: BaseException) -> None:
+        faults.append(f"{what} {error}")
+
+    loader = MetadataLoader(executor, lambda: client.high_watermark, fault, on_load_fault=fault)
     client.register(MetadataRaftListener(loader))
     client.poll_once()
     while executor.run_all():
