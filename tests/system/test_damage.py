@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.broker_process import BrokerProcess
 from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient
 
@@ -145,6 +146,103 @@ def test_a_flipped_byte_in_the_last_batch_costs_that_batch(crashed: Path) -> Non
     file = segment(crashed)
     flip(file, positions(file)[-1] - 3)
     serves(crashed, VALUES[:-1])
+
+
+# ---------------------------------------------------------------------------------------------------- metadata
+
+EAGER_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": 1}
+
+
+def metadata_snapshots(data: Path) -> list[Path]:
+    """Those that stand for records, oldest first."""
+    found = (data / "__cluster_metadata-0").glob("0*.checkpoint")
+    return sorted(path for path in found if not path.name.startswith("0" * 20))
+
+
+def folders(data: Path) -> set[str]:
+    return {path.name for path in data.iterdir() if path.is_dir()}
+
+
+@pytest.fixture(scope="module")
+def with_snapshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data of a broker with two topics, and metadata snapshots that have both."""
+    data = tmp_path_factory.mktemp("snapshots") / "data"
+    with EmbeddedBroker(data, overrides=EAGER_SNAPSHOTS) as broker, WireClient(broker.bootstrap_servers) as client:
+        for topic in (TOPIC, OTHER):
+            client.create_topic(topic)
+            assert client.produce(topic, 0, b"here")[0] is Errors.NONE
+        before = len(metadata_snapshots(data))
+        client.create_topic("last")
+        until(lambda: len(metadata_snapshots(data)) > before, "another snapshot", 60)
+    return data
+
+
+@pytest.fixture
+def snapshots(with_snapshots: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(with_snapshots, tmp_path / "data"))
+
+
+@pytest.mark.parametrize("how", ["60 bytes cut off", "empty", "flipped"])
+def test_a_damaged_metadata_snapshot_costs_nothing_while_the_log_has_it_all(snapshots: Path, how: str) -> None:
+    before = folders(snapshots)
+    for path in metadata_snapshots(snapshots):
+        path.chmod(0o600)
+        if how == "flipped":
+            flip(path, path.stat().st_size // 2)
+        else:
+            cut(path, 0 if how == "empty" else path.stat().st_size - 60)
+    damaged = len(metadata_snapshots(snapshots))
+    with EmbeddedBroker(snapshots) as broker, WireClient(broker.bootstrap_servers) as client:
+        assert client.fetch_all(TOPIC, 0) == client.fetch_all(OTHER, 0) == [b"here"]
+    assert folders(snapshots) == before
+    assert len(list((snapshots / "__cluster_metadata-0").glob("*.damaged"))) == damaged
+
+
+def test_a_damaged_metadata_snapshot_that_nothing_replaces_stops_the_start(snapshots: Path) -> None:
+    """A process, because the whole point is what it leaves behind."""
+    metadata = snapshots / "__cluster_metadata-0"
+    for path in metadata.glob("*.log"):
+        path.unlink()
+    *older, latest = metadata_snapshots(snapshots)
+    for path in older:
+        path.unlink()
+    whole = latest.read_bytes()
+    latest.chmod(0o600)
+    cut(latest, len(whole) - 60)
+    before = folders(snapshots)
+    broker = BrokerProcess(snapshots)
+    broker.spawn()
+    assert broker.process.wait(WAIT_S * 3) == 1
+    assert f"the broker cannot start: {latest} is damaged" in broker.text()
+    assert "Restore the file" in broker.text()
+    assert folders(snapshots) == before, "no log is set aside"
+
+    latest.write_bytes(whole)
+    with broker, WireClient(broker.bootstrap_servers) as client:
+        assert client.fetch_all(TOPIC, 0) == client.fetch_all(OTHER, 0) == [b"here"]
+    assert folders(snapshots) == before
+
+
+def test_logs_that_were_set_aside_come_back_with_the_metadata(snapshots: Path) -> None:
+    metadata, kept = snapshots / "__cluster_metadata-0", snapshots.with_name("kept")
+    before = folders(snapshots)
+    shutil.copytree(metadata, kept)
+    # The topics are younger than the first batches of the log: as if its end had been lost.
+    for path in metadata_snapshots(snapshots):
+        path.unlink()
+    (file,) = metadata.glob("*.log")
+    batches = list(iter_batches(file.read_bytes()))
+    cut(file, sum(batch.size_in_bytes for batch in batches[:2]))
+    with EmbeddedBroker(snapshots):
+        pass
+    assert len([name for name in folders(snapshots) if name.endswith("-stray")]) == 3
+
+    shutil.rmtree(metadata)
+    shutil.copytree(kept, metadata)
+    with EmbeddedBroker(snapshots) as broker, WireClient(broker.bootstrap_servers) as client:
+        assert client.fetch_all(TOPIC, 0) == client.fetch_all(OTHER, 0) == [b"here"]
+        assert client.produce(TOPIC, 0, b"next") == (Errors.NONE, 1)
+    assert folders(snapshots) == before
 
 
 # ---------------------------------------------------------------------------------------------------- the middle

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
+from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.metadata.cache import MetadataCache
@@ -21,7 +22,11 @@ logger = logging.getLogger(__name__)
 class Logs(Protocol):
     """The log manager, as far as it is started here."""
 
-    def startup(self, is_stray: Callable[[UnifiedLog], bool] | None = None) -> None: ...
+    def startup(
+        self,
+        is_stray: Callable[[UnifiedLog], bool] | None = None,
+        replica_for: Callable[[Uuid, int], TopicPartition | None] | None = None,
+    ) -> None: ...
 
 
 class Replicas(Protocol):
@@ -66,7 +71,9 @@ class BrokerMetadataPublisher(MetadataPublisher):
 
     The order within one update matters. The cache first, so that everybody finds there what they are told of; the
     replicas before the coordinators, which read the logs of those replicas. The first update starts the log manager,
-    which until then could not know which logs it should have, nor with which settings.
+    which until then could not know which logs it should have, nor with which settings. That image is complete: the
+    loader publishes nothing before it has caught up with the high watermark, and ends the node if it cannot load a
+    part. So a log without a replica in it may be set aside as stray.
 
     A part that fails does not keep the others from hearing the news: a broker with one stale part is better than one
     that is stale as a whole. What fails at the start, however, is the end of the broker.
@@ -127,7 +134,10 @@ class BrokerMetadataPublisher(MetadataPublisher):
 
     def _start_managers(self, image: MetadataImage) -> None:
         try:
-            self._logs.startup(lambda log: is_stray(self._broker_id, image, log))
+            self._logs.startup(
+                lambda log: is_stray(self._broker_id, image, log),
+                lambda topic_id, number: replica_for(self._broker_id, image, topic_id, number),
+            )
             self._replicas.startup()
             for coordinator in self._coordinators:
                 coordinator.startup()
@@ -174,6 +184,15 @@ def is_stray(broker_id: int, image: MetadataImage, log: UnifiedLog) -> bool:
         logger.info("The log in %s is of a replica that is not on this broker any more", log.directory)
         return True
     return False
+
+
+def replica_for(broker_id: int, image: MetadataImage, topic_id: Uuid, number: int) -> TopicPartition | None:
+    """The partition with this topic id and number, if this broker has a replica of it."""
+    topic = image.topics.by_id.get(topic_id)
+    partition = None if topic is None else topic.partitions.get(number)
+    if topic is None or partition is None or broker_id not in partition.replicas:
+        return None
+    return TopicPartition(topic.name, number)
 
 
 def deleted_partitions(topics: TopicsDelta) -> list[TopicPartition]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import KafkaStorageError
+from barnabas.common.identifiers import Uuid
 from barnabas.common.scheduler import ONCE, ScheduledTask, Scheduler
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.common.topic_partition import TopicPartition
@@ -81,8 +82,15 @@ class LogManager(LogRegistry):
 
     # Start and stop
 
-    def startup(self, is_stray: Callable[[UnifiedLog], bool] | None = None) -> None:
-        """Opens all logs, which takes long after a crash, and begins to look after them."""
+    def startup(
+        self,
+        is_stray: Callable[[UnifiedLog], bool] | None = None,
+        replica_for: Callable[[Uuid, int], TopicPartition | None] | None = None,
+    ) -> None:
+        """Opens all logs, which takes long after a crash, and begins to look after them.
+
+        The two functions say what the metadata say; see `LogStartup`.
+        """
         configs: dict[str, LogConfig] = {}
 
         def config_for(topic: str) -> LogConfig:
@@ -98,6 +106,7 @@ class LogManager(LogRegistry):
                 recovery_threads=self.recovery_threads_per_data_dir,
                 damage_policy=self._config.damage_policy,
                 is_stray=is_stray,
+                replica_for=replica_for,
             ).load()
         except BaseException:
             self.log_dirs.close()

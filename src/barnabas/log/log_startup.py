@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Final
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import BarnabasError, KafkaStorageError
+from barnabas.common.identifiers import Uuid
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_names import CLUSTER_METADATA_TOPIC
 from barnabas.common.topic_partition import TopicPartition
@@ -18,14 +20,21 @@ from barnabas.log.checkpoint_file import CorruptCheckpointError
 from barnabas.log.job_threads import run_jobs
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
-from barnabas.log.log_dir_names import is_delete_dir, is_stray_dir, log_stray_dir_name, parse_topic_partition_name
+from barnabas.log.log_dir_names import (
+    STRAY_DIR_SUFFIX,
+    is_delete_dir,
+    is_stray_dir,
+    log_dir_name,
+    log_stray_dir_name,
+    parse_topic_partition_name,
+)
 from barnabas.log.log_dirs import LogDir, LogDirs
 from barnabas.log.offset_checkpoint import (
     HIGH_WATERMARK_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
 )
-from barnabas.log.partition_metadata_file import CorruptPartitionMetadataError
+from barnabas.log.partition_metadata_file import CorruptPartitionMetadataError, PartitionMetadataFile
 from barnabas.log.segment_damage import CorruptLogError, DamagePolicy
 from barnabas.log.storage_errors import disk_access
 from barnabas.log.unified_log import UnifiedLog
@@ -88,14 +97,21 @@ class LogStartup:
         recovery_threads: int = 1,
         damage_policy: DamagePolicy = DamagePolicy.OFFLINE,
         is_stray: Callable[[UnifiedLog], bool] | None = None,
+        replica_for: Callable[[Uuid, int], TopicPartition | None] | None = None,
     ) -> None:
-        """`is_stray` says of a log that it should not be on this broker: its topic was deleted while it was down."""
+        """`is_stray` says of a log that it should not be on this broker: its topic was deleted while it was down.
+
+        `replica_for` says which partition a topic id and a partition number are, if this broker has a replica of it.
+        """
         self._log_dirs = log_dirs
         self._context = context
         self._config_for = config_for
         self._recovery_threads = recovery_threads
         self._damage_policy = damage_policy
         self._is_stray = is_stray
+        self._replica_for = replica_for
+        self._returned: set[Path] = set()
+        """Directories that were set aside as stray at an earlier start, and have their names back."""
         self._lock = threading.Lock()
         """Guards `_result` while several threads add to it. Nothing else is locked inside it."""
         self._result = LoadedLogs()
@@ -103,6 +119,7 @@ class LogStartup:
     def load(self) -> LoadedLogs:
         """Opens everything. `BarnabasError` if there are two logs of one partition."""
         started = self._context.clock.nanoseconds()
+        self._take_back_strays()
         try:
             for log_dir in self._log_dirs.live:
                 self._load_dir(log_dir)
@@ -117,6 +134,58 @@ class LogStartup:
             f" (recovered those in {', '.join(map(str, sorted(self._result.unclean)))})" * bool(self._result.unclean),
         )
         return self._result
+
+    def _take_back_strays(self) -> None:
+        """Gives stray logs their names back if they are of replicas of this broker after all.
+
+        An earlier start may have set them aside because the metadata were incomplete, as after damage to the metadata
+        log. Without this, the replica would start again with an empty log, and the records would be in a folder that
+        nobody looks at. A stray log stays where it is if
+
+        - there is a log of the partition: it has newer records;
+        - a log directory is offline: that log may be there;
+        - there are two of the partition: only a person can choose. The partition is offline until then.
+        """
+        replica_for = self._replica_for
+        if replica_for is None or self._log_dirs.offline_paths:
+            return
+        found: dict[TopicPartition, list[Path]] = {}
+        for log_dir in self._log_dirs.live:
+            try:
+                with log_dir.guard.watch("looking for stray logs"), disk_access("list", log_dir.path):
+                    names = sorted(os.listdir(log_dir.path))  # noqa: PTH208 - one of thousands is a stray
+            except KafkaStorageError:
+                return
+            for name in names:
+                if name.endswith(STRAY_DIR_SUFFIX):
+                    partition = _replica_in(log_dir.path / name, replica_for)
+                    if partition is not None:
+                        found.setdefault(partition, []).append(log_dir.path / name)
+        for partition, directories in found.items():
+            name = log_dir_name(partition)
+            if any((path / name).exists() for path in self._log_dirs.live_paths):
+                continue
+            if len(directories) == 1:
+                self._take_back(directories[0], directories[0].with_name(name))
+                continue
+            error = BarnabasError(
+                f"There are several stray logs of {partition} and no other: {', '.join(map(str, directories))}. "
+                f"Rename the one to keep to {name}, move the others away, and start the broker again"
+            )
+            logger.error("The log of %s stays offline: %s", partition, error)
+            self._result.offline[partition] = OfflineLog(directories[0], error)
+
+    def _take_back(self, stray: Path, directory: Path) -> None:
+        log_dir = self._log_dirs.get(stray.parent)
+        if log_dir is None:
+            return
+        try:
+            with log_dir.guard.watch(f"renaming {stray}"), disk_access("rename", stray):
+                stray.rename(directory)
+        except KafkaStorageError:
+            return  # the whole log directory is offline now
+        logger.warning("%s is of a replica of this broker again, and is %s now", stray, directory)
+        self._returned.add(directory)
 
     def _load_dir(self, log_dir: LogDir) -> None:
         try:
@@ -167,13 +236,14 @@ class LogStartup:
     ) -> None:
         try:
             log_dir.guard.check()
+            is_returned = directory in self._returned  # nobody has looked after it meanwhile: check all of it
             log = UnifiedLog.open(
                 directory,
                 self._config_for(partition.topic),
                 self._context,
                 log_start_offset=offsets.log_start_offsets.get(partition, 0),
-                recovery_point=offsets.recovery_points.get(partition, 0),
-                had_clean_shutdown=had_clean_shutdown,
+                recovery_point=0 if is_returned else offsets.recovery_points.get(partition, 0),
+                had_clean_shutdown=had_clean_shutdown and not is_returned,
                 damage_policy=self._damage_policy,
             )
         except BarnabasError as error:
@@ -206,3 +276,14 @@ class LogStartup:
                 f"There are two logs of {partition}, {other.directory} and {log.directory}. A disk may have failed "
                 "while the log was being moved from one to the other: delete the directory on the disk that has failed"
             )
+
+
+def _replica_in(stray: Path, replica_for: Callable[[Uuid, int], TopicPartition | None]) -> TopicPartition | None:
+    """Which replica of this broker is in a stray directory. The topic's id decides: the name may be shortened."""
+    try:
+        number = parse_topic_partition_name(stray).partition
+        topic_id = PartitionMetadataFile.in_directory(stray).read().topic_id
+    except (ValueError, KafkaStorageError) as error:
+        logger.warning("%s cannot be identified: %s", stray, error)
+        return None
+    return replica_for(topic_id, number)

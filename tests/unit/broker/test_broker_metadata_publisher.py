@@ -68,8 +68,13 @@ class Logs:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
 
-    def startup(self, is_stray: Callable[[UnifiedLog], bool] | None = None) -> None:
+    def startup(
+        self,
+        is_stray: Callable[[UnifiedLog], bool] | None = None,
+        replica_for: Callable[[Uuid, int], TopicPartition | None] | None = None,
+    ) -> None:
         assert is_stray is not None
+        assert replica_for is not None
         assert self._bench.cache.image is self._bench.image, "the cache comes first"
         self._bench.tell("logs start")
 

@@ -183,6 +183,81 @@ class TestLife:
         assert list(broker.manager.current_logs()) == [OTHER]
         assert [path.name.endswith("-stray") for path in sorted(broker.paths[0].glob("topic*"))] == [True]
 
+    def test_stray_logs_come_back(self, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+        """Their topic is in the metadata again: somebody has restored those."""
+        topic_id, other_id = random_uuid(), random_uuid()
+        append(broker.log(T0, topic_id=topic_id), b"a")
+        append(broker.log(OTHER, topic_id=other_id), b"b")
+        broker.manager.shutdown()
+        broker.create().startup(is_stray=lambda _: True, replica_for=lambda *_: None)
+        assert broker.manager.current_logs() == {}
+        (stray,) = broker.paths[0].glob("topic-0.*-stray")
+        broker.manager.shutdown()
+        renamed = TopicPartition("renamed", 0)  # only the id counts
+        manager = broker.create()
+        manager.startup(
+            is_stray=lambda _: False,
+            replica_for=lambda found, number: renamed if (found, number) == (topic_id, 0) else None,
+        )
+        assert list(manager.current_logs()) == [renamed]
+        assert values(all_records(broker.log(renamed))) == [b"a"]
+        assert (
+            f"{stray} is of a replica of this broker again, and is {broker.paths[0] / 'renamed-0'} now" in caplog.text
+        )
+        assert len(list(broker.paths[0].glob("*-stray"))) == 1, "the other one stays aside"
+
+    def test_a_stray_log_that_comes_back_is_recovered(self, broker: Broker) -> None:
+        """The marker of a clean shutdown says nothing of a log that was not open."""
+        topic_id = random_uuid()
+        append(broker.log(T0, topic_id=topic_id), b"a")
+        broker.manager.shutdown()
+        broker.create().startup(is_stray=lambda _: True)
+        (stray,) = broker.paths[0].glob("topic-0.*-stray")
+        broker.manager.shutdown()
+        assert CleanShutdownFile(broker.paths[0]).exists()
+        (segment,) = stray.glob("*.log")
+        segment.write_bytes(segment.read_bytes() + b"half a batch")
+        broker.create().startup(is_stray=lambda _: False, replica_for=lambda _id, _number: T0)
+        assert values(all_records(broker.log())) == [b"a"]
+        append(broker.log(), b"b")
+        assert values(all_records(broker.log())) == [b"a", b"b"]
+
+    def test_a_stray_log_does_not_replace_one_that_is_there(self, two: Broker) -> None:
+        topic_id = random_uuid()
+        append(two.log(T0, topic_id=topic_id), b"old")
+        two.manager.shutdown()
+        two.create().startup(is_stray=lambda _: True)
+        append(two.log(T0, topic_id=topic_id), b"new")
+        two.manager.shutdown()
+        two.create().startup(is_stray=lambda _: False, replica_for=lambda _id, _number: T0)
+        assert values(all_records(two.log())) == [b"new"]
+        assert len([path for one in two.paths for path in one.glob("*-stray")]) == 1
+
+    def test_of_two_stray_logs_a_person_chooses(self, two: Broker, caplog: pytest.LogCaptureFixture) -> None:
+        topic_id = random_uuid()
+        for value in (b"first", b"second"):
+            append(two.log(T0, topic_id=topic_id), value)
+            two.manager.shutdown()
+            two.create().startup(is_stray=lambda _: True)
+        two.manager.shutdown()
+        manager = two.create()
+        manager.startup(is_stray=lambda _: False, replica_for=lambda _id, _number: T0)
+        assert manager.current_logs() == {}
+        with pytest.raises(KafkaStorageError):
+            two.log(T0, topic_id=topic_id)
+        assert "several stray logs of topic-0" in caplog.text
+        assert "Rename the one to keep to topic-0" in caplog.text
+
+    def test_a_stray_log_that_nobody_can_identify_is_left_alone(self, broker: Broker) -> None:
+        append(broker.log(T0), b"a")
+        broker.manager.shutdown()
+        broker.create().startup(is_stray=lambda _: True)
+        (stray,) = broker.paths[0].glob("topic-0.*-stray")
+        broker.manager.shutdown()
+        broker.create().startup(is_stray=lambda _: False, replica_for=lambda _id, _number: T0)
+        assert broker.manager.current_logs() == {}
+        assert stray.is_dir()
+
     def test_two_logs_of_one_partition(self, two: Broker) -> None:
         append(two.log(), b"a")
         two.manager.shutdown()
