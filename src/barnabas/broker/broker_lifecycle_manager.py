@@ -12,7 +12,7 @@ from barnabas.broker.broker_state import BrokerState
 from barnabas.broker.controller_exchange import ControllerExchange, QueuedCall
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.dataclass import dataclass
-from barnabas.common.errors import Errors, KafkaTimeoutError
+from barnabas.common.errors import BarnabasError, Errors, KafkaTimeoutError
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
 from barnabas.controller.event_queue import KafkaEventQueue
@@ -42,9 +42,32 @@ CONTROLLED_SHUTDOWN_INTERVAL_MS = 10
 """After the first answer that says that leaderships are being moved: with little to move, that is over at once."""
 RESEND_BACKOFF_MS = 100
 
+_LASTING_ERRORS = {
+    Errors.CLUSTER_AUTHORIZATION_FAILED: (
+        "its principal {principal} needs CLUSTER_ACTION on the cluster; set super.users={principal}, or add an ACL "
+        "that allows it"
+    ),
+    Errors.INCONSISTENT_CLUSTER_ID: (
+        "its log directories belong to another cluster; check log.dirs and the controllers it connects to"
+    ),
+    Errors.UNSUPPORTED_VERSION: (
+        "it does not support a feature level of the cluster, such as metadata.version; the controller's log names the "
+        "feature. Run a newer version of the broker"
+    ),
+    Errors.INVALID_REGISTRATION: (
+        "what it says of its log directories or features is wrong; the controller's log says what. Two brokers may "
+        "have the same directory.id in meta.properties"
+    ),
+}
+"""Refusals of a registration that no further attempt changes, and what to do about each."""
+
 _COMMUNICATION = "communication"
 _REGISTRATION_TIMEOUT = "initialRegistrationTimeout"
 _NS_PER_MS = 1_000_000
+
+
+class BrokerRegistrationError(BarnabasError):
+    """The controller refused to register the broker, and will again; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +80,8 @@ class BrokerLifecycleConfig:
     """``broker.heartbeat.interval.ms``"""
     initial_registration_timeout_ms: int = 60_000
     """``initial.broker.registration.timeout.ms``"""
+    principal: str = "User:ANONYMOUS"
+    """Who the broker is for the controller, to be named in an error. Controller listeners are PLAINTEXT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +124,10 @@ class BrokerLifecycleManager:
     Whenever something changes that the controller is waiting for, or the broker, the next heartbeat goes out at once;
     if one is under way, right after its answer. So a start takes as long as the exchanges take, and not the sum of
     their intervals.
+
+    A heartbeat that is refused with STALE_BROKER_EPOCH means that the controller does not know this broker (any more):
+    somebody has sent UnregisterBroker, or another process has registered with the same id. A running broker registers
+    again; one that wants to stop has nobody to ask, and stops. (In Kafka it goes on sending heartbeats for ever.)
 
     All state belongs to the thread of the event queue. Other threads put events there, read ``state`` and
     ``broker_epoch``, which are single references, and wait for the futures. Without :meth:`start`'s thread a test runs
@@ -160,6 +189,8 @@ class BrokerLifecycleManager:
         self._hurry = False
         """Something has changed while an exchange was under way."""
         self._failed_attempts = 0
+        self._last_problem = "the controller has not responded"
+        """Why the latest exchange failed."""
 
     # -- for any thread
 
@@ -261,11 +292,15 @@ class BrokerLifecycleManager:
             return
         why = (
             f"Broker {self._config.node_id} could not register with the controller within "
-            f"{self._config.initial_registration_timeout_ms} ms."
+            f"{self._config.initial_registration_timeout_ms} ms: {self._last_problem.rstrip('.')}."
         )
         log.error("%s It shuts down.", why)
+        self._give_up(KafkaTimeoutError(why))
+
+    def _give_up(self, error: BarnabasError) -> None:
+        """Ends a start that cannot succeed."""
         if not self.initial_catch_up_future.done():
-            self.initial_catch_up_future.set_exception(KafkaTimeoutError(why))
+            self.initial_catch_up_future.set_exception(error)
         self.begin_shutdown()
 
     # -- what changes
@@ -303,7 +338,10 @@ class BrokerLifecycleManager:
         self._communicate_soon(0)
 
     def _begin_controlled_shutdown(self) -> None:
-        if self._state is BrokerState.RUNNING:
+        if self._state is BrokerState.RUNNING and not self._registered:
+            log.info("No controlled shutdown: the controller does not know broker %d", self._config.node_id)
+            self.begin_shutdown()
+        elif self._state is BrokerState.RUNNING:
             log.info("Beginning controlled shutdown")
             self._become(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
             self._communicate_soon(0)
@@ -376,7 +414,8 @@ class BrokerLifecycleManager:
             ],
             rack=self._config.rack,
             log_dirs=list(self._log_dirs),
-            previous_broker_epoch=self._info.previous_broker_epoch,
+            # It proves a clean shutdown of an earlier process; this one has not been shut down since it registered.
+            previous_broker_epoch=NOT_REGISTERED if self._ever_registered else self._info.previous_broker_epoch,
         )
         self._in_flight = True
         self._channel.send_request(
@@ -389,9 +428,7 @@ class BrokerLifecycleManager:
             return
         assert isinstance(answer, BrokerRegistrationResponse)
         if answer.error_code:
-            error = Errors.for_code(answer.error_code)
-            log.warning("Broker %d could not register: %s", self._config.node_id, error.message)
-            self._communicate_after_failure()
+            self._registration_refused(Errors.for_code(answer.error_code))
             return
         self._failed_attempts = 0
         self._broker_epoch = answer.broker_epoch
@@ -399,6 +436,23 @@ class BrokerLifecycleManager:
         log.info("Broker %d is registered with the epoch %d", self._config.node_id, answer.broker_epoch)
         self._hurry = False
         self._communicate_soon(0)
+
+    def _registration_refused(self, error: Errors) -> None:
+        node_id = self._config.node_id
+        if self._state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            log.info("Broker %d is not registered (%s): stopping without the controller", node_id, error.name)
+            self.begin_shutdown()
+            return
+        remedy = _LASTING_ERRORS.get(error)
+        if remedy is None or self._ever_registered:
+            self._last_problem = f"{error.name}: {error.message}"
+            log.warning("Broker %d could not register: %s", node_id, self._last_problem)
+            self._communicate_after_failure()
+            return
+        remedy = remedy.format(principal=self._config.principal)
+        self._give_up(
+            BrokerRegistrationError(f"the controller refused to register broker {node_id} with {error.name}: {remedy}")
+        )
 
     def _send_heartbeat(self) -> None:
         if self._channel is None:
@@ -428,13 +482,29 @@ class BrokerLifecycleManager:
             return
         assert isinstance(answer, BrokerHeartbeatResponse)
         if answer.error_code:
-            error = Errors.for_code(answer.error_code)
-            log.warning("The heartbeat of broker %d was refused: %s", self._config.node_id, error.message)
-            self._communicate_after_failure()
+            self._heartbeat_refused(Errors.for_code(answer.error_code))
             return
         self._failed_attempts = 0
         self._offline_dirs.update(dict.fromkeys(told_offline, True))
         self._follow(answer)
+
+    def _heartbeat_refused(self, error: Errors) -> None:
+        node_id = self._config.node_id
+        if error is not Errors.STALE_BROKER_EPOCH:
+            log.warning("The heartbeat of broker %d was refused: %s: %s", node_id, error.name, error.message)
+            self._communicate_after_failure()
+        elif self._state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            log.info("The controller does not know broker %d any more: stopping without it", node_id)
+            self.begin_shutdown()
+        else:
+            log.warning(
+                "The controller does not know broker %d with epoch %d any more: it was unregistered, or another "
+                "process has registered with its node.id. Registering again",
+                node_id,
+                self._broker_epoch,
+            )
+            self._registered = False
+            self._communicate_after_failure()
 
     def _follow(self, answer: BrokerHeartbeatResponse) -> None:
         """Does what the controller's answer allows in this state."""
@@ -463,6 +533,9 @@ class BrokerLifecycleManager:
                 log.info("Waiting for the controller to move leaderships away")
             self._communicate_soon(CONTROLLED_SHUTDOWN_INTERVAL_MS if first else self._config.heartbeat_interval_ms)
         elif self._state is BrokerState.RUNNING:
+            if answer.is_fenced and not answer.is_caught_up:  # it has registered again, and has yet to read that
+                self._communicate_soon(CATCH_UP_INTERVAL_MS)
+                return
             if answer.is_fenced:
                 log.warning("Broker %d is fenced: the controller has not heard of it in time", self._config.node_id)
             self._communicate_soon(self._config.heartbeat_interval_ms)
@@ -480,6 +553,7 @@ class BrokerLifecycleManager:
             problem = "there was no answer"
         else:
             return response.body
+        self._last_problem = problem
         log.error("Broker %d could not %s: %s", self._config.node_id, what, problem)
         self._communicate_after_failure()
         return None

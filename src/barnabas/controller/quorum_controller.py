@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Iterable
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.common.errors import KafkaTimeoutError, UnknownTopicIdError, UnknownTopicOrPartitionError
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     )
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class QuorumController(ControllerEngine):
@@ -185,7 +188,7 @@ class QuorumController(ControllerEngine):
     def register_broker(
         self, context: ControllerRequestContext, request: broker_registration.BrokerRegistrationRequest
     ) -> Future[broker_registration.BrokerRegistrationResponse]:
-        return self._write(
+        future = self._write(
             "register_broker",
             context,
             lambda: self.managers.cluster.register_broker(
@@ -195,6 +198,8 @@ class QuorumController(ControllerEngine):
                 kraft_version=self._raft.kraft_version,
             ),
         )
+        future.add_done_callback(partial(_log_refused_registration, request.broker_id))
+        return future
 
     def process_broker_heartbeat(
         self, context: ControllerRequestContext, request: broker_heartbeat.BrokerHeartbeatRequest
@@ -341,3 +346,10 @@ def _nothing_to_do(response: T) -> Future[T]:
     future: Future[T] = new_future()
     future.set_result(response)
     return future
+
+
+def _log_refused_registration(broker_id: int, future: Future[broker_registration.BrokerRegistrationResponse]) -> None:
+    """The response has only a code: the log is the one place that says which log directory or feature was wrong."""
+    error = future.exception()
+    if error is not None:
+        log.warning("Broker %d may not register: %s", broker_id, error)

@@ -13,6 +13,7 @@ from barnabas.broker.broker_lifecycle_manager import (
     CONTROLLED_SHUTDOWN_INTERVAL_MS,
     BrokerLifecycleConfig,
     BrokerLifecycleManager,
+    BrokerRegistrationError,
     BrokerRegistrationInfo,
 )
 from barnabas.broker.broker_state import BrokerState
@@ -269,6 +270,37 @@ def test_a_broker_that_cannot_register_in_time_gives_up() -> None:
     assert b.channel.shutdowns == 1
 
 
+def test_the_last_refusal_is_named_when_the_time_is_over() -> None:
+    b = Bench(initial_registration_timeout_ms=5_000)
+    b.start()
+    b.register(error_code=Errors.DUPLICATE_BROKER_REGISTRATION)
+    b.run(5_000)
+    with pytest.raises(KafkaTimeoutError, match="within 5000 ms: DUPLICATE_BROKER_REGISTRATION: "):
+        b.manager.initial_catch_up_future.result(0)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            Errors.CLUSTER_AUTHORIZATION_FAILED,
+            "its principal User:ANONYMOUS needs CLUSTER_ACTION on the cluster; set super.users=User:ANONYMOUS",
+        ),
+        (Errors.INCONSISTENT_CLUSTER_ID, "belong to another cluster"),
+        (Errors.UNSUPPORTED_VERSION, "feature level"),
+        (Errors.INVALID_REGISTRATION, "log directories or features"),
+    ],
+)
+def test_a_refusal_that_will_not_change_ends_the_start_at_once(error: Errors, told: str) -> None:
+    b = Bench()
+    b.start()
+    b.register(error_code=error)
+    assert b.is_in(BrokerState.SHUTTING_DOWN)
+    with pytest.raises(BrokerRegistrationError, match=f"refused to register broker 1 with {error.name}: .*{told}"):
+        b.manager.initial_catch_up_future.result(0)
+    assert b.channel.shutdowns == 1
+
+
 def test_a_registration_in_time_ends_the_wait() -> None:
     b = Bench(initial_registration_timeout_ms=5_000)
     b.bring_to(BrokerState.RECOVERY)
@@ -364,6 +396,61 @@ def test_a_broker_registers_again_when_told_to() -> None:
     b.register(broker_epoch=EPOCH + 9)
     assert b.heartbeat().broker_epoch == EPOCH + 9 == b.manager.broker_epoch
     assert b.is_in(BrokerState.RUNNING)
+
+
+def test_a_broker_that_was_unregistered_registers_again(caplog: pytest.LogCaptureFixture) -> None:
+    b = Bench()
+    b.bring_to(BrokerState.RUNNING)
+    b.run(INTERVAL_MS)
+    b.answer(error_code=Errors.STALE_BROKER_EPOCH)
+    assert "does not know broker 1 with epoch 12 any more: it was unregistered" in caplog.text
+    b.run(110)
+    request = b.channel.sent[0].body
+    assert isinstance(request, BrokerRegistrationRequest)
+    assert request.incarnation_id == b.manager.incarnation_id
+    assert request.previous_broker_epoch == -1, "that of the earlier process was for the first time"
+    b.register(broker_epoch=40)
+    assert (b.heartbeat().broker_epoch, b.heartbeat().want_fence) == (40, False)
+    b.answer(is_fenced=True, is_caught_up=False)
+    assert b.is_silent_for(CATCH_UP_INTERVAL_MS), "it has yet to read its registration"
+    b.offset = 40
+    b.answer(is_fenced=False, is_caught_up=True)
+    assert b.is_silent_for(INTERVAL_MS)
+    assert b.is_in(BrokerState.RUNNING)
+
+
+def test_a_running_broker_goes_on_trying_to_register_again() -> None:
+    b = Bench()
+    b.bring_to(BrokerState.RUNNING)
+    b.run(INTERVAL_MS)
+    b.answer(error_code=Errors.STALE_BROKER_EPOCH)
+    b.run(110)
+    b.register(error_code=Errors.CLUSTER_AUTHORIZATION_FAILED)
+    b.run(220)
+    b.register(broker_epoch=40)
+    assert b.heartbeat().broker_epoch == 40
+
+
+def test_a_broker_that_the_controller_does_not_know_stops_without_it() -> None:
+    b = Bench()
+    b.bring_to(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+    b.answer(error_code=Errors.STALE_BROKER_EPOCH)
+    assert b.is_in(BrokerState.SHUTTING_DOWN)
+    assert b.manager.controlled_shutdown_future.result(0) is None
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_broker_that_is_registering_again_stops_without_the_controller(asked: bool) -> None:
+    b = Bench()
+    b.bring_to(BrokerState.RUNNING)
+    b.run(INTERVAL_MS)
+    b.answer(error_code=Errors.STALE_BROKER_EPOCH)
+    if asked:
+        b.run(110)
+        assert isinstance(b.channel.sent[0].body, BrokerRegistrationRequest)
+    b.manager.begin_controlled_shutdown()
+    b.run()
+    assert b.is_in(BrokerState.SHUTTING_DOWN)
 
 
 def test_there_is_no_way_back() -> None:
