@@ -11,11 +11,12 @@ import logging
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.broker_process import BrokerProcess
+from benchmarks.broker_process import BrokerProcess, source_environment
 from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient
 
@@ -243,6 +244,24 @@ def test_logs_that_were_set_aside_come_back_with_the_metadata(snapshots: Path) -
         assert client.fetch_all(TOPIC, 0) == client.fetch_all(OTHER, 0) == [b"here"]
         assert client.produce(TOPIC, 0, b"next") == (Errors.NONE, 1)
     assert folders(snapshots) == before
+
+
+def test_a_broker_that_lost_its_identity_does_not_take_a_new_one(stopped: Path) -> None:
+    identity = stopped / "meta.properties"
+    cluster_id = identity.read_text().partition("cluster.id=")[2].split()[0]
+    identity.unlink()
+    before = sorted(path.name for path in stopped.iterdir())
+    broker = BrokerProcess(stopped)
+    broker.spawn()
+    assert broker.process.wait(WAIT_S * 3) == 1
+    assert f"the broker cannot start: {stopped} has data of a broker" in broker.text()
+    assert sorted(path.name for path in stopped.iterdir()) == before
+
+    command = [sys.executable, "-m", "barnabas.cli.main", "format", f"--data-dir={stopped}", "--ignore-formatted"]
+    subprocess.run([*command, "--cluster-id", cluster_id], check=True, env=source_environment())
+    with broker, WireClient(broker.bootstrap_servers) as client:
+        assert client.metadata().cluster_id == cluster_id
+        assert client.fetch_all(TOPIC, 0) == VALUES
 
 
 # ---------------------------------------------------------------------------------------------------- the middle

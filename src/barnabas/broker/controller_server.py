@@ -26,6 +26,7 @@ from barnabas.broker.node_to_controller_channel import (
 from barnabas.broker.request_serving import RequestServing, startup_seconds
 from barnabas.broker.shared_server import SharedServer
 from barnabas.broker.stop_steps import run_steps, step
+from barnabas.common.errors import CorruptRecordError
 from barnabas.controller.bootstrap import BootstrapMetadata
 from barnabas.controller.config import ControllerPlugins
 from barnabas.controller.controller_apis import (
@@ -197,7 +198,10 @@ class ControllerServer:
         path = self._config.metadata_log_dir / BOOTSTRAP_FILE
         if not path.exists():
             return BootstrapMetadata.for_version()
-        return BootstrapMetadata(tuple(read_bootstrap_file(path)), str(path))
+        try:
+            return BootstrapMetadata(tuple(read_bootstrap_file(path)), str(path))
+        except ValueError as error:
+            raise CorruptRecordError(str(error)) from None
 
     def begin_shutdown(self) -> None:
         """No new requests."""

@@ -16,7 +16,12 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.dataclass import replace
 from barnabas.common.errors import BarnabasError
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
-from barnabas.log.meta_properties import MetaProperties, random_directory_id
+from barnabas.log.meta_properties import (
+    META_PROPERTIES_FILE,
+    MetaProperties,
+    random_directory_id,
+    refuse_data_without_identity,
+)
 from barnabas.log.meta_properties_ensemble import MetaPropertiesEnsemble
 
 logger = logging.getLogger(__name__)
@@ -212,6 +217,8 @@ def initialize_log_dirs(config: KafkaConfig) -> MetaPropertiesEnsemble:
     """
     directories = dict.fromkeys((*config.log_dirs, config.metadata_log_dir))
     ensemble = MetaPropertiesEnsemble.load(directories, config.metadata_log_dir)
+    for path in ensemble.empty_dirs:
+        refuse_data_without_identity(path)
     if not ensemble.properties and not ensemble.failed_dirs:
         raise StartupError(
             f"{', '.join(map(str, directories))} is not formatted; run `barnabas format` with the same configuration, "
@@ -220,11 +227,17 @@ def initialize_log_dirs(config: KafkaConfig) -> MetaPropertiesEnsemble:
     if not ensemble.properties:
         raise StartupError("; ".join(map(str, ensemble.failed_dirs.values())))
     ensemble.verify(expected_node_id=config.node_id, require_at_least_one_valid=True, require_metadata_log_dir=True)
+    for path, found in ensemble.properties.items():
+        if found.cluster_id is None or found.node_id is None:
+            missing = "cluster.id" if found.cluster_id is None else "broker.id"
+            raise StartupError(
+                f"{path / META_PROPERTIES_FILE} does not say {missing}: restore the file from a backup, or add the line"
+            )
     for path in directories:
-        found = ensemble.properties.get(path)
-        if path in ensemble.failed_dirs or (found is not None and found.directory_id is not None):
+        identity = ensemble.properties.get(path)
+        if path in ensemble.failed_dirs or (identity is not None and identity.directory_id is not None):
             continue
-        if found is None:
+        if identity is None:
             if path == config.metadata_log_dir:
                 raise StartupError(
                     f"the directory of the metadata log, {path}, is not formatted although others of this node are; "
@@ -232,6 +245,6 @@ def initialize_log_dirs(config: KafkaConfig) -> MetaPropertiesEnsemble:
                 )
             logger.info("%s is new to this node and is formatted like the others", path)
             path.mkdir(parents=True, exist_ok=True)
-            found = MetaProperties(cluster_id=ensemble.cluster_id, node_id=config.node_id)
-        replace(found, directory_id=random_directory_id()).write(path)
+            identity = MetaProperties(cluster_id=ensemble.cluster_id, node_id=config.node_id)
+        replace(identity, directory_id=random_directory_id()).write(path)
     return MetaPropertiesEnsemble.load(directories, config.metadata_log_dir)

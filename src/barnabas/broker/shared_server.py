@@ -18,6 +18,8 @@ from barnabas.broker.event_thread import EventThread
 from barnabas.common.clock import Clock
 from barnabas.common.identifiers import Uuid
 from barnabas.common.shutdownable_thread import ExitProcedure
+from barnabas.log.log_dir_names import DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX
+from barnabas.log.meta_properties import data_in, shown_names
 from barnabas.metadata.loader import MetadataLoader
 from barnabas.metadata.raft_listener import MetadataRaftListener
 from barnabas.metadata.snapshot_generator import SnapshotEmitter, SnapshotGenerator
@@ -27,6 +29,7 @@ from barnabas.network.endpoint import Endpoint
 from barnabas.network.node import Node
 from barnabas.raft.bootstrap_file import METADATA_LOG_DIR_NAME
 from barnabas.raft.client import LeaderAndEpoch
+from barnabas.raft.kraft_log import MetadataLogError
 from barnabas.raft.raft_manager import KafkaRaftManager
 from barnabas.raft.voter_set import VoterEndpoint
 from barnabas.server.request_metrics import RequestTimes
@@ -87,8 +90,27 @@ class SharedServer:
             clock=self.clock,
             exit_procedure=self.exit_procedure,
         )
+        if config.is_broker and raft.client.log_end_offset == 0:
+            self._check_for_lost_metadata()
         raft.client.register(_Listener(self.loader, self.controller_nodes))
         return raft
+
+    def _check_for_lost_metadata(self) -> None:
+        """An empty metadata log beside logs of partitions means that it was lost, not that the cluster is new."""
+        log = self.config.metadata_log_dir / METADATA_LOG_DIR_NAME
+        for path in self.config.log_dirs:
+            folders = [
+                name
+                for name in data_in(path)
+                if (path / name).is_dir()
+                and name != METADATA_LOG_DIR_NAME
+                and not name.endswith((DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX))
+            ]
+            if folders:
+                raise MetadataLogError(
+                    f"the metadata log in {log} is empty, but {path} has logs of partitions ({shown_names(folders)}), "
+                    "which would belong to no topic. Restore the metadata log from a backup, or move these folders away"
+                )
 
     def start(self, controller_endpoints: Sequence[Endpoint]) -> None:
         """Joins the quorum, as a controller with these listeners."""

@@ -16,6 +16,7 @@ matter.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,11 +25,25 @@ from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import BarnabasError
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
 from barnabas.controller.bootstrap import BootstrapMetadata
-from barnabas.log.meta_properties import MetaProperties, random_directory_id
+from barnabas.log.file_handle import FileHandle
+from barnabas.log.meta_properties import (
+    MetaProperties,
+    data_in,
+    random_directory_id,
+    refuse_data_without_identity,
+)
 from barnabas.log.meta_properties_ensemble import MetaPropertiesEnsemble
 from barnabas.log.storage_errors import disk_access
 from barnabas.metadata.metadata_version import LATEST_VERSION, MetadataVersion
-from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, write_bootstrap_file, write_initial_voters
+from barnabas.network.send import FileRegion
+from barnabas.protocol.internal.raft import VotersRecord
+from barnabas.raft.bootstrap_file import (
+    BOOTSTRAP_FILE,
+    METADATA_LOG_DIR_NAME,
+    write_bootstrap_file,
+    write_initial_voters,
+)
+from barnabas.raft.records_iterator import control_records, raw_batches
 from barnabas.raft.voter_set import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 
 
@@ -67,7 +82,8 @@ def format_storage(
     """Formats all log directories of a node.
 
     Those that are formatted keep their identity, and give it to the others; without `ignore_formatted` they are an
-    error.
+    error. One that has data and has lost its identity gets another only if `cluster_id` says which, and keeps its
+    metadata log.
     """
     version = _version(release_version)
     directories = dict.fromkeys((*config.log_dirs, config.metadata_log_dir))
@@ -79,13 +95,19 @@ def format_storage(
         raise FormatError(
             f"{', '.join(map(str, ensemble.properties))} is formatted already; use --ignore-formatted to leave it alone"
         )
-    chosen = cluster_id or ensemble.cluster_id or uuid_to_string(random_uuid())
     formatted = tuple(path for path in directories if path not in ensemble.properties)
+    if cluster_id is None:
+        for path in formatted:
+            refuse_data_without_identity(path)
+    has_metadata_log = METADATA_LOG_DIR_NAME in data_in(config.metadata_log_dir)
+    chosen = cluster_id or ensemble.cluster_id or uuid_to_string(random_uuid())
     for path in formatted:
         directory_id = random_directory_id()
         with disk_access("create", path):
             path.mkdir(parents=True, exist_ok=True)
-        if path == config.metadata_log_dir:
+        if path == config.metadata_log_dir and has_metadata_log:
+            directory_id = _directory_id_of_voter(path / METADATA_LOG_DIR_NAME, config.node_id) or directory_id
+        elif path == config.metadata_log_dir:
             # Before the file that says "formatted", so that a crash in between leaves nothing half done.
             bootstrap = BootstrapMetadata.for_version(version, "format command")
             write_bootstrap_file(path / BOOTSTRAP_FILE, bootstrap.records)
@@ -101,6 +123,28 @@ def format_if_empty(config: KafkaConfig) -> FormatReport | None:
     if ensemble.properties or ensemble.failed_dirs:
         return None
     return format_storage(config)
+
+
+def _directory_id_of_voter(metadata_log: Path, node_id: int) -> Uuid | None:
+    """The directory id under which a node votes, from its metadata log; None if the voters are not in there.
+
+    With another id the node would not be the voter that the log names, and nobody could be elected.
+    """
+    found: Uuid | None = None
+    # By offset: a snapshot comes before the segment that begins where it ends.
+    for path in sorted((*metadata_log.glob("*.checkpoint"), *metadata_log.glob("*.log"))):
+        with disk_access("read", path):
+            handle = FileHandle.open(path, os.O_RDONLY)
+            region = FileRegion(handle, 0, os.fstat(handle).st_size)
+            for batch in raw_batches(region):
+                if not batch.is_control_batch:
+                    continue
+                batch.ensure_valid()
+                for record in control_records(batch):
+                    if isinstance(record.message, VotersRecord):
+                        keys = [voter.key for voter in VoterSet.from_record(record.message)]
+                        found = next((key.directory_id for key in keys if key.id == node_id), found)
+    return found
 
 
 def _sole_voter(config: KafkaConfig, directory_id: Uuid) -> VoterSet:

@@ -14,7 +14,7 @@ Version 0 is what brokers wrote before KRaft: ``broker.id`` for ``node.id``, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -23,12 +23,19 @@ from barnabas.common.errors import KafkaStorageError
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_from_string, uuid_to_string
 from barnabas.common.numerals import parse_integer, shortened
 from barnabas.common.properties import PropertiesError, format_properties, load_properties
+from barnabas.common.topic_names import CLUSTER_METADATA_TOPIC
+from barnabas.log.clean_shutdown_file import CLEAN_SHUTDOWN_FILE
 from barnabas.log.durable_file import replace_file
+from barnabas.log.log_dir_names import parse_topic_partition_name
 from barnabas.log.storage_errors import disk_access
 
 META_PROPERTIES_FILE: Final = "meta.properties"
 CURRENT_VERSION: Final = 1
 _RESERVED_DIRECTORY_IDS: Final = 100
+_INITIAL_VOTERS: Final = f"{0:020d}-{0:010d}"
+"""How the name of the snapshot begins that formatting leaves."""
+_SHOWN: Final = 3
+_FORMAT_AGAIN: Final = "`barnabas format --ignore-formatted --cluster-id ID`"
 
 
 class InvalidMetaPropertiesError(KafkaStorageError):
@@ -56,6 +63,11 @@ class MetaProperties:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Reads the settings of a file; others than the known ones are let be."""
+        if not properties:
+            raise InvalidMetaPropertiesError(
+                f"the file is empty. Restore it from a backup, or delete it and run {_FORMAT_AGAIN} with the id of the "
+                "cluster that the data belong to"
+            )
         version = _integer(properties, "version") or 0
         directory_id = None
         if "directory.id" in properties:
@@ -98,6 +110,53 @@ class MetaProperties:
         path = log_dir / META_PROPERTIES_FILE
         with disk_access("write", path):
             replace_file(path, format_properties(self.to_properties()).encode("ascii"))
+
+
+def data_in(log_dir: Path) -> list[str]:
+    """The files and folders in a log directory that a broker has left there; none of one that is only formatted.
+
+    A format that was interrupted leaves ``bootstrap.checkpoint`` and the snapshot of the first voters, and no
+    ``meta.properties`` yet. That is no data.
+    """
+    with disk_access("list", log_dir):
+        try:
+            entries = sorted(log_dir.iterdir())
+        except FileNotFoundError:
+            return []
+    return [path.name for path in entries if _is_data(path)]
+
+
+def _is_data(path: Path) -> bool:
+    if not path.is_dir():
+        return path.name.endswith("-checkpoint") or path.name == CLEAN_SHUTDOWN_FILE
+    try:
+        partition = parse_topic_partition_name(path)
+    except ValueError:
+        return False
+    if partition.topic != CLUSTER_METADATA_TOPIC:
+        return True
+    with disk_access("list", path):
+        return any(not entry.name.startswith(_INITIAL_VOTERS) for entry in path.iterdir())
+
+
+def refuse_data_without_identity(log_dir: Path) -> None:
+    """Raises `InvalidMetaPropertiesError` if a directory without ``meta.properties`` is not empty after all.
+
+    To give it a new identity would mean to start a new cluster over the data of another.
+    """
+    found = data_in(log_dir)
+    if found:
+        raise InvalidMetaPropertiesError(
+            f"{log_dir} has data of a broker ({shown_names(found)}), but no {META_PROPERTIES_FILE}. Restore that file "
+            f"from a backup, or run {_FORMAT_AGAIN} with the id of the cluster that the data belong to; nothing was "
+            "changed"
+        )
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """The first few of a list, for an error."""
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{rest}"
 
 
 def _integer(properties: Mapping[str, str], name: str) -> int | None:

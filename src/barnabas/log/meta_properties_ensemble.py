@@ -93,7 +93,10 @@ class MetaPropertiesEnsemble:
         if require_metadata_log_dir and self.metadata_log_dir is None:
             raise InvalidMetaPropertiesError("no directory has been named for the metadata log")
         if self.metadata_log_dir is not None and self.metadata_log_dir in self.failed_dirs:
-            raise InvalidMetaPropertiesError(f"the directory of the metadata log, {self.metadata_log_dir}, has failed")
+            raise InvalidMetaPropertiesError(
+                f"the directory of the metadata log, {self.metadata_log_dir}, cannot be used: "
+                f"{self.failed_dirs[self.metadata_log_dir]}"
+            )
 
     @staticmethod
     def _verify_directory_id(log_dir: Path, directory_id: Uuid | None, seen: dict[Uuid, Path]) -> None:

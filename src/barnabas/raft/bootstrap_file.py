@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.errors import CorruptRecordError
 from barnabas.protocol.internal.metadata_topic import CLUSTER_METADATA
 from barnabas.raft.client import ApiMessageAndVersion
 from barnabas.raft.records_snapshot import RecordsSnapshotReader, RecordsSnapshotWriter
@@ -30,6 +31,11 @@ def read_bootstrap_file(path: Path) -> list[ApiMessageAndVersion]:
     reader = RecordsSnapshotReader(FileRawSnapshotReader(path, BOOTSTRAP_SNAPSHOT_ID), CLUSTER_METADATA)
     try:
         return [record for batch in reader for record in batch.records]
+    except CorruptRecordError as error:
+        raise CorruptRecordError(
+            f"{error}. Only the first start of a cluster needs this file: restore it, or delete it if the cluster has "
+            "been started before"
+        ) from None
     finally:
         reader.close()
 

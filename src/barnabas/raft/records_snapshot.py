@@ -130,7 +130,10 @@ class RecordsSnapshotReader:
 
     def __iter__(self) -> Iterator[Batch[ApiMessageAndVersion]]:
         for raw in self._checked_batches():
-            batch = decode_batch(raw, self._types)
+            try:
+                batch = decode_batch(raw, self._types)
+            except (BarnabasError, ValueError) as error:
+                raise CorruptRecordError(f"{self._name} has a batch that cannot be decoded: {error}") from error
             if batch.records:
                 yield batch
 

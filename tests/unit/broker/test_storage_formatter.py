@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,12 @@ import pytest
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.kafka_raft_server import KafkaRaftServer, StartupError, initialize_log_dirs
 from barnabas.broker.storage_formatter import FormatError, format_if_empty, format_storage
-from barnabas.common.errors import BarnabasError
-from barnabas.log.meta_properties import MetaProperties
+from barnabas.common.errors import BarnabasError, CorruptRecordError
+from barnabas.embedded import EmbeddedBroker
+from barnabas.log.meta_properties import InvalidMetaPropertiesError, MetaProperties
 from barnabas.protocol.internal.metadata import FeatureLevelRecord
-from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, read_bootstrap_file
+from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, read_bootstrap_file, write_bootstrap_file
+from barnabas.raft.kraft_log import MetadataLogError
 
 CLUSTER = "5L6g3nShT-eMCtK--X86sw"
 
@@ -121,7 +125,121 @@ def test_only_what_is_empty_is_formatted_without_being_asked(tmp_path: Path) -> 
     assert read(one) == before
 
 
+def lose_identity(directory: Path) -> MetaProperties:
+    before = read(directory)
+    (directory / "meta.properties").unlink()
+    return before
+
+
+def test_data_without_an_identity_get_none_unless_somebody_says_which(tmp_path: Path) -> None:
+    config = config_for(tmp_path)
+    with EmbeddedBroker(tmp_path):
+        pass
+    lose_identity(tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for attempt in (format_if_empty, format_storage, initialize_log_dirs):
+        with pytest.raises(InvalidMetaPropertiesError) as caught:
+            attempt(config)  # type: ignore[operator]
+        assert f"{tmp_path} has data of a broker (.kafka_cleanshutdown, __cluster_metadata-0, " in str(caught.value)
+        assert "or run `barnabas format --ignore-formatted --cluster-id ID`" in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    report = format_storage(config, cluster_id=CLUSTER)
+    assert (report.cluster_id, report.formatted) == (CLUSTER, (tmp_path,))
+    with EmbeddedBroker(tmp_path):
+        pass
+
+
+def test_one_of_several_directories_that_lost_its_identity(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    config = config_for(one, two, metadata=one)
+    format_storage(config, cluster_id=CLUSTER)
+    lose_identity(two)
+    (two / "orders-0").mkdir()
+    for attempt in (initialize_log_dirs, lambda config: format_storage(config, ignore_formatted=True)):
+        with pytest.raises(InvalidMetaPropertiesError, match="two has data of a broker"):
+            attempt(config)  # type: ignore[operator]
+    assert not (two / "meta.properties").exists()
+    format_storage(config, cluster_id=CLUSTER, ignore_formatted=True)
+    assert initialize_log_dirs(config).properties[two].cluster_id == CLUSTER
+
+
+def test_a_voter_that_is_formatted_again_keeps_its_id(tmp_path: Path) -> None:
+    """The log has the id of its directory: with another one it would not be the voter, and nobody could be elected."""
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": "3",
+        "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+        "log.dirs": str(tmp_path),
+    }
+    config = KafkaConfig.from_properties(properties)
+    format_storage(config, cluster_id=CLUSTER)
+    server = KafkaRaftServer(config)
+    server.startup()
+    server.shutdown()
+    before = lose_identity(tmp_path)
+    format_storage(config, cluster_id=CLUSTER)
+    assert read(tmp_path) == before
+    server = KafkaRaftServer(config)
+    server.startup()
+    server.shutdown()
+
+
+def test_a_format_that_was_interrupted_is_done_again(tmp_path: Path) -> None:
+    """Everything but ``meta.properties`` is there, which is written last."""
+    config = config_for(tmp_path)
+    format_storage(config, cluster_id=CLUSTER)
+    lose_identity(tmp_path)
+    assert format_if_empty(config) is not None
+
+
 # ---------------------------------------------------------------------------------------------------- at a start
+
+
+def test_a_lost_metadata_log_stops_the_start(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path):
+        pass
+    shutil.rmtree(tmp_path / "__cluster_metadata-0")
+    (tmp_path / "orders-0").mkdir()
+    with pytest.raises(MetadataLogError, match=r"__cluster_metadata-0 is empty, but .* partitions \(orders-0\)"):
+        EmbeddedBroker(tmp_path).start()
+    (tmp_path / "orders-0").rename(tmp_path / "orders-0.0123456789abcdef0123456789abcdef-stray")
+    with EmbeddedBroker(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "meta.properties: the file is empty"),
+        ("\x00" * 20, "meta.properties"),
+        ("version=0\nbroker.id=1\n", "meta.properties does not say cluster.id: restore the file"),
+        (f"version=0\ncluster.id={CLUSTER}\n", "meta.properties does not say broker.id: restore the file"),
+    ],
+)
+def test_a_damaged_identity_names_its_file(tmp_path: Path, text: str, fault: str) -> None:
+    (tmp_path / "meta.properties").write_text(text)
+    with pytest.raises(BarnabasError, match=re.escape(fault)) as caught:
+        initialize_log_dirs(config_for(tmp_path))
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("contents", [b"", b"garbage", b"garbage" * 100, bytes(200)])
+def test_a_damaged_bootstrap_file_is_named(tmp_path: Path, contents: bytes) -> None:
+    format_storage(config_for(tmp_path))
+    (tmp_path / BOOTSTRAP_FILE).write_bytes(contents)
+    with pytest.raises(CorruptRecordError) as caught:
+        KafkaRaftServer(config_for(tmp_path)).startup()
+    assert str(caught.value).startswith(f"{tmp_path / BOOTSTRAP_FILE} is damaged")
+    assert "delete it if the cluster has been started before" in str(caught.value)
+
+
+def test_a_bootstrap_file_without_features_is_named(tmp_path: Path) -> None:
+    format_storage(config_for(tmp_path))
+    write_bootstrap_file(tmp_path / BOOTSTRAP_FILE, [])
+    with pytest.raises(CorruptRecordError, match=f"from {tmp_path / BOOTSTRAP_FILE} must set metadata.version"):
+        KafkaRaftServer(config_for(tmp_path)).startup()
 
 
 def test_a_node_that_is_not_formatted_does_not_start(tmp_path: Path) -> None:

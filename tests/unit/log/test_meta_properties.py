@@ -9,8 +9,10 @@ from barnabas.common.identifiers import Uuid, random_uuid, uuid_from_string, uui
 from barnabas.log.meta_properties import (
     InvalidMetaPropertiesError,
     MetaProperties,
+    data_in,
     is_reserved_directory_id,
     random_directory_id,
+    refuse_data_without_identity,
 )
 from barnabas.log.meta_properties_ensemble import MetaPropertiesEnsemble
 
@@ -47,7 +49,7 @@ def test_as_kafka_writes_it(tmp_path: Path) -> None:
 
 
 def test_version_0(tmp_path: Path) -> None:
-    assert MetaProperties.read(write(tmp_path, "")) == MetaProperties(0)
+    assert MetaProperties.read(write(tmp_path, "version=0")) == MetaProperties(0)
     old = MetaProperties(0, CLUSTER, 7)
     assert old.to_properties() == {"version": "0", "cluster.id": CLUSTER, "broker.id": "7"}
     assert MetaProperties.from_properties(old.to_properties()) == old
@@ -62,6 +64,8 @@ def test_a_directory_that_was_not_formatted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
+        ("", "the file is empty. Restore it from a backup, or delete it and run `barnabas format"),
+        ("# only a comment", "the file is empty"),
         ("version=2", "version 2 is not known"),
         ("version=-1", "version -1 is not known"),
         ("version=one", "version is 'one', not a number"),
@@ -80,6 +84,33 @@ def test_a_broken_file(tmp_path: Path, text: str, fault: str) -> None:
         MetaProperties.read(write(tmp_path, text))
     assert str(tmp_path) in str(caught.value)
     assert Errors.for_exception(caught.value) is Errors.KAFKA_STORAGE_ERROR
+
+
+def test_what_counts_as_data(tmp_path: Path) -> None:
+    for name in ("lost+found", "__cluster_metadata-0"):
+        (tmp_path / name).mkdir()
+    for name in (".lock", "bootstrap.checkpoint", "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"):
+        (tmp_path / name).write_bytes(b"")
+    assert data_in(tmp_path) == [], "as an interrupted format leaves it"
+    refuse_data_without_identity(tmp_path)
+    assert data_in(tmp_path / "not" / "there") == []
+    (tmp_path / "__cluster_metadata-0" / "00000000000000000000.log").write_bytes(b"")
+    for name in ("orders-0", "orders-1.0123-stray", "orders-2.0123-delete"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "replication-offset-checkpoint").write_text("")
+    (tmp_path / ".kafka_cleanshutdown").write_text("")
+    assert data_in(tmp_path) == [
+        ".kafka_cleanshutdown",
+        "__cluster_metadata-0",
+        "orders-0",
+        "orders-1.0123-stray",
+        "orders-2.0123-delete",
+        "replication-offset-checkpoint",
+    ]
+    with pytest.raises(
+        InvalidMetaPropertiesError, match=r"__cluster_metadata-0, orders-0 and 3 more\), but no meta\.prop"
+    ):
+        refuse_data_without_identity(tmp_path)
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -113,7 +144,9 @@ def test_directories_are_told_apart(tmp_path: Path) -> None:
     assert ensemble.empty_dirs == {empty}
     assert list(ensemble.failed_dirs) == [bad]
     assert (ensemble.node_id, ensemble.cluster_id) == (1, CLUSTER)
-    with pytest.raises(InvalidMetaPropertiesError, match=r"metadata log, .*bad, has failed"):
+    with pytest.raises(
+        InvalidMetaPropertiesError, match=r"metadata log, .*bad, cannot be used: .*version 7 is not known"
+    ):
         ensemble.verify()
     MetaPropertiesEnsemble.load([good, empty, bad]).verify(expected_cluster_id=CLUSTER, expected_node_id=1)
     with pytest.raises(ValueError, match="at least one"):
