@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from barnabas.broker.broker_server import BrokerServer
 from barnabas.broker.broker_state import BrokerState
@@ -16,6 +17,8 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.dataclass import replace
 from barnabas.common.errors import BarnabasError
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
+from barnabas.log.durable_file import make_data_dir
+from barnabas.log.log_dirs import readable_by_others
 from barnabas.log.meta_properties import (
     META_PROPERTIES_FILE,
     MetaProperties,
@@ -23,6 +26,7 @@ from barnabas.log.meta_properties import (
     refuse_data_without_identity,
 )
 from barnabas.log.meta_properties_ensemble import MetaPropertiesEnsemble
+from barnabas.log.storage_errors import disk_access
 
 logger = logging.getLogger(__name__)
 
@@ -244,7 +248,20 @@ def initialize_log_dirs(config: KafkaConfig) -> MetaPropertiesEnsemble:
                     "if its disk is not mounted, mount it"
                 )
             logger.info("%s is new to this node and is formatted like the others", path)
-            path.mkdir(parents=True, exist_ok=True)
+            with disk_access("create", path):
+                make_data_dir(path)
             identity = MetaProperties(cluster_id=ensemble.cluster_id, node_id=config.node_id)
         replace(identity, directory_id=random_directory_id()).write(path)
+    _warn_of_readable_data(directories)
     return MetaPropertiesEnsemble.load(directories, config.metadata_log_dir)
+
+
+def _warn_of_readable_data(log_dirs: Iterable[Path]) -> None:
+    """Directories of an earlier version are left as they are; whoever looks after the machine has to know."""
+    found = {path: readable for path in log_dirs if (readable := readable_by_others(path)) is not None}
+    if found:
+        logger.warning(
+            "Other users of this machine can read data of this node, such as %s; to keep them out: chmod -R o-rwx %s",
+            next(iter(found.values())),
+            " ".join(map(str, found)),
+        )

@@ -25,6 +25,7 @@ from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import BarnabasError
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
 from barnabas.controller.bootstrap import BootstrapMetadata
+from barnabas.log.durable_file import make_data_dir
 from barnabas.log.file_handle import FileHandle
 from barnabas.log.meta_properties import (
     MetaProperties,
@@ -104,7 +105,7 @@ def format_storage(
     for path in formatted:
         directory_id = random_directory_id()
         with disk_access("create", path):
-            path.mkdir(parents=True, exist_ok=True)
+            make_data_dir(path)
         if path == config.metadata_log_dir and has_metadata_log:
             directory_id = _directory_id_of_voter(path / METADATA_LOG_DIR_NAME, config.node_id) or directory_id
         elif path == config.metadata_log_dir:

@@ -6,8 +6,13 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from barnabas.log.file_handle import sync_data, write_fully
+from barnabas.log.file_handle import DATA_DIR_MODE, DATA_FILE_MODE, sync_data, write_fully
 from barnabas.log.scratch_directories import is_scratch
+
+
+def make_data_dir(path: Path) -> None:
+    """Makes a directory that only this user can enter. One that is there is left as it is, and parents are ordinary."""
+    path.mkdir(DATA_DIR_MODE, parents=True, exist_ok=True)
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -33,7 +38,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 def write_file(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Writes a file from its start; a crash may leave any part of it. Without `sync` its data may stay in memory."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, DATA_FILE_MODE)
     try:
         write_fully(fd, [data], 0)
         if sync and not is_scratch(path):

@@ -18,6 +18,11 @@ BUFFER_TYPES: Final = (bytes, bytearray, memoryview)
 
 _LOGGER: Final = logging.getLogger(__name__)
 
+DATA_FILE_MODE: Final = 0o600
+"""Of every file that storage makes: records are for those whom the ACLs let read them, and the metadata log has SCRAM
+keys. The process's umask can only take more away."""
+DATA_DIR_MODE: Final = 0o700
+
 _MAX_BUFFERS: Final = 1024
 """How many buffers one call takes (IOV_MAX) on Linux and macOS."""
 
@@ -47,7 +52,7 @@ class FileHandle(int):
     @classmethod
     def open(cls, path: str | os.PathLike[str], flags: int) -> FileHandle:
         kind = ScratchFileHandle if is_scratch(path) else cls
-        return kind(os.open(path, flags | os.O_CLOEXEC, 0o666))
+        return kind(os.open(path, flags | os.O_CLOEXEC, DATA_FILE_MODE))
 
     def __del__(self, _close: Callable[[int], None] = os.close) -> None:
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from barnabas.common.errors import BarnabasError
+from barnabas.log.file_handle import DATA_FILE_MODE
 from barnabas.log.storage_errors import disk_access
 
 try:
@@ -42,7 +43,7 @@ class LogDirLock:
             if self._path in _held:
                 raise LogDirLockedError(f"{log_dir} is in use by another broker in this process")
             with disk_access("lock", self._path):
-                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, DATA_FILE_MODE)
                 try:
                     if fcntl is not None:
                         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -12,9 +14,10 @@ from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.checkpoint_file import CorruptCheckpointError
 from barnabas.log.clean_shutdown_file import CleanShutdownFile
-from barnabas.log.durable_file import sync_directory
+from barnabas.log.durable_file import make_data_dir, sync_directory
 from barnabas.log.log_dir_failure import LogDirFailureChannel, LogDirGuard
-from barnabas.log.log_dir_lock import LogDirLock
+from barnabas.log.log_dir_lock import LOCK_FILE, LogDirLock
+from barnabas.log.log_dir_names import parse_topic_partition_name
 from barnabas.log.meta_properties_ensemble import MetaPropertiesEnsemble
 from barnabas.log.offset_checkpoint import (
     HIGH_WATERMARK_CHECKPOINT_FILE,
@@ -174,8 +177,34 @@ class LogDirs:
 def _prepare(path: Path) -> None:
     if not path.exists():
         logger.info("log directory %s is not there and is made", path)
-        path.mkdir(parents=True)
+        make_data_dir(path)
         sync_directory(path.parent)
     if not path.is_dir():
         raise KafkaStorageError(f"{path} is not a directory")
     next(path.iterdir(), None)  # an OSError if it cannot be read
+
+
+def readable_by_others(log_dir: Path) -> Path | None:
+    """A file or folder of data in a log directory that users outside its group can read; None if there is none."""
+    try:
+        real = log_dir.resolve()
+        if not all(path.stat().st_mode & stat.S_IXOTH for path in (real, *real.parents)):
+            return None
+        with os.scandir(real) as entries:
+            for entry in entries:
+                mode = entry.stat(follow_symlinks=False).st_mode
+                if stat.S_ISREG(mode) and mode & stat.S_IROTH and entry.name != LOCK_FILE:
+                    return log_dir / entry.name
+                if stat.S_ISDIR(mode) and mode & stat.S_IXOTH and _is_log(entry.name):
+                    return log_dir / entry.name
+    except OSError:
+        pass  # whether it can be used is found out elsewhere
+    return None
+
+
+def _is_log(name: str) -> bool:
+    try:
+        parse_topic_partition_name(Path(name))
+    except ValueError:
+        return False
+    return True

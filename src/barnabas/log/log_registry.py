@@ -15,6 +15,7 @@ from barnabas.common.identifiers import Uuid
 from barnabas.common.scheduler import Scheduler
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.cleaner_hooks import CleanerHooks, NoCleaner
+from barnabas.log.file_handle import DATA_DIR_MODE
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
 from barnabas.log.log_dir_failure import LogDirFailureChannel, LogDirGuard
@@ -221,7 +222,7 @@ class LogRegistry:
             directory = path / name
             try:
                 with log_dir.guard.watch(f"making {directory}"), disk_access("make", directory):
-                    directory.mkdir(exist_ok=True)
+                    directory.mkdir(DATA_DIR_MODE, exist_ok=True)
             except KafkaStorageError as error:
                 logger.warning("%s", error)
                 continue

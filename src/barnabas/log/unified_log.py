@@ -14,6 +14,7 @@ from barnabas.common.errors import (
     PolicyViolationError,
 )
 from barnabas.common.identifiers import Uuid, uuid_to_string
+from barnabas.log.durable_file import make_data_dir
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
 from barnabas.log.leader_epoch_checkpoint import LeaderEpochCheckpointFile
 from barnabas.log.local_log import LocalLog
@@ -101,7 +102,7 @@ class UnifiedLog(LogReader):
         """
         partition = parse_topic_partition_name(directory)
         with disk_access("create", directory):
-            directory.mkdir(parents=True, exist_ok=True)
+            make_data_dir(directory)
         segments = LogSegments()
         guard = LogDirGuard(context.failure_channel, directory.parent)
         leader_epochs = LeaderEpochFileCache(

@@ -16,6 +16,7 @@ from typing import Final
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import CorruptRecordError
+from barnabas.log.file_handle import DATA_FILE_MODE
 from barnabas.protocol.internal.metadata_topic import CLUSTER_METADATA
 from barnabas.raft.client import ApiMessageAndVersion
 from barnabas.raft.records_snapshot import RecordsSnapshotReader, RecordsSnapshotWriter
@@ -42,7 +43,7 @@ def read_bootstrap_file(path: Path) -> list[ApiMessageAndVersion]:
 
 def write_bootstrap_file(path: Path, records: Sequence[ApiMessageAndVersion], clock: Clock = SYSTEM_CLOCK) -> None:
     """Puts a file with these records in the place of `path`, for good. The directory must be there or is made."""
-    _write(FileRawSnapshotWriter(path, BOOTSTRAP_SNAPSHOT_ID, mode=0o644), 0, records, clock)
+    _write(FileRawSnapshotWriter(path, BOOTSTRAP_SNAPSHOT_ID, mode=DATA_FILE_MODE), 0, records, clock)
 
 
 def write_initial_voters(log_dir: Path, voters: VoterSet, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -10,6 +10,7 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.identifiers import Uuid
 from barnabas.common.scheduler import KafkaScheduler
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
+from barnabas.log.durable_file import make_data_dir
 from barnabas.log.log_dir_lock import LogDirLock
 from barnabas.log.storage_errors import disk_access
 from barnabas.raft.config import RaftConfig
@@ -51,7 +52,7 @@ class KafkaRaftManager:
         self._lock: LogDirLock | None = None
         if lock_directory:
             with disk_access("create", metadata_log_dir):
-                metadata_log_dir.mkdir(parents=True, exist_ok=True)
+                make_data_dir(metadata_log_dir)
             self._lock = LogDirLock(metadata_log_dir)
         self._scheduler = KafkaScheduler(
             1, name_prefix=f"kafka-{node_id}-raft-scheduler", clock=clock, exit_procedure=exit_procedure

@@ -21,8 +21,8 @@ from typing import Final
 
 from barnabas.common.errors import BarnabasError
 from barnabas.common.named_tuple import NamedTuple
-from barnabas.log.durable_file import sync_directory
-from barnabas.log.file_handle import Buffer, FileHandle, sync_data, write_fully
+from barnabas.log.durable_file import make_data_dir, sync_directory
+from barnabas.log.file_handle import DATA_FILE_MODE, Buffer, FileHandle, sync_data, write_fully
 from barnabas.log.scratch_directories import is_scratch
 from barnabas.log.storage_errors import disk_access
 from barnabas.network.send import FileRegion
@@ -91,10 +91,12 @@ class FileRawSnapshotWriter:
         self.size_in_bytes = 0
         self.is_frozen = False
         with disk_access("create", path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_data_dir(path.parent)
             # Two may be at work on the same snapshot; each has a file of its own, and the last to freeze wins.
             self._partial = path.with_name(f"{path.stem}-{os.urandom(8).hex()}{PARTIAL_SUFFIX}")
-            self._fd: int | None = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._fd: int | None = os.open(
+                self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, DATA_FILE_MODE
+            )
 
     @classmethod
     def create(cls, log_dir: Path, snapshot_id: OffsetAndEpoch) -> FileRawSnapshotWriter:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import stat
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
+from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient
 
 from barnabas.broker.broker_server import BrokerServer
 from barnabas.broker.broker_state import BrokerState
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.controller_server import ControllerServer
-from barnabas.broker.kafka_raft_server import KafkaRaftServer, StartupError
+from barnabas.broker.kafka_raft_server import KafkaRaftServer, StartupError, initialize_log_dirs
 from barnabas.broker.shared_server import SharedServer
 from barnabas.broker.storage_formatter import format_if_empty
+from barnabas.common.errors import Errors
+from barnabas.embedded import EmbeddedBroker
 
 WAIT_S = 20
 
@@ -73,6 +80,49 @@ def test_a_controller_alone_is_a_node_too(tmp_path: Path) -> None:
         }
     finally:
         server.shutdown()
+
+
+def test_everything_in_a_data_directory_is_for_its_user_only(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    before = os.umask(0)  # as wide as it gets
+    try:
+        overrides = {"metadata.log.max.record.bytes.between.snapshots": 1}
+        with EmbeddedBroker(data, overrides=overrides) as broker, WireClient(broker.bootstrap_servers) as client:
+            client.create_topic("orders")
+            assert client.produce("orders", 0, b"value")[0] is Errors.NONE
+            metadata = data / "__cluster_metadata-0"
+            until(lambda: list(metadata.glob("0*.checkpoint")), "a metadata snapshot", 60)
+    finally:
+        os.umask(before)
+    found = {path: stat.S_IMODE(path.stat().st_mode) for path in (data, *data.rglob("*"))}
+    assert {mode for path, mode in found.items() if path.is_dir()} == {0o700}
+    wrong = {path: oct(mode) for path, mode in found.items() if path.is_file() and mode & 0o177}
+    assert not wrong
+    names = {path.name.lstrip("0123456789-") for path in found}
+    assert names >= {
+        ".log", ".index", ".timeindex", ".checkpoint", "leader-epoch-checkpoint", "partition.metadata", "quorum-state",
+        "meta.properties", "bootstrap.checkpoint", ".kafka_cleanshutdown", "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint", "log-start-offset-checkpoint", ".lock",
+    }, names  # fmt: skip
+
+
+def test_data_that_others_can_read_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    data = Path(tempfile.mkdtemp())  # the directory of pytest is closed to others, and what is in it
+    try:
+        data.chmod(0o755)
+        config = KafkaConfig.for_zero_configuration(data)
+        format_if_empty(config)
+        initialize_log_dirs(config)
+        assert caplog.records == []
+        for name in ("meta.properties", "bootstrap.checkpoint"):
+            (data / name).chmod(0o644)
+        initialize_log_dirs(config)
+        (line,) = [record.getMessage() for record in caplog.records]
+        assert line.startswith("Other users of this machine can read data of this node, such as ")
+        assert line.endswith(f"chmod -R o-rwx {data}")
+        assert (data / "meta.properties").stat().st_mode & 0o777 == 0o644, "it is left as it was"
+    finally:
+        shutil.rmtree(data)
 
 
 def test_a_broker_alone_is_not_there_yet(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_data_without_an_identity_get_none_unless_somebody_says_which(tmp_path: 
     before = sorted(path.name for path in tmp_path.iterdir())
     for attempt in (format_if_empty, format_storage, initialize_log_dirs):
         with pytest.raises(InvalidMetaPropertiesError) as caught:
-            attempt(config)  # type: ignore[operator]
+            attempt(config)
         assert f"{tmp_path} has data of a broker (.kafka_cleanshutdown, __cluster_metadata-0, " in str(caught.value)
         assert "or run `barnabas format --ignore-formatted --cluster-id ID`" in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
@@ -157,7 +157,7 @@ def test_one_of_several_directories_that_lost_its_identity(tmp_path: Path) -> No
     (two / "orders-0").mkdir()
     for attempt in (initialize_log_dirs, lambda config: format_storage(config, ignore_formatted=True)):
         with pytest.raises(InvalidMetaPropertiesError, match="two has data of a broker"):
-            attempt(config)  # type: ignore[operator]
+            attempt(config)
     assert not (two / "meta.properties").exists()
     format_storage(config, cluster_id=CLUSTER, ignore_formatted=True)
     assert initialize_log_dirs(config).properties[two].cluster_id == CLUSTER

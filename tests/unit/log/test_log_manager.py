@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.clean_shutdown_file import CleanShutdownFile
 from barnabas.log.log_dir_lock import LogDirLock, LogDirLockedError
+from barnabas.log.log_dirs import readable_by_others
 from barnabas.log.log_manager import LogManager
 from barnabas.log.log_manager_config import LogManagerConfig
 from barnabas.log.meta_properties import InvalidMetaPropertiesError, MetaProperties, random_directory_id
@@ -98,6 +100,46 @@ def two(tmp_path: Path) -> Iterator[Broker]:
     broker = Broker([tmp_path / "one", tmp_path / "two"])
     yield broker
     broker.kill()
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+class TestModes:
+    """Records and SCRAM keys are not for everybody who has an account on the machine."""
+
+    def test_what_others_can_read_is_found(self, tmp_path: Path) -> None:
+        outside = Path(tempfile.mkdtemp())  # that of pytest is closed to others
+        try:
+            assert readable_by_others(outside) is None
+            outside.chmod(0o755)
+            for name, is_data in (("orders-0", True), ("lost+found", False), (".lock", False)):
+                path = outside / name
+                path.mkdir() if name != ".lock" else path.write_bytes(b"")
+                path.chmod(0o755)
+                assert readable_by_others(outside) == (path if is_data else None)
+                path.chmod(0o700)
+                assert readable_by_others(outside) is None
+            file = outside / "meta.properties"
+            file.write_bytes(b"")
+            file.chmod(0o644)
+            assert readable_by_others(outside) == file
+            file.chmod(0o640)
+            assert readable_by_others(outside) is None
+            file.chmod(0o644)
+            outside.chmod(0o750)
+            assert readable_by_others(outside) is None
+            assert readable_by_others(outside / "not" / "there") is None
+        finally:
+            shutil.rmtree(outside)
+
+    def test_an_existing_directory_keeps_its_mode(self, tmp_path: Path) -> None:
+        tmp_path.chmod(0o750)
+        broker = Broker([tmp_path])
+        append(broker.log(), b"a")
+        assert (mode(tmp_path), mode(tmp_path / "topic-0")) == (0o750, 0o700)
+        broker.kill()
 
 
 class TestLife:

@@ -254,7 +254,7 @@ def test_the_bootstrap_file_is_written_and_read(tmp_path: Path) -> None:
     records = [topic_record("a"), topic_record("b")]
     write_bootstrap_file(path, records, MockClock(NOW))
     assert read_bootstrap_file(path) == records
-    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.stat().st_mode & 0o777 == 0o600
     write_bootstrap_file(path, records[:1], MockClock(NOW))
     assert read_bootstrap_file(path) == records[:1]
     assert [file.name for file in tmp_path.iterdir()] == ["bootstrap.checkpoint"]
