@@ -14,14 +14,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from benchmarks.broker_process import BrokerProcess, source_environment
 from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient
 
+from barnabas.broker.kafka_raft_server import StartupError
+from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.common.errors import Errors
 from barnabas.embedded import EmbeddedBroker
+from barnabas.protocol.internal.framing import MetadataRecordTypes
+from barnabas.protocol.internal.metadata import NoOpRecord
+from barnabas.raft.batch_accumulator import BatchAccumulator
+from barnabas.raft.client import ApiMessageAndVersion
 from barnabas.records.batch import HEADER_SIZE, LOG_OVERHEAD, iter_batches
 
 TOPIC = "orders"
@@ -244,6 +251,36 @@ def test_logs_that_were_set_aside_come_back_with_the_metadata(snapshots: Path) -
         assert client.fetch_all(TOPIC, 0) == client.fetch_all(OTHER, 0) == [b"here"]
         assert client.produce(TOPIC, 0, b"next") == (Errors.NONE, 1)
     assert folders(snapshots) == before
+
+
+class Nonsense:
+    """Encodes records of a type that nobody knows."""
+
+    def encode(self, _message: object, _version: int) -> bytes:
+        return b"\x01\x7f\x7f\x01\x00"
+
+
+@pytest.mark.parametrize("shape", ["embedded", "process"])
+def test_metadata_that_cannot_be_read_end_the_broker_before_it_acts_on_them(stopped: Path, shape: str) -> None:
+    """The checksum is right, and what it covers makes no sense: as from a later version."""
+    (file,) = (stopped / "__cluster_metadata-0").glob("*.log")
+    last = list(iter_batches(file.read_bytes()))[-1]
+    epoch = last.partition_leader_epoch
+    accumulator = BatchAccumulator(
+        epoch, last.last_offset + 1, linger_ms=0, clock=SYSTEM_CLOCK, types=cast("MetadataRecordTypes", Nonsense())
+    )
+    accumulator.append(epoch, [ApiMessageAndVersion(NoOpRecord(), 0)])
+    append(file, b"".join(batch.data for batch in accumulator.drain()))
+    before = folders(stopped)
+    if shape == "process":
+        broker = BrokerProcess(stopped)
+        broker.spawn()
+        assert broker.process.wait(WAIT_S * 3) == 1
+        assert "cannot load" in broker.text()
+    else:
+        with pytest.raises(StartupError, match="its log says why"):
+            EmbeddedBroker(stopped).start()
+    assert folders(stopped) == before
 
 
 def test_a_broker_that_lost_its_identity_does_not_take_a_new_one(stopped: Path) -> None:

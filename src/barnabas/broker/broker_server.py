@@ -135,6 +135,8 @@ class BrokerServer:
         self._apis: ApiDispatcher | None = None
         self._publishers: list[MetadataPublisher] = []
         self._logs_started = False
+        self._abandoned = False
+        """Whether the node has failed, and nothing is worth waiting for. Set by any thread."""
 
     def _kraft_version(self) -> int:
         return 0 if self._shared.raft is None else self._shared.raft.client.kraft_version
@@ -160,6 +162,8 @@ class BrokerServer:
             on_directory_failure_unreported=lambda: shared.exit_procedure(1),
             exit_procedure=shared.exit_procedure,
         )
+        if self._abandoned:
+            lifecycle.begin_shutdown()
         forwarding_channel = self._channel(FORWARDING)
         forwarding_channel.start()
         applied = AppliedMetadata(shared.high_watermark, self.scheduler)
@@ -452,6 +456,12 @@ class BrokerServer:
         return BrokerState.NOT_RUNNING if self.lifecycle is None else self.lifecycle.state
 
     # -- stop
+
+    def abandon_startup(self) -> None:
+        """Ends a start that waits for a controller that has failed. Without effect on a broker that has started."""
+        self._abandoned = True  # first: the start looks at it when there is a lifecycle
+        if self.lifecycle is not None and not self.lifecycle.initial_catch_up_future.done():
+            self.lifecycle.begin_shutdown()
 
     def shutdown(self) -> None:
         """Hands leaderships over, finishes what is under way, closes all logs, and marks the shutdown as clean."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 from barnabas.broker.broker_server import BrokerServer
@@ -103,8 +104,10 @@ class KafkaRaftServer:
                     [] if self.controller is None else self.controller.loading(), self._on_loaded
                 )
             self._start_http()
-        except BaseException:
+        except BaseException as error:
             self._stop()
+            if self.failed and isinstance(error, CancelledError):
+                raise StartupError("the node failed while it was starting; its log says why") from None
             raise
 
     def _start_http(self) -> None:
@@ -186,6 +189,8 @@ class KafkaRaftServer:
         """The node cannot go on. Called on any of its threads, so it is not stopped from here."""
         self.failed = True
         self._end_process(status)
+        if self.broker is not None:
+            self.broker.abandon_startup()
         self._stopped.set()
 
     def await_shutdown(self, stop: threading.Event | None = None) -> None:

@@ -8,7 +8,12 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from barnabas.common.errors import KafkaTimeoutError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from barnabas.common.errors import (
+    KafkaTimeoutError,
+    RetriableError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
 from barnabas.common.identifiers import Uuid
 from barnabas.controller.controller_engine import ControllerEngine
 from barnabas.controller.events import ControllerEvent, new_future
@@ -351,5 +356,5 @@ def _nothing_to_do(response: T) -> Future[T]:
 def _log_refused_registration(broker_id: int, future: Future[broker_registration.BrokerRegistrationResponse]) -> None:
     """The response has only a code: the log is the one place that says which log directory or feature was wrong."""
     error = future.exception()
-    if error is not None:
+    if error is not None and not isinstance(error, RetriableError):
         log.warning("Broker %d may not register: %s", broker_id, error)
