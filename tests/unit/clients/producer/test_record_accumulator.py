@@ -209,6 +209,24 @@ def test_backs_off_after_a_failure_unless_the_leader_is_another() -> None:
     assert harness.ready() == [TWO]
 
 
+def test_ready_and_drain_agree_on_whether_a_retry_backs_off() -> None:
+    harness = Harness(retry_backoff_max_ms=1_000)
+    waits_ms = set()
+    for _ in range(50):
+        harness.append(size=200)
+        (batch,) = harness.drain()
+        failed_ms = harness.now
+        harness.accumulator.reenqueue(batch, failed_ms)
+        while not harness.ready():
+            assert harness.drain() == []
+            harness.clock.advance(1)
+        assert harness.drain() == [batch]
+        waits_ms.add(harness.now - failed_ms)
+    assert min(waits_ms) >= 80
+    assert max(waits_ms) <= 120
+    assert len(waits_ms) > 5, "the backoff has jitter"
+
+
 def test_drain_takes_one_batch_of_each_partition_and_goes_round() -> None:
     harness = Harness(batch_size=100)
     for partition in (0, 1):

@@ -70,6 +70,23 @@ def test_an_error_that_passes_is_tried_again() -> None:
     assert producer.metric("record-retry-total") == 2
 
 
+@pytest.mark.mechanism("P08")
+def test_a_retry_is_sent_when_its_backoff_is_over() -> None:
+    """The backoff has jitter. `ready` and `drain` once drew it separately: if `ready` found it over and `drain` did
+    not, nothing woke the I/O thread until the next response or until ``request.timeout.ms``."""
+    waits_ms = []
+    for seed in range(40):
+        cluster = ScriptedCluster({"t": 1})
+        producer = cluster.producer(random=Random(seed), **PLAIN)
+        settle(cluster, producer, producer.send("t", b"first"))
+        cluster.fail_next(ApiKey.PRODUCE, Errors.COORDINATOR_LOAD_IN_PROGRESS)
+        before_ms = cluster.clock.hi_res_milliseconds()
+        settle(cluster, producer, producer.send("t", b"second"))
+        waits_ms.append(cluster.clock.hi_res_milliseconds() - before_ms)
+        producer.close(0)
+    assert all(80 <= wait_ms <= 200 for wait_ms in waits_ms), waits_ms
+
+
 @pytest.mark.mechanism("P08", "P11")
 def test_attempts_are_limited() -> None:
     cluster = ScriptedCluster({"t": 1})

@@ -124,6 +124,7 @@ class ProducerBatch(BatchCore):
         "producer_epoch",
         "producer_id",
         "retry",
+        "retry_backoff_ms",
         "topic_partition",
     )
 
@@ -142,6 +143,9 @@ class ProducerBatch(BatchCore):
         self.last_attempt_ms = created_ms
         self.is_split_batch = is_split_batch
         self.retry = False
+        self.retry_backoff_ms = 0
+        """How long the next attempt waits after the one that failed. Drawn once per failure: it has jitter, and
+        `RecordAccumulator.ready` and `drain` must agree on whether the time is over."""
         self.final_state: FinalState | None = None
         self.in_flight = False
         """Whether the network has its bytes; until it gives them back, their memory is in use."""
@@ -318,8 +322,9 @@ class ProducerBatch(BatchCore):
         """Whether the next attempt goes to another leader than the one that failed: then there is no reason to wait."""
         return self.attempts >= 1 and self.attempts == self.attempts_when_leader_last_changed
 
-    def reenqueued(self, now: int) -> None:
+    def reenqueued(self, now: int, backoff_ms: int) -> None:
         self.attempts += 1
+        self.retry_backoff_ms = backoff_ms
         self.last_attempt_ms = max(self.last_attempt_ms, now)
         self.retry = True
 

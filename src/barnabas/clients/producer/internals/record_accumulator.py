@@ -479,9 +479,8 @@ class RecordAccumulator:
     def _postponed(self, batch: ProducerBatch, due: bool, now: int) -> int:
         """For how long the first batch of a queue has to wait still; -1: it need not. ``due``: it would not linger."""
         waited_ms = batch.waited_time_ms(now)
-        attempts = batch.attempts
-        backing_off = attempts > 0 and self._should_back_off(batch, waited_ms)
-        wait_ms = self._retry_backoff.backoff(max(attempts - 1, 0)) if backing_off else self.config.linger_ms
+        backing_off = self._should_back_off(batch, waited_ms)
+        wait_ms = batch.retry_backoff_ms if backing_off else self.config.linger_ms
         if not backing_off and (due or waited_ms >= wait_ms):
             return -1
         return max(wait_ms - waited_ms, 0)
@@ -491,11 +490,10 @@ class RecordAccumulator:
 
     def _should_back_off(self, batch: ProducerBatch, waited_ms: int) -> bool:
         """Whether a batch that has failed waits before it is sent again; not, if it will go to another leader."""
-        attempts = batch.attempts
         return (
-            attempts > 0
+            batch.attempts > 0
             and not batch.has_leader_changed_for_the_ongoing_retry
-            and waited_ms < self._retry_backoff.backoff(attempts - 1)
+            and waited_ms < batch.retry_backoff_ms
         )
 
     def _is_stuck(self, leader: Node) -> bool:
@@ -561,7 +559,7 @@ class RecordAccumulator:
 
     def reenqueue(self, batch: ProducerBatch, now: int) -> None:
         """Puts a batch that failed to the front of its queue, in the order of sequences if there are any."""
-        batch.reenqueued(now)
+        batch.reenqueued(now, self._retry_backoff.backoff(batch.attempts))
         self._give_back_shared(batch)
         queue = self._queue(self.entry(batch.topic_partition.topic), batch.topic_partition.partition)
         with queue.lock:

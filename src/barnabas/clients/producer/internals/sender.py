@@ -338,7 +338,10 @@ class Sender:
                 takes_more = takes_more or self._client.can_send_more(node.id_string)
         if takes_more:
             return 0  # there may be more where this came from
-        return max(min(result.next_ready_check_delay_ms, not_ready_ms, expiry_ms - now), 0)
+        # A ready node may have queues that `drain` passed over, or whose first batch backs off: `ready` gives no delay
+        # for those. The pause bounds how late they are looked at, should no response end the poll before.
+        pause_ms = self._pause_ms if ready_nodes else FOREVER
+        return max(min(result.next_ready_check_delay_ms, not_ready_ms, expiry_ms - now, pause_ms), 0)
 
     def _take_off(self, batches: Mapping[int, Iterable[ProducerBatch]]) -> None:
         self._in_flight_batches.add(batches)
