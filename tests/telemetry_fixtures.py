@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 
+from barnabas.common.client_pattern import ClientPattern
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.metadata.cache import MetadataCache
@@ -35,7 +35,7 @@ def client(number: int = 1, **changes: object) -> TelemetryClient:
 def subscription(
     name: str = "all", metrics: Iterable[str] = ("*",), interval_ms: int = 10_000, **match: str
 ) -> SubscriptionInfo:
-    patterns = {key: re.compile(pattern) for key, pattern in match.items()}
+    patterns = {key: ClientPattern(pattern) for key, pattern in match.items()}
     return SubscriptionInfo(name, frozenset(metrics), interval_ms, patterns)
 
 

@@ -135,6 +135,7 @@ main.main()
         "barnabas.protocol.messages.join_group",
         "barnabas.protocol.internal.share_groups",
         "cramjam",
+        "re2",
         "shutil",
         "tempfile",
         "encodings.idna",

@@ -52,7 +52,7 @@ class TransactionParts:
     def shutdown(self) -> None:
         self.coordinator.shutdown()
         self.reaper.close()
-        self.pool.shutdown()
+        self.pool.shutdown(cancel_futures=True)
 
 
 def make_transaction_parts(

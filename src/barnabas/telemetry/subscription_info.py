@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from barnabas.common.client_pattern import ClientPattern
 from barnabas.common.dataclass import dataclass
 from barnabas.common.identifiers import Uuid
 from barnabas.records.checksum import crc32c
@@ -26,13 +26,13 @@ class SubscriptionInfo:
     metrics: frozenset[str]
     """Prefixes of names of metrics; `ALL_METRICS` among them for all."""
     interval_ms: int = DEFAULT_INTERVAL_MS
-    match: Mapping[str, re.Pattern[str]] | None = None
+    match: Mapping[str, ClientPattern] | None = None
     """Patterns by what they are about. A client has to match all of them, each from end to end; None matches all."""
 
     def matches(self, attributes: Mapping[str, str | None]) -> bool:
         """Whether it is for the client with these attributes. What a client does not have, no pattern matches."""
         return all(
-            (value := attributes.get(name)) is not None and pattern.fullmatch(value) is not None
+            (value := attributes.get(name)) is not None and pattern.matches(value)
             for name, pattern in (self.match or {}).items()
         )
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from barnabas.broker.config.terms import INT, LIST, MEDIUM, distinct
+from barnabas.common.client_pattern import ClientPattern
 from barnabas.common.config_def import ConfigDef
-from barnabas.common.errors import InvalidConfigurationError, InvalidRequestError
+from barnabas.common.errors import (
+    InvalidConfigurationError,
+    InvalidRegularExpressionError,
+    InvalidRequestError,
+)
 
 SHORTEST_INTERVAL_MS: Final = 100
 LONGEST_INTERVAL_MS: Final = 60 * 60 * 1000
@@ -45,7 +49,7 @@ CLIENT_METRICS_CONFIG_DEF: Final = (
 )
 
 
-def parse_matching_patterns(patterns: Iterable[str]) -> dict[str, re.Pattern[str]]:
+def parse_matching_patterns(patterns: Iterable[str]) -> dict[str, ClientPattern]:
     """Regular expressions by what they are compared with; a pattern stands for the whole text.
 
     >>> parse_matching_patterns(["client_software_name=apache-kafka-java", "client_id=app-[0-9]+"]).keys()
@@ -61,9 +65,9 @@ def parse_matching_patterns(patterns: Iterable[str]) -> dict[str, re.Pattern[str
                 f"{', '.join(sorted(MATCH_PARAMETERS))}."
             )
         try:
-            found[name] = re.compile(pattern.strip())
-        except re.error as error:
-            raise InvalidConfigurationError(f"{pattern.strip()!r} is no regular expression: {error}.") from None
+            found[name] = ClientPattern(pattern.strip(), f"The pattern for {name}")
+        except InvalidRegularExpressionError as error:
+            raise InvalidConfigurationError(str(error)) from None
     return found
 
 

@@ -79,7 +79,7 @@ class GroupCoordinatorShard:
         self.store = store = GroupStore(context.registry, context.clock.milliseconds)
         self._classic = ClassicGroupManager(store, context.timer, config, metrics)
         self._regexes = RegexResolution(
-            store, context.executor, config.consumer_regex_refresh_interval_ms, metrics, topic_filter
+            store, context.executor, config.consumer_regex_refresh_interval_ms, metrics, context.clock, topic_filter
         )
         self._consumer = ConsumerGroupManager(store, context.timer, config, settings, metrics, assignors, self._regexes)
         migration = self._consumer.migration = GroupMigration(store, config, self._classic, self._consumer)

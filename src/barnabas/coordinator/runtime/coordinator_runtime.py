@@ -450,6 +450,18 @@ class CoordinatorRuntime(Generic[S]):
         ):
             self._flush_if_idle(context)
 
+    def run_in_background(self, task: Callable[[], T]) -> Future[T]:
+        """Runs a task that takes too long for a loop on the pool. The task must not look at the state of a shard.
+
+        The future is cancelled if the pool is shut down.
+        """
+        try:
+            return self._parts.pool.submit(task)
+        except RuntimeError:
+            cancelled: Future[T] = Future()
+            cancelled.cancel()
+            return cancelled
+
     def start_timeout(self, task: TimerTask) -> None:
         try:
             self._parts.timer.add(task)

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
+from barnabas.common.client_pattern import ClientPattern, PatternTimeoutError, search_limit_ms
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.common.gathering import Gathering
@@ -16,7 +17,6 @@ from barnabas.common.java_hash import partition_for
 from barnabas.common.scheduler import ScheduledTask, Scheduler
 from barnabas.common.topic_names import TRANSACTION_STATE_TOPIC
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.coordinator.linear_regex import compile_regex
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.coordinator.runtime.coordinator_runtime import CoordinatorRuntime
 from barnabas.coordinator.transaction.pending_complete_txn import PendingCompleteTxn
@@ -108,6 +108,7 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._partition_count = partition_count
         self._scheduler = scheduler
+        self._clock = clock
         self._now_ms = clock.milliseconds
         self._epochs = epochs
         self._tasks: list[ScheduledTask] = []
@@ -247,10 +248,13 @@ class TransactionCoordinator:
         """All transactional ids of this broker that pass all the filters; an empty one lets everything pass.
 
         `duration_ms` lets those pass whose transaction has gone on for longer. Raises `InvalidRegularExpressionError`.
+        A pattern is matched on a background thread: with many ids it takes too long for the coordinator's.
         """
         if not self._is_active:
             return _done(TransactionListing(Errors.COORDINATOR_NOT_AVAILABLE))
-        pattern = compile_regex(transactional_id_pattern) if transactional_id_pattern else None
+        pattern = (
+            ClientPattern(transactional_id_pattern, "TransactionalIdPattern") if transactional_id_pattern else None
+        )
         states = {name: TransactionState.for_name(name) for name in state_names}
         now_ms = self._now_ms()
 
@@ -259,7 +263,6 @@ class TransactionCoordinator:
                 (not producer_ids or metadata.producer_id in producer_ids)
                 and (not states or metadata.state in states.values())
                 and (duration_ms < 0 or now_ms - metadata.txn_start_timestamp > duration_ms)
-                and (pattern is None or pattern.matches(metadata.transactional_id))
             )
 
         def collect(found: Sequence[list[TransactionMetadata] | Errors]) -> TransactionListing:
@@ -271,13 +274,39 @@ class TransactionCoordinator:
                 tuple(one for some in found if not isinstance(some, Errors) for one in some),
             )
 
-        return _gathered(
+        listing = _gathered(
             self._runtime.schedule_read_all_operation(
                 "list-transactions",
                 lambda shard, offset: [one for one in shard.transactions(offset) if passes(one)],
             ),
             collect,
         )
+        return listing if pattern is None else self._matching(listing, pattern)
+
+    def _matching(self, listing: Future[TransactionListing], pattern: ClientPattern) -> Future[TransactionListing]:
+        """Leaves of a listing the transactional ids that match."""
+        matching: Future[TransactionListing] = Future()
+
+        def match() -> TransactionListing:
+            found = listing.result()
+            ids = [one.transactional_id for one in found.transactions]
+            try:
+                matched = pattern.search(
+                    ids, self._clock, self._clock.hi_res_milliseconds() + search_limit_ms(len(ids))
+                )
+            except PatternTimeoutError:
+                logger.warning("ListTransactions: %.100r takes too long for %d ids", pattern.text, len(ids))
+                return TransactionListing(Errors.INVALID_REGULAR_EXPRESSION)
+            return found._replace(
+                transactions=tuple(one for one in found.transactions if one.transactional_id in matched)
+            )
+
+        def on_matched(future: Future[TransactionListing]) -> None:
+            failed = future.cancelled() or future.exception() is not None
+            matching.set_result(TransactionListing(Errors.COORDINATOR_NOT_AVAILABLE) if failed else future.result())
+
+        listing.add_done_callback(lambda _: self._runtime.run_in_background(match).add_done_callback(on_matched))
+        return matching
 
     # -- what happens by itself
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.common.errors import Errors
+from barnabas.coordinator.group.consumer import regex_resolution
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.protocol.internal import consumer_groups as schema
@@ -394,6 +395,24 @@ def test_a_new_topic_that_matches() -> None:
     told = assigned(box.consumer_heartbeat("m1", epoch))
     assert told is not None
     assert t2 in told
+
+
+def test_a_pattern_that_takes_too_long_keeps_its_topics_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = GroupBox()
+    box.create_topic("t-1", 1)
+    epoch = box.consumer_heartbeat("m1", regex="t-.*").member_epoch
+    epoch = box.consumer_heartbeat("m1", epoch).member_epoch
+    monkeypatch.setattr(regex_resolution, "search_limit_ms", lambda _names: -1)
+    box.create_topic("t-2", 1)
+    box.consumer_heartbeat("m2", regex="(t|u)-.*")
+    resolved = box.group().resolved_regular_expressions
+    assert resolved["t-.*"].topics == {"t-1"}
+    assert resolved["(t|u)-.*"].topics == set(), "a new pattern begins without topics"
+    monkeypatch.undo()
+    box.advance(10_000)
+    box.consumer_heartbeat("m1", epoch)
+    resolved = box.group().resolved_regular_expressions
+    assert resolved["t-.*"].topics == resolved["(t|u)-.*"].topics == {"t-1", "t-2"}
 
 
 def test_a_pattern_that_matches_nothing_yet_moves_nobody() -> None:

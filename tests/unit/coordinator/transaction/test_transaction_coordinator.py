@@ -11,6 +11,7 @@ from barnabas.common.errors import (
     NotLeaderOrFollowerError,
 )
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.transaction import transaction_coordinator
 from barnabas.coordinator.transaction.transaction_config import TransactionConfig
 from barnabas.coordinator.transaction.transaction_coordinator import TransactionListing
 from barnabas.coordinator.transaction.transaction_metadata import (
@@ -576,6 +577,31 @@ def test_transactions_are_listed() -> None:
     assert listed(ask((), ["Running"]).result(0)) == []
     with pytest.raises(InvalidRegularExpressionError):
         ask((), (), -1, "(")
+
+
+def test_a_pattern_is_matched_beside_the_loop_and_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = TransactionBench()
+    b.producer("one")
+    b.runtime.pool.holds = True
+    listing = b.coordinator.list_transactions((), (), -1, "o.*")
+    assert not listing.done()
+    assert listed(b.coordinator.list_transactions().result(0)) == ["one"], "the loop is free"
+    b.runtime.pool.release()
+    assert listed(listing.result(0)) == ["one"]
+    b.runtime.pool.holds = False
+    monkeypatch.setattr(transaction_coordinator, "search_limit_ms", lambda _names: -1)
+    too_slow = b.coordinator.list_transactions((), (), -1, "o.*").result(0)
+    assert too_slow == TransactionListing(Errors.INVALID_REGULAR_EXPRESSION)
+
+
+def test_a_pattern_after_the_end_of_the_pool_gets_a_response() -> None:
+    b = TransactionBench()
+
+    def shut_down(*_: object) -> None:
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    b.runtime.pool.submit = shut_down  # type: ignore[method-assign, assignment]
+    assert b.coordinator.list_transactions((), (), -1, "o.*").result(0).error is Errors.COORDINATOR_NOT_AVAILABLE
 
 
 def test_an_id_has_its_place() -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
+from barnabas.common.client_pattern import ClientPattern
 from barnabas.common.dataclass import replace
 from barnabas.common.errors import (
     FencedInstanceIdError,
@@ -43,7 +44,6 @@ from barnabas.coordinator.group.group_metrics import GroupMetrics
 from barnabas.coordinator.group.group_settings import GroupSettings
 from barnabas.coordinator.group.group_store import GroupStore
 from barnabas.coordinator.group.member_context import MemberContext
-from barnabas.coordinator.linear_regex import compile_regex
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.coordinator.runtime.coordinator_timer import CoordinatorTimer
@@ -153,7 +153,7 @@ class ConsumerGroupManager:
             )
         # After the group and the member: a pattern is only looked at if it is somebody's.
         if request.subscribed_topic_regex:
-            compile_regex(request.subscribed_topic_regex)
+            ClientPattern(request.subscribed_topic_regex, "SubscribedTopicRegex")
         updated = replace(
             member,
             instance_id=request.instance_id if request.instance_id is not None else member.instance_id,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
-from barnabas.common.errors import GroupIdNotFoundError
+from barnabas.common.client_pattern import ClientPattern, PatternTimeoutError, search_limit_ms
+from barnabas.common.clock import Clock
+from barnabas.common.errors import GroupIdNotFoundError, InvalidRegularExpressionError
 from barnabas.coordinator.group import group_records
 from barnabas.coordinator.group.consumer.assignment import ResolvedRegularExpression
 from barnabas.coordinator.group.consumer.consumer_group import METADATA_REFRESH_INTERVAL_MS, ConsumerGroup
@@ -15,7 +18,6 @@ from barnabas.coordinator.group.consumer.topic_hashes import group_hash
 from barnabas.coordinator.group.group_metrics import GroupMetrics
 from barnabas.coordinator.group.group_store import GroupStore
 from barnabas.coordinator.group.member_context import MemberContext
-from barnabas.coordinator.linear_regex import compile_regex
 from barnabas.coordinator.runtime.coordinator_executor import CoordinatorExecutor
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
@@ -39,6 +41,11 @@ class RegexChange(NamedTuple):
     looked into."""
 
 
+class _Match(NamedTuple):
+    topics: AbstractSet[str]
+    version: int
+
+
 class RegexResolution:
     """Finds out which topics match.
 
@@ -56,12 +63,14 @@ class RegexResolution:
         executor: CoordinatorExecutor,
         refresh_interval_ms: int,
         metrics: GroupMetrics,
+        clock: Clock,
         topic_filter: TopicFilter = all_topics_visible,
     ) -> None:
         self._store = store
         self._metrics = metrics
         self._executor = executor
         self._refresh_interval_ms = refresh_interval_ms
+        self._clock = clock
         self._topic_filter = topic_filter
         self.last_image_with_new_topics = -1
         """The offset of the last metadata image that had other topics than the one before."""
@@ -136,24 +145,48 @@ class RegexResolution:
         image = self._store.image
         names = image.topics.sorted_names
 
+        before = {regex: one.topics for regex in regexes if (one := group.resolved_regular_expressions.get(regex))}
+
         def resolve() -> dict[str, ResolvedRegularExpression]:
-            return self._resolve(context, sorted(regexes), names, image.offset, now_ms)
+            found = self._match(group_id, sorted(regexes), names, image.offset, before)
+            topics: set[str] = set().union(*(match.topics for match in found.values()))
+            visible = set(self._topic_filter(context, sorted(topics)))
+            return {
+                regex: ResolvedRegularExpression(frozenset(match.topics & visible), match.version, now_ms)
+                for regex, match in found.items()
+            }
 
         self._executor.schedule(key, resolve, lambda found, error: self._resolved(group_id, found, error))
 
-    def _resolve(
-        self, context: MemberContext, regexes: Collection[str], names: Collection[str], version: int, now_ms: int
-    ) -> dict[str, ResolvedRegularExpression]:
-        """On another thread: looks at nothing but its arguments."""
-        matched = {}
+    def _match(
+        self,
+        group_id: str,
+        regexes: Collection[str],
+        names: Collection[str],
+        version: int,
+        before: Mapping[str, frozenset[str]],
+    ) -> dict[str, _Match]:
+        """The topics of each pattern. Runs on another thread and looks at nothing but its arguments.
+
+        All patterns of a group share one time limit, or a group with many slow ones could keep the thread. A pattern
+        that does not finish keeps the topics it had, so that its members go on. Its version is older than any image:
+        a heartbeat tries it again, `BATCH_REFRESH_MIN_INTERVAL_MS` later at the earliest.
+        """
+        deadline_ms = self._clock.hi_res_milliseconds() + search_limit_ms(len(names) * len(regexes))
+        found: dict[str, _Match] = {}
         for regex in regexes:
-            pattern = compile_regex(regex)
-            matched[regex] = {name for name in names if pattern.matches(name)}
-        visible = set(self._topic_filter(context, sorted(set().union(*matched.values()))))
-        return {
-            regex: ResolvedRegularExpression(frozenset(topics & visible), version, now_ms)
-            for regex, topics in matched.items()
-        }
+            reason: str | InvalidRegularExpressionError
+            try:
+                found[regex] = _Match(ClientPattern(regex).search(names, self._clock, deadline_ms), version)
+                continue
+            except PatternTimeoutError:
+                reason = f"it takes too long for {len(names)} topics"
+            except InvalidRegularExpressionError as error:
+                reason = error  # accepted before by another version of the broker, or with google-re2 installed
+            kept = before.get(regex, frozenset()).intersection(names)
+            found[regex] = _Match(kept, -1)
+            logger.warning("Group %r: %.100r keeps the %d topics it had: %s", group_id, regex, len(kept), reason)
+        return found
 
     def _resolved(
         self, group_id: str, found: dict[str, ResolvedRegularExpression] | None, error: BaseException | None
