@@ -17,6 +17,8 @@ from barnabas.server.timer.timer_task import Timer, TimerClosedError, TimerTask
 logger = logging.getLogger(__name__)
 
 RETRY_BACKOFF_MS: Final = 500
+MAX_RETRY_BACKOFF_MS: Final = 60_000
+"""For an operation that raises each time, so that the log is not flooded."""
 
 TimeoutOperation = Callable[[], CoordinatorResult[Any]]
 
@@ -37,8 +39,11 @@ class CoordinatorTimer(Protocol):
         retry: bool = True,
         retry_backoff_ms: int = RETRY_BACKOFF_MS,
     ) -> None:
-        """In so much time, unless cancelled. With `retry` it is run again should it fail: its records may not have
-        been written."""
+        """In so much time, unless cancelled. With `retry` it is run again should its records not be written.
+
+        An operation that raises is always run again, after a growing backoff: a session or a rebalance whose timeout
+        was lost would never end.
+        """
         ...
 
     def schedule_if_absent(self, key: str, delay_ms: int, operation: TimeoutOperation, *, retry: bool = True) -> None:
@@ -87,7 +92,10 @@ class EventBasedCoordinatorTimer:
         retry: bool = True,
         retry_backoff_ms: int = RETRY_BACKOFF_MS,
     ) -> None:
-        task = _Timeout(self, key, delay_ms, operation, retry_backoff_ms if retry else None)
+        self._schedule(_Timeout(self, key, delay_ms, operation, retry_backoff_ms if retry else None))
+
+    def _schedule(self, task: _Timeout) -> None:
+        key = task.key
         previous = self._tasks.get(key)
         if previous is not None:
             previous.cancel()
@@ -124,7 +132,11 @@ class EventBasedCoordinatorTimer:
             if self._tasks.get(task.key) is not task:
                 raise CancelledTimeoutError
             del self._tasks[task.key]
-            return task.operation()
+            try:
+                return task.operation()
+            except Exception:
+                task.failures += 1
+                raise
 
         def on_done(error: BaseException | None) -> None:
             if error is None or isinstance(
@@ -136,18 +148,25 @@ class EventBasedCoordinatorTimer:
             ):
                 # Whoever is responsible now, or will be after loading, schedules its own timeouts.
                 return
-            if task.retry_backoff_ms is None:
-                logger.error("The timeout %s failed", task.key, exc_info=error)
+            backoff_ms = task.retry_backoff_ms
+            if task.failures:
+                backoff_ms = min((backoff_ms or RETRY_BACKOFF_MS) << min(task.failures - 1, 16), MAX_RETRY_BACKOFF_MS)
+                logger.error("The timeout %r failed and is tried again in %d ms", task.key, backoff_ms, exc_info=error)
+            elif backoff_ms is None:
+                logger.error("The records of the timeout %r were not written: %r", task.key, error)
                 return
-            logger.info("The timeout %s failed (%r), and is tried again", task.key, error)
+            else:
+                logger.info("The records of the timeout %r were not written: %r; it is tried again", task.key, error)
             if task.key not in self._tasks:
-                self.schedule(task.key, task.retry_backoff_ms, task.operation, retry_backoff_ms=task.retry_backoff_ms)
+                again = _Timeout(self, task.key, backoff_ms, task.operation, task.retry_backoff_ms)
+                again.failures = task.failures
+                self._schedule(again)
 
         self._schedule_event(f"timeout-{task.key}", operation, on_done)
 
 
 class _Timeout(TimerTask):
-    __slots__ = ("_owner", "key", "operation", "retry_backoff_ms")
+    __slots__ = ("_owner", "failures", "key", "operation", "retry_backoff_ms")
 
     def __init__(
         self,
@@ -162,6 +181,8 @@ class _Timeout(TimerTask):
         self.key = key
         self.operation = operation
         self.retry_backoff_ms = retry_backoff_ms
+        self.failures = 0
+        """How often the operation has raised in a row."""
 
     def run(self) -> None:
         self._owner.on_due(self)

@@ -111,6 +111,45 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
     assert a.done()
 
 
+@pytest.mark.parametrize("twice", ["leader", "follower"])
+def test_a_protocol_that_is_named_twice_counts_once(twice: str) -> None:
+    """It counted twice: no protocol had as many votes as there were members, and no join of the group completed. The
+    first metadata counts."""
+    box = GroupBox({"classic_initial_rebalance_delay_ms": 3000})
+    one, two = subscription(["one"]), subscription(["two"])
+    doubled = [("range", one), ("range", two), ("roundrobin", one), ("range", two)]
+    leader, a = box.new_member(protocols=doubled if twice == "leader" else [("range", one)])
+    follower, b = box.new_member(protocols=[("range", two)] if twice == "leader" else [*doubled[:2], ("sticky", one)])
+    box.advance(6000)
+    assert (a.result(0).error_code, b.result(0).error_code) == (0, 0)
+    assert a.result(0).protocol_name == "range"
+    expected = [one, two] if twice == "leader" else [one, one]
+    assert [member.metadata for member in a.result(0).members] == expected
+    assert box.group().subscribed_topics == ({"one", "two"} if twice == "leader" else {"one"})
+    box.leave(leader)
+    again = box.join(follower, protocols=[("range", two)])
+    assert again.result(0).error_code == 0, "the count is right after members have left and changed"
+    assert again.result(0).leader == follower
+
+
+@pytest.mark.parametrize("delay_ms", [0, 3000])
+def test_a_join_that_fails_does_not_take_the_group_with_it(delay_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the reason: members are told to join anew, and the group is as good as new."""
+    box = GroupBox({"classic_initial_rebalance_delay_ms": delay_ms})
+    with monkeypatch.context() as broken:
+        broken.setattr(ClassicGroup, "select_protocol", lambda _self: 1 / 0)
+        member, joining = box.new_member()
+        box.advance(delay_ms)
+        assert joining.result(0).error_code == Errors.UNKNOWN_MEMBER_ID
+    assert box.state() == "Empty"
+    assert not box.group().members
+    assert box.restarted().state() == "Empty"
+    assert box.join(member).result(0).error_code == Errors.UNKNOWN_MEMBER_ID
+    _, joined = box.new_member()
+    box.advance(delay_ms)
+    assert joined.result(0).error_code == 0
+
+
 def test_a_group_that_nobody_knows_with_a_member_id() -> None:
     box = GroupBox()
     assert box.join("somebody").result(0).error_code == Errors.UNKNOWN_MEMBER_ID

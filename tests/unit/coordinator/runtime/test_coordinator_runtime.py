@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -553,6 +554,40 @@ def test_a_timer_whose_write_failed_tries_again() -> None:
     assert committed(box) == {}
     box.advance(1)
     assert committed(box) == {"t": 1}
+
+
+@pytest.mark.parametrize("retry", [True, False])
+def test_a_timer_whose_operation_raises_tries_again_ever_more_slowly(retry: bool) -> None:
+    """Or a session would never expire, and a rebalance never end, because of one bad moment."""
+    box = loaded()
+    shard = table(box)
+    runs = []
+
+    def fail_nine_times() -> CoordinatorResult[int]:
+        runs.append(box.clock.milliseconds())
+        if len(runs) < 10:
+            raise ValueError("not now")
+        return shard.put(put("t", 1))
+
+    shard.context.timer.schedule("t", 10, fail_nine_times, retry=retry)
+    for _ in range(250):
+        box.advance(1000)
+    waits_ms = [after - before for before, after in pairwise(runs)]
+    assert waits_ms == [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]
+    assert committed(box) == {"t": 1}
+    assert box.timer.size() == 0
+
+
+def test_a_timer_that_raised_is_not_tried_again_if_it_was_scheduled_anew() -> None:
+    box = loaded()
+    shard = table(box)
+    shard.context.timer.schedule("t", 10, lambda: 1 / 0, retry=False)  # type: ignore[arg-type, return-value]
+    box.advance(10)
+    shard.context.timer.schedule("t", 50, lambda: shard.put(put("t", 2)))
+    box.advance(50)
+    assert committed(box) == {"t": 2}
+    box.advance(1000)
+    assert len(box.records(P0)) == 1
 
 
 def test_a_timer_does_not_try_again_where_it_is_not_responsible() -> None:

@@ -81,7 +81,12 @@ class ClassicGroupMember:
 
     @property
     def protocol_names(self) -> list[str]:
-        return [protocol.name for protocol in self.supported_protocols]
+        """Each name once, even if the request named it twice.
+
+        The group counts members by protocol. A member that counted twice would leave no protocol that all support, and
+        no join of the group could ever complete.
+        """
+        return list(dict.fromkeys(protocol.name for protocol in self.supported_protocols))
 
     def metadata(self, protocol_name: str) -> bytes:
         """What it has to say in the terms of a protocol that it supports."""

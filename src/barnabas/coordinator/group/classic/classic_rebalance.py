@@ -125,10 +125,32 @@ class ClassicRebalance:
 
     def _complete_join(self, group: ClassicGroup) -> CoordinatorResult[None]:
         """The barrier opens. Who is not there is out, unless it is a static member, whose session decides."""
-        group_id = group.group_id
-        self._timer.cancel(group_timers.classic_join(group_id))
+        self._timer.cancel(group_timers.classic_join(group.group_id))
         if not group.is_in_state(_State.PREPARING_REBALANCE):
             return EMPTY_RESULT
+        try:
+            return self._open_join_barrier(group)
+        except Exception:
+            logger.exception(
+                "Group %r: the join of %d members failed; all are removed", group.group_id, len(group.members)
+            )
+            return self._remove_all_members(group)
+
+    def _remove_all_members(self, group: ClassicGroup) -> CoordinatorResult[None]:
+        """The way out when a join cannot complete: without it, the group would wait for ever, and so would everybody
+        who joins later. UNKNOWN_MEMBER_ID has clients join anew, as new members of an empty group."""
+        for member in list(group.members.values()):
+            group.complete_join_future(member, join_error(UNKNOWN_MEMBER_ID, Errors.UNKNOWN_MEMBER_ID))
+            group.complete_sync_future(member, SyncGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
+            group.remove(member.member_id)
+            self._timer.cancel(group_timers.classic_heartbeat(group.group_id, member.member_id))
+        if group.is_in_state(_State.COMPLETING_REBALANCE):
+            group.transition_to(_State.PREPARING_REBALANCE)
+        group.init_next_generation()
+        return CoordinatorResult([group_records.group_metadata(group, {})], replay_records=False)
+
+    def _open_join_barrier(self, group: ClassicGroup) -> CoordinatorResult[None]:
+        group_id = group.group_id
         for member in group.not_yet_rejoined_members:
             if not member.is_static_member:
                 logger.info("Group %s: member %s did not join in time and is removed", group_id, member.member_id)

@@ -471,7 +471,8 @@ def _assignor_of(member: ConsumerGroupMember) -> Iterable[str]:
 
 
 def _protocols_of(member: ConsumerGroupMember) -> Iterable[str]:
-    return tuple(protocol.name for protocol in member.classic_protocols)
+    # Each name once: a member counts once for each protocol that it supports.
+    return tuple(dict.fromkeys(protocol.name for protocol in member.classic_protocols))
 
 
 def _add(counts: TimelineHashMap[str, int], name: str, change: int) -> None:
