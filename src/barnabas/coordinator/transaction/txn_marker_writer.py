@@ -97,6 +97,10 @@ class TxnMarkerWriter:
         answer.release()
 
     def _write(self, marker: TxnMarker, answer: _Answer) -> None:
+        problem = _problem_with(marker)
+        if problem is not None:
+            answer.add(marker.producer_id, dict.fromkeys(marker.partitions, problem))
+            return
         appends: dict[TopicIdPartition, Buffer] = {}
         for partition in dict.fromkeys(marker.partitions):
             found = self._replicas.get_partition_or_error(partition)
@@ -150,6 +154,15 @@ class TxnMarkerWriter:
             marker.transaction_version,
             self._request_timeout_ms,
         ).add_done_callback(on_completed)
+
+
+def _problem_with(marker: TxnMarker) -> Errors | None:
+    """What is wrong with the marker itself, whatever partition it is for. No broker sends such a marker."""
+    if marker.producer_epoch < 0:
+        return Errors.INVALID_PRODUCER_EPOCH
+    if marker.producer_id < 0 or marker.transaction_version < 0:
+        return Errors.INVALID_REQUEST
+    return None
 
 
 class _Answer:

@@ -121,6 +121,26 @@ def test_no_markers_are_answered_too() -> None:
     assert b.answers == [{}, {}]
 
 
+def test_a_marker_that_no_broker_would_send_is_rejected_and_the_others_are_written() -> None:
+    b = Bench()
+    b.write(
+        marker(A, A, OFFSETS, producer_id=-1),
+        marker(B, producer_id=8),
+        marker(C, producer_id=9)._replace(producer_epoch=-1),
+        marker(C, producer_id=10, version=-1),
+    )
+    assert b.answers == [
+        {
+            -1: {A: Errors.INVALID_REQUEST, OFFSETS: Errors.INVALID_REQUEST},
+            8: {B: Errors.NONE},
+            9: {C: Errors.INVALID_PRODUCER_EPOCH},
+            10: {C: Errors.INVALID_REQUEST},
+        }
+    ]
+    assert [partition for partition, _, _ in b.replicas.appended] == [B]
+    assert not b.groups.completions
+
+
 def test_a_partition_that_is_listed_twice_gets_one_marker() -> None:
     b = Bench()
     b.write(marker(A, A))
