@@ -208,6 +208,7 @@ class KafkaProducer:
                 max_request_size=cfg.max_request_size,
                 request_timeout_ms=cfg.request_timeout_ms,
                 retry_backoff_ms=cfg.retry_backoff_ms,
+                max_block_ms=cfg.max_block_ms,
                 guarantee_message_order=cfg.guarantee_message_order,
             ),
             self._sender_metrics,
@@ -768,7 +769,10 @@ class KafkaProducer:
 
     def close(self, timeout: float | None = None) -> None:
         """Sends what is left, for at most so many seconds, and ends the I/O thread. Whatever is not sent by then
-        fails. From a callback it does not wait, and gives up what is left."""
+        fails. From a callback it does not wait, and gives up what is left.
+
+        Without a timeout it waits until all records are written or have failed (``delivery.timeout.ms``), and then for
+        an open transaction to be aborted, at most ``max.block.ms``."""
         if timeout is not None and timeout < 0:
             raise ValueError("The timeout cannot be negative.")
         from_callback = threading.current_thread() is self._thread

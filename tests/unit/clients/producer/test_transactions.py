@@ -429,6 +429,56 @@ def test_closing_aborts_an_open_transaction(world: World) -> None:
     assert world.cluster.committed_values("t") == []
 
 
+MAX_BLOCK_MS, DELIVERY_MS, SLACK_MS = 5_000, 8_000, 2_500
+"""The slack is a request that is under way, and the backoff of a connection."""
+
+
+@pytest.mark.parametrize("call", ["commit", "abort", "offsets", "close", "close after offsets", "record", "flush"])
+def test_every_wait_ends_if_the_cluster_never_comes_back(world: World, call: str) -> None:
+    """With an error that says so, after the time that its setting allows: max.block.ms, or delivery.timeout.ms for
+    records. `close` has both, one after the other."""
+    producer = world.producer = world.made(
+        max_block_ms=MAX_BLOCK_MS, delivery_timeout_ms=DELIVERY_MS, request_timeout_ms=1_000
+    )
+    world.call(producer.init_transactions)
+    producer.begin_transaction()
+    world.settle(world.send(b"a"))
+    record = world.send(b"b")
+    for node in (1, 2):
+        world.cluster.stop(node)
+    started_ms = world.cluster.clock.hi_res_milliseconds()
+
+    def waited_ms() -> int:
+        return world.cluster.clock.hi_res_milliseconds() - started_ms
+
+    offsets = {TopicPartition("t", 0): OffsetAndMetadata(1)}
+    if call in {"commit", "abort", "offsets"}:
+        waits = {
+            "commit": producer.commit_transaction,
+            "abort": producer.abort_transaction,
+            "offsets": lambda: producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata("g")),
+        }
+        with pytest.raises(KafkaTimeoutError, match=r"Timeout expired after 5000ms while awaiting"):
+            world.call(waits[call])
+        assert MAX_BLOCK_MS <= waited_ms() <= MAX_BLOCK_MS + SLACK_MS
+    elif call.startswith("close"):
+        if call == "close after offsets":
+            world.manager.send_offsets_to_transaction(offsets, ConsumerGroupMetadata("g"))
+        producer.sender.initiate_close()
+        producer.sender.run()
+        assert waited_ms() <= DELIVERY_MS + MAX_BLOCK_MS + SLACK_MS
+        assert record.done()
+    else:
+        # A step that cannot be sent must not keep records from expiring.
+        world.manager.send_offsets_to_transaction(offsets, ConsumerGroupMetadata("g"))
+        if call == "record":
+            world.settle(record)
+        else:
+            world.call(producer.flush)
+        assert isinstance(record.exception(0), KafkaTimeoutError)
+        assert DELIVERY_MS <= waited_ms() <= DELIVERY_MS + SLACK_MS
+
+
 def test_forced_closing_tells_whoever_waits() -> None:
     world = World()
     world.producer.begin_transaction()

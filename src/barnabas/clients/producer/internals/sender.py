@@ -121,7 +121,12 @@ class Sender:
     # -- the thread
 
     def run(self) -> None:
-        """Until `initiate_close`, and then until everything is sent, or `force_close` says that it need not be."""
+        """Until `initiate_close`, and then until everything is sent, or `force_close` says that it need not be.
+
+        The end is bounded, whatever becomes of the cluster: records fail after ``delivery.timeout.ms``, and an open
+        transaction is left to the coordinator, which aborts it after ``transaction.timeout.ms``, if it could not be
+        aborted within ``max.block.ms``.
+        """
         log.debug("Starting the producer's I/O thread")
         while self._running:
             self._run_once_logged()
@@ -131,11 +136,17 @@ class Sender:
             self._accumulator.has_undrained
             or self._client.in_flight_request_count() > 0
             or (self._telemetry is not None and self._telemetry.has_last_push)
-            or (manager is not None and manager.has_pending_requests and manager.has_ongoing_transaction)
         ):
             self._run_once_logged()
+        deadline_ms = self._now() + self._config.max_block_ms
         while not self._force_close and manager is not None and manager.has_ongoing_transaction:
-            if not manager.is_completing:
+            if self._now() >= deadline_ms:
+                log.warning(
+                    "The producer closes with an open transaction: it could not be ended within %d ms (max.block.ms)",
+                    self._config.max_block_ms,
+                )
+                self._force_close = True
+            elif not manager.is_completing and not manager.has_pending_requests:
                 log.info("Aborting the open transaction, because the producer is closed")
                 try:
                     manager.begin_abort()
@@ -201,6 +212,7 @@ class Sender:
             manager.bump_idempotent_epoch_and_reset_id_if_needed()
             waits = self._maybe_send_transactional_request(manager)
             if waits is None:
+                self._expire_behind_request()
                 return
             delay_ms = min(delay_ms, waits)
         now = self._clock.hi_res_milliseconds()
@@ -322,9 +334,7 @@ class Sender:
             self._take_off(batches)
         expiry_ms = min(accumulator.next_expiry_time_ms, self._in_flight_batches.next_expiry_time_ms)
         if now >= expiry_ms:
-            self._completion.fail_expired(accumulator.expired_batches(now), now)
-            self._completion.fail_expired(self._in_flight_batches.expired(now), now)
-            expiry_ms = min(accumulator.next_expiry_time_ms, self._in_flight_batches.next_expiry_time_ms)
+            expiry_ms = self._fail_expired(now)
         if not batches:
             return max(min(result.next_ready_check_delay_ms, not_ready_ms, expiry_ms - now), 0)
         self._metrics.update_produce_request_metrics(batches, now)
@@ -342,6 +352,23 @@ class Sender:
         # for those. The pause bounds how late they are looked at, should no response end the poll before.
         pause_ms = self._pause_ms if ready_nodes else FOREVER
         return max(min(result.next_ready_check_delay_ms, not_ready_ms, expiry_ms - now, pause_ms), 0)
+
+    def _fail_expired(self, now: int) -> int:
+        """Fails the batches whose time is over; returns when that of the next one is."""
+        self._completion.fail_expired(self._accumulator.expired_batches(now), now)
+        self._completion.fail_expired(self._in_flight_batches.expired(now), now)
+        return min(self._accumulator.next_expiry_time_ms, self._in_flight_batches.next_expiry_time_ms)
+
+    def _expire_behind_request(self) -> None:
+        """Fails expired batches in a turn that a transactional request has taken.
+
+        A request that cannot be sent, because no coordinator is reachable, takes all turns: without this, records would
+        wait for it and not for ``delivery.timeout.ms``.
+        """
+        now = self._now()
+        if self._accumulator.next_expiry_time_ms == FOREVER:
+            self._accumulator.ready(self._metadata.snapshot, now)  # there may be batches since it was last called
+        self._fail_expired(now)
 
     def _take_off(self, batches: Mapping[int, Iterable[ProducerBatch]]) -> None:
         self._in_flight_batches.add(batches)
