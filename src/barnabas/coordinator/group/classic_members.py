@@ -33,8 +33,8 @@ from barnabas.coordinator.group.consumer.consumer_group_manager import (
 from barnabas.coordinator.group.consumer.consumer_group_member import ConsumerGroupMember, MemberState
 from barnabas.coordinator.group.consumer_protocol import (
     read_subscription,
-    read_version,
     to_consumer_protocol,
+    version_for_assignment,
     write_assignment,
 )
 from barnabas.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, UNKNOWN_MEMBER_ID
@@ -180,7 +180,7 @@ class ClassicMembers:
             self._consumer.schedule_join_timeout_if_absent(group_id, member)
             raise RebalanceInProgressError(f"Member {member.member_id} of group {group_id} has to join anew.")
         assigned = to_consumer_protocol(member.assigned_partitions, self._store.image.topics)
-        assignment = write_assignment(assigned, read_version(protocol.metadata))
+        assignment = write_assignment(assigned, version_for_assignment(protocol.metadata))
         written: Future[None] = Future()
 
         def on_written(future: Future[None]) -> None:

@@ -33,6 +33,17 @@ def read_version(data: bytes) -> int:
     return min(version, _LATEST)
 
 
+def version_for_assignment(metadata: bytes) -> int:
+    """The version of an assignment for a member with this subscription; 0 if the subscription cannot be read.
+
+    Members have metadata for each protocol that they support, and nobody has looked at all of it.
+    """
+    try:
+        return read_version(metadata)
+    except ProtocolError:
+        return 0
+
+
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
     """`ProtocolError` if it cannot be read. What a later version has appended is ignored."""
     subscription, _ = ConsumerProtocolSubscription.decode_from(data, read_version(data), _VERSION.size)

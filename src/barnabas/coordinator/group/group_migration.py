@@ -31,8 +31,8 @@ from barnabas.coordinator.group.consumer_protocol import (
     from_consumer_protocol,
     read_assignment,
     read_subscription,
-    read_version,
     to_consumer_protocol,
+    version_for_assignment,
     write_assignment,
 )
 from barnabas.coordinator.group.group import CONSUMER_PROTOCOL_TYPE
@@ -130,7 +130,9 @@ class GroupMigration:
 
     def _upgraded_member(self, group: ClassicGroup, member: ClassicGroupMember) -> ConsumerGroupMember:
         topics = self._store.image.topics
-        protocol = group.protocol_name or member.protocol_names[0]
+        names = member.protocol_names
+        # While it rebalances, a member may have joined without the protocol of the last generation.
+        protocol = group.protocol_name if group.protocol_name in names else names[0]
         subscription = read_subscription(member.metadata(protocol))
         epoch = group.generation_id
         assignment = read_assignment(member.assignment)
@@ -243,7 +245,7 @@ class GroupMigration:
         classic.protocol_name = classic.select_protocol()
         classic.subscribed_topics = classic.compute_subscribed_topics()
         for made in classic.members.values():
-            version = read_version(made.metadata(classic.protocol_name))
+            version = version_for_assignment(made.metadata(classic.protocol_name))
             target = to_consumer_protocol(targets[made.member_id], self._store.image.topics)
             made.assignment = write_assignment(target, version)
         records.append(group_records.group_metadata(classic, classic.assignment))

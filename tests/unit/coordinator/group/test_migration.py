@@ -148,6 +148,21 @@ def test_members_that_wait_join_anew() -> None:
     assert waiting.result(0).error_code == Errors.REBALANCE_IN_PROGRESS
 
 
+def test_an_upgrade_while_a_member_has_dropped_the_protocol_of_the_last_generation() -> None:
+    box = GroupBox()
+    box.create_topic("t", 2)
+    box.create_topic("u", 2)
+    both = [("range", subscription(["t"])), ("sticky", subscription(["t"]))]
+    leader, other = box.stable_group(2, assignment=b"", protocols=both)
+    assert box.group().protocol_name == "range"
+    waiting = box.join(leader, protocols=[("sticky", subscription(["u"]))])
+    assert box.state() == "PreparingRebalance"
+    assert box.consumer_heartbeat("new").error_code == 0
+    assert waiting.result(0).error_code == Errors.REBALANCE_IN_PROGRESS
+    members = box.group().members
+    assert (members[leader].subscribed_topic_names, members[other].subscribed_topic_names) == ({"u"}, {"t"})
+
+
 def test_an_upgrade_that_could_not_be_written() -> None:
     box = GroupBox()
     box.create_topic("t", 4)
@@ -205,6 +220,20 @@ def test_the_group_becomes_classic_when_the_last_of_the_other_protocol_leaves() 
     assert rejoined.leader == classic
     assert box.sync(classic, rejoined.generation_id, {classic: b"x"}).result(0).assignment == b"x"
     assert box.state() == "Stable"
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\xff" * 20])
+def test_a_downgrade_to_a_protocol_whose_metadata_cannot_be_read(garbage: bytes) -> None:
+    """It raised, on the timer of a session as well, and that session would never have ended."""
+    box, _, classic = upgraded()
+    good = subscription(["t"])
+    box.join(classic, protocols=[("range", good), ("sticky", garbage)], owned={})
+    _, joining = box.new_member(protocols=[("sticky", good)])
+    second = joining.result(0).member_id
+    assert box.consumer_heartbeat("new", -1).error_code == 0
+    assert box.group().type is GroupType.CLASSIC
+    assert box.group().protocol_name == "sticky"
+    assert set(box.group().members) == {classic, second}
 
 
 def test_the_session_of_the_last_member_ends() -> None:
