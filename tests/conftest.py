@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from barnabas.common.log_safety import reset_limits
 from oracles.java import JavaOracle, OracleUnavailableError
 
 # How long an example takes says more of what else the machine does than of the code; what has to be quick has a test
@@ -34,6 +35,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in _OF_OTHERS:
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+@pytest.fixture(autouse=True)
+def unlimited_log_lines() -> None:
+    """A test sees its own log lines, although the tests before it have had as many as the limit allows."""
+    reset_limits()
 
 
 @pytest.fixture(scope="session")

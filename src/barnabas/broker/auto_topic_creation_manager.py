@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.forwarding_manager import make_envelope, open_envelope_response
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import Errors, ProtocolError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.topic_names import is_internal_topic, is_valid_topic_name
 from barnabas.network.client_request import ClientResponse
 from barnabas.protocol.api_keys import ApiKey
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsResponse
     from barnabas.server.controller_channel import ControllerChannel
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 
 @dataclass(frozen=True, slots=True)

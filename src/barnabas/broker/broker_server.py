@@ -61,6 +61,8 @@ from barnabas.broker.replication_throttles import ReplicationThrottles
 from barnabas.broker.request_serving import RequestServing, startup_seconds
 from barnabas.broker.shared_server import SharedServer
 from barnabas.broker.stop_steps import run_steps, step
+from barnabas.common.log_safety import WINDOW_MS as LOG_WINDOW_MS
+from barnabas.common.log_safety import report_suppressed
 from barnabas.common.scheduler import KafkaScheduler
 from barnabas.controller.quorum_features import default_supported_features
 from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
@@ -347,6 +349,7 @@ class BrokerServer:
         self.scheduler.schedule(
             "expire-sensors", shared.metrics.expire_inactive_sensors, SENSOR_EXPIRY_CHECK_MS, SENSOR_EXPIRY_CHECK_MS
         )
+        self.scheduler.schedule("report-suppressed-log-lines", report_suppressed, LOG_WINDOW_MS, LOG_WINDOW_MS)
         self._add_gauges()
         logger.info("Broker %d is running", node_id)
 

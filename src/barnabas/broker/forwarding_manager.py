@@ -18,6 +18,7 @@ from barnabas.common.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.network.client_request import ClientResponse
 from barnabas.network.node_api_versions import NodeApiVersions
@@ -35,7 +36,7 @@ from barnabas.server.request import Request
 if TYPE_CHECKING:
     from barnabas.server.controller_channel import ControllerChannel
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 ForwardingCallback = Callable[[Response | None], None]
 """Gets the controller's answer, or one that says what went wrong; None if the client's connection is to be closed."""

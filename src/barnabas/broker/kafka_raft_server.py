@@ -14,6 +14,7 @@ from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.controller_server import ControllerServer
 from barnabas.broker.shared_server import SharedServer
 from barnabas.broker.stop_steps import run_steps
+from barnabas.common import log_safety
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.dataclass import replace
 from barnabas.common.errors import BarnabasError
@@ -60,6 +61,7 @@ class KafkaRaftServer:
                 "process.roles=broker takes the metadata log from a controller on another node, and fetching it is not "
                 "supported yet; use process.roles=broker,controller"
             )
+        log_safety.install()
         self.config = config
         self.failed = False
         """Whether there was an error that it cannot go on after. With an exit procedure that ends the process, nobody

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from barnabas.cli.arguments import ArgumentParser
 from barnabas.cli.cluster import add_cluster
-from barnabas.cli.console import CommandError, UsageError, say
+from barnabas.cli.console import CommandError, UsageError, say, shown
 
 if TYPE_CHECKING:
     from barnabas.clients.admin import KafkaAdminClient, Results
@@ -77,7 +77,7 @@ def explain_topic(name: str, error: Exception) -> str:
 
 
 def tell(text: str) -> None:
-    say(f"{text}\n", sys.stdout)
+    say(f"{shown(text)}\n", sys.stdout)
 
 
 def tell_outcome(results: Results[K, V], success: Callable[[K, V], str]) -> None:

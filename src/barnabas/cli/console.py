@@ -31,7 +31,16 @@ def is_colored(stream: IO[str]) -> bool:
 def fail(message: str) -> None:
     """Says what went wrong, in red where there is a person to see it."""
     label = "\x1b[1;31merror:\x1b[0m" if is_colored(sys.stderr) else "error:"
-    say(f"{label} {message}\n", sys.stderr)
+    say(f"{label} {shown(message)}\n", sys.stderr)
+
+
+def shown(text: str) -> str:
+    """Text for a terminal: names that clients have chosen may contain escape sequences. Lines and tabs stay."""
+    if text.isprintable():
+        return text
+    from barnabas.common.log_safety import escape  # noqa: PLC0415 - names are printable nearly always
+
+    return escape(text, keep_newlines=True)
 
 
 def say(text: str, stream: IO[str]) -> None:

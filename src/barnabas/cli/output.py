@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from barnabas.cli.quota_output import print_json, print_rich
+from barnabas.cli.quota_output import one_line, print_json, print_rich
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,14 +28,14 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Itera
         made.add_column(header, justify="right" if header in numbers else "left", overflow="fold")
     for row in rows:
         # As texts, since a name with brackets in it is not markup.
-        made.add_row(*(Text(cell) for cell in row))
+        made.add_row(*(Text(one_line(cell)) for cell in row))
     return made
 
 
 def title(text: str) -> RenderableType:
     from rich.text import Text  # noqa: PLC0415
 
-    return Text(text, "bold")
+    return Text(one_line(text), "bold")
 
 
 def number(value: int | None) -> str:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from barnabas.cli.console import UsageError, say
+from barnabas.cli.console import UsageError, say, shown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,25 +54,38 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) or value >= 1_000 else f"{value:,.2f}"
 
 
+def one_line(text: str) -> str:
+    """A cell of a table: a name with a newline in it must not look like two rows."""
+    if text.isprintable():
+        return text
+    from barnabas.common.log_safety import escape  # noqa: PLC0415
+
+    return escape(text)
+
+
 def table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> RenderableType:
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     made = Table(box=box.SIMPLE_HEAD)
     for header in headers:
         made.add_column(header, justify="right" if header == "limit" else "left", overflow="fold")
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*(Text(one_line(cell)) for cell in row))
     return made
 
 
 def print_rich(*renderables: RenderableType) -> None:
     from rich.console import Console  # noqa: PLC0415
+    from rich.segment import Segment, Segments  # noqa: PLC0415
 
     console = Console(highlight=False)
     with console.capture() as written:
         for renderable in renderables:
-            console.print(renderable)
+            # Rich passes escape sequences of a text on to the terminal. Its own are not in the segments' texts yet.
+            parts = [Segment(shown(part.text), part.style, part.control) for part in console.render(renderable)]
+            console.print(Segments(parts), end="")
     say(written.get(), sys.stdout)
 
 

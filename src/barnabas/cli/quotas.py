@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.arguments import ArgumentParser, add_command
 from barnabas.cli.cluster import add_cluster, connected
-from barnabas.cli.console import CommandError, UsageError, say
+from barnabas.cli.console import CommandError, UsageError, say, shown
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
@@ -176,7 +176,7 @@ def explain_command(
 
 
 def _tell(text: str) -> None:
-    say(f"{text}\n", sys.stdout)
+    say(f"{shown(text)}\n", sys.stdout)
 
 
 # -- entities

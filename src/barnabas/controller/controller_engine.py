@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.deferred_event_queue import DeferredEventQueue
 from barnabas.common.errors import ApiError, KafkaTimeoutError, NotControllerError, UnknownServerError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
 from barnabas.controller.bootstrap import activation_records
 from barnabas.controller.config import ControllerConfig, ControllerPlugins
@@ -33,7 +34,7 @@ from barnabas.raft.client import (
     SnapshotReader,
 )
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 T = TypeVar("T")
 

@@ -27,9 +27,10 @@ from typing import Protocol
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import ApiError
 from barnabas.common.exceptions import BarnabasError, KafkaTimeoutError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 
 class EventQueueClosedError(BarnabasError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import ApiError, InvalidUpdateVersionError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.timeline import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineObject
 from barnabas.controller.quorum_features import DISABLED, QuorumFeatures, reason_not_supported
 from barnabas.controller.result import ControllerResult
@@ -22,7 +23,7 @@ from barnabas.raft.client import ApiMessageAndVersion
 if TYPE_CHECKING:
     from barnabas.protocol.messages.update_features import FeatureUpdateKey
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 
 class UpgradeType(IntEnum):

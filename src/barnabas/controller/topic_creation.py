@@ -21,6 +21,7 @@ from barnabas.common.errors import (
     TopicExistsError,
 )
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.topic_names import (
     CLUSTER_METADATA_TOPIC,
     collision_key,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
         CreateTopicsResponse,
     )
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 DEFAULT = -1
 """As a number of partitions or replicas: what the cluster is configured with."""

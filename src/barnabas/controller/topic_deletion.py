@@ -13,6 +13,7 @@ from barnabas.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.controller.replication_control_manager import ReplicationControlManager
 from barnabas.controller.request_context import ControllerRequestContext
 from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
         DeleteTopicState,
     )
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 
 class TopicDeletion:

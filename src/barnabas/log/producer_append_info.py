@@ -24,6 +24,7 @@ from barnabas.common.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
@@ -34,7 +35,7 @@ from barnabas.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, RecordBatch
 from barnabas.records.control import ControlRecordType, EndTransactionMarker
 from barnabas.records.reader import read_records
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 TRANSACTION_VERSION_UNKNOWN: Final = -1
 TRANSACTION_VERSION_WITH_EPOCH_BUMP: Final = 2

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from barnabas.common.clock import Clock
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_quotas import (
     ConnectionQuotas,
@@ -26,7 +27,7 @@ from barnabas.network.loopback import do_not_pace
 from barnabas.network.poller import READ, make_poller
 from barnabas.network.processor import Processor
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 SELECT_MS = 500
 ACCEPTS_PER_TURN = 256

@@ -20,6 +20,7 @@ from typing import Any
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import InvalidRequestError, ProtocolError, UnsupportedVersionError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.network.channel import ChannelState, KafkaChannel
 from barnabas.network.client_config import SOFTWARE_NAME
 from barnabas.network.config import SocketServerConfig
@@ -37,7 +38,7 @@ from barnabas.network.selector import ChannelFactory, CloseMode, Selector, plain
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader, parse_request_header
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 API_VERSIONS = ApiKey.API_VERSIONS
 

@@ -32,6 +32,7 @@ from enum import IntEnum, auto
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import AuthenticationError, ProtocolError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.network.channel import ANONYMOUS, Authenticator, ChannelState, KafkaChannel
 from barnabas.network.idle import IdleExpiryManager
 from barnabas.network.local_transport import LocalTransportLayer
@@ -42,7 +43,7 @@ from barnabas.network.reactor import SelectorCore, SelectorStats
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 UNLIMITED = 2**31 - 1
 

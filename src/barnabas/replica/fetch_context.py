@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -45,7 +46,7 @@ from barnabas.replica.fetch_session_cache import FetchSessionCache
 if TYPE_CHECKING:
     from barnabas.replica.results import FetchPartitionData
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 Updates = Mapping[TopicIdPartition, PartitionData]
 """What was found out, by partition, in the order in which it is to be sent."""

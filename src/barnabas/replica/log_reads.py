@@ -19,6 +19,7 @@ from barnabas.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from barnabas.common.identifiers import ZERO_UUID
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.log_offset_metadata import UNKNOWN_OFFSET_METADATA
@@ -38,7 +39,7 @@ from barnabas.replica.results import NO_REPLICA, ClientMetadata, FetchParams, Lo
 if TYPE_CHECKING:
     from barnabas.replica.partition import Partition
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 LOG_END: Final = FetchIsolation.LOG_END
 TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED

@@ -24,6 +24,7 @@ from barnabas.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from barnabas.common.identifiers import ZERO_UUID
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.topic_names import INTERNAL_TOPICS
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
@@ -46,7 +47,7 @@ from barnabas.server.action_queue import ActionQueue
 if TYPE_CHECKING:
     from barnabas.replica.partition import Partition
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 INCREASED: Final = LeaderHwChange.INCREASED
 SAME: Final = LeaderHwChange.SAME

@@ -15,6 +15,7 @@ from barnabas.common.errors import (
     PolicyViolationError,
     UnknownTopicOrPartitionError,
 )
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.topic_names import INTERNAL_TOPICS
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.yammer.registry import MetricsRegistry
@@ -23,7 +24,7 @@ from barnabas.replica.delayed_operations import DelayedOperations
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.results import DeleteRecordsCallback, DeleteRecordsResult
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 _EXPECTED: Final = (
     UnknownTopicOrPartitionError,

@@ -18,6 +18,7 @@ from barnabas.common.errors import (
     ReplicaNotAvailableError,
     UnknownTopicOrPartitionError,
 )
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, ShutdownableThread, exit_process
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.log_dir_failure import LogDirFailureChannel
@@ -35,7 +36,7 @@ from barnabas.replica.replica_fetchers import ReplicaFetchers
 if TYPE_CHECKING:
     from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsResult, DescribeLogDirsTopic
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 MAX_DIR_NAME_LENGTH: Final = 255
 INVALID_OFFSET_LAG: Final = -1

@@ -8,7 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-log = logging.getLogger(__name__)
+from barnabas.common.log_safety import LimitedLogger
+
+log = LimitedLogger(logging.getLogger(__name__))
 
 Action = Callable[[], object]
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors, ProtocolError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.memory_reuse import give_back_free_memory
 from barnabas.common.placement import Placement, anywhere
 from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
@@ -18,7 +19,7 @@ from barnabas.server.request import NOT_SET, Request
 from barnabas.server.request_channel import SHUTDOWN, CallbackRequest, RequestChannel
 from barnabas.server.request_local import RequestLocal
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 RECEIVE_MS = 300
 _GIVE_BACK_NS = 500_000_000

@@ -23,6 +23,7 @@ from typing import Any
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import ApiError, ClusterAuthorizationError, Errors, ProtocolError, RetriableError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.protocol.api_keys import Trait
 from barnabas.protocol.message import Response
 from barnabas.server.error_responses import error_response
@@ -36,7 +37,7 @@ from barnabas.server.throttling import (
     Throttler,
 )
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 CreateResponse = Callable[[int], Response]
 """Makes the answer, given the throttle time to put into it."""

@@ -21,6 +21,7 @@ from barnabas.common.errors import (
     UnsupportedCompressionTypeError,
 )
 from barnabas.common.identifiers import METADATA_TOPIC_ID, ZERO_UUID, Uuid, random_uuid, uuid_to_string
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.metrics.registry import Metrics
 from barnabas.records.batch import CompressionType
 from barnabas.records.compression import decompress
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from barnabas.telemetry.client_metrics_instance import ClientMetricsInstance
     from barnabas.telemetry.telemetry_client import TelemetryClient
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 ACCEPTED_COMPRESSION_TYPES: Final = (
     CompressionType.ZSTD,

@@ -10,10 +10,11 @@ import json
 import math
 import random
 from collections.abc import Callable
-from json.encoder import encode_basestring
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
 from barnabas.common.clock import Clock
+from barnabas.common.log_safety import MAX_ARGUMENT, safe_text
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.network.plane import ConnectionContext
 from barnabas.network.response import AnyResponse, ResponseKind, SendResponse
@@ -221,8 +222,11 @@ class RequestLogEncoder:
             f'"callback_time_us":{max(entry.callback_ns, 0) // 1_000},"throttle_time_ms":{entry.throttle_time_ms},'
             f'"errors":{"{}" if errors == {} else json.dumps(errors)}}}'
         )
-        return TopicRecord(end // 1_000, value.encode("utf-8", "backslashreplace"))
+        return TopicRecord(end // 1_000, value.encode("ascii"))
 
 
 def _quoted(text: str | None) -> str:
-    return "null" if text is None else encode_basestring(text)
+    """In ASCII: readers split lines at more characters than JSON escapes, and show text of either direction."""
+    if text is None:
+        return "null"
+    return encode_basestring_ascii(text if len(text) <= MAX_ARGUMENT else safe_text(text))

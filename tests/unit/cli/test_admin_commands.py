@@ -214,6 +214,23 @@ def test_groups_and_their_lag(shell: Shell, name: str) -> None:
     assert "GROUP_ID_NOT_FOUND" in shell.fails("groups", "delete", name)
 
 
+def test_names_are_not_sent_to_the_terminal_as_they_are(shell: Shell, name: str) -> None:
+    shell("topics", "create", name)
+    evil = f"{name}\x1b[2J\x1b]0;gone\x07\nforged\u202e [red]"
+    escaped = f"{name}\\x1b[2J\\x1b]0;gone\\x07\\nforged\\u202e [red]"
+    outputs = [
+        shell("groups", "reset-offsets", evil, "--topic", name, "--to-offset", "0", "--execute"),
+        shell("groups", "describe", evil),
+        shell("groups", "list"),
+        shell("groups", "delete", evil),
+        shell("groups", "describe", evil, expect=1),
+    ]
+    for text in outputs:
+        assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    assert escaped in outputs[1]
+    assert f"{name}\\x1b[2J" in outputs[2]
+
+
 def test_where_offsets_are_reset_to(shell: Shell, name: str) -> None:
     shell("topics", "create", name)
     fill(shell, name, 10)

@@ -12,6 +12,7 @@ import pytest
 
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors
+from barnabas.common.log_safety import MAX_ARGUMENT
 from barnabas.common.scheduler import MockScheduler
 from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.network.response import SendResponse
@@ -260,6 +261,17 @@ def test_names_of_any_kind_are_told_as_they_are(name: str) -> None:
     entry, size = bench.writer.entries[0]
     bench.writer.entries.append((entry._replace(client_id=name), size))
     assert bench.document()["client_id"] == name
+
+
+def test_a_long_name_is_cut_and_nothing_breaks_a_line() -> None:
+    bench = Bench()
+    bench.log.sample_rate = 1.0
+    bench.complete(bench.request(client_id="\u2028\u202e\x85" + "x" * 30_000))
+    bench.complete(bench.request(client_id="\u2028\u202e\x85"))
+    assert len(bench.document(0)["client_id"]) <= MAX_ARGUMENT
+    assert bench.document(1)["client_id"] == "\u2028\u202e\x85"
+    for entry, _ in bench.writer.entries:
+        assert RequestLogEncoder(3, bench.clock)(entry).value.isascii()
 
 
 def test_what_goes_wrong_here_does_not_reach_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:

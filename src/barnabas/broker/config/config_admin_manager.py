@@ -22,13 +22,14 @@ from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
 from barnabas.broker.config.runtime_loggers import RuntimeLoggerManager
 from barnabas.common.config_def import Type, convert_to_string
 from barnabas.common.errors import ApiError, Errors, InvalidConfigurationError, InvalidRequestError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.numerals import parse_integer
 from barnabas.controller.configuration_control_manager import ConfigOperation
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.configs import ConfigResource, ConfigResourceType
 from barnabas.protocol.messages import alter_configs, incremental_alter_configs
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 
 class ResourceResult(NamedTuple):

@@ -35,6 +35,7 @@ from barnabas.common.errors import (
     InvalidRequestError,
     UnknownTopicOrPartitionError,
 )
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.numerals import parse_integer
 from barnabas.common.topic_names import validate_topic_name
 from barnabas.log.log_config_def import LOG_CONFIG_DEF
@@ -48,7 +49,7 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 Entry: TypeAlias = DescribeConfigsResourceResult
 

@@ -20,6 +20,7 @@ from collections import Counter
 from typing import Final, Protocol
 
 from barnabas.common.errors import ApiError, Errors, InvalidRequestError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.list_offsets import (
@@ -37,7 +38,7 @@ from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 SINCE_VERSION: Final = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 """The negative timestamps, and the version that each came with."""

@@ -42,6 +42,7 @@ from barnabas.common.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedCompressionTypeError,
 )
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.coordinator.transaction.add_partitions_to_txn_manager import TransactionSupportedOperation
 from barnabas.log.log_validator import MAX_DECOMPRESSED_BYTES as MAX_BATCH_BYTES
 from barnabas.metadata.cache import MetadataCache
@@ -76,7 +77,7 @@ from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """Whoever calls itself that may write to internal topics: tools that repair them."""

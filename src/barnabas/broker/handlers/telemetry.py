@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from barnabas.common.errors import Errors, ProtocolError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -27,7 +28,7 @@ from barnabas.server.request_local import RequestLocal
 from barnabas.telemetry.client_metrics_manager import ClientMetricsManager
 from barnabas.telemetry.telemetry_client import TelemetryClient
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 R = TypeVar("R", GetTelemetrySubscriptionsResponse, PushTelemetryResponse)
 

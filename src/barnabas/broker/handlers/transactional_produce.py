@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors, InvalidPidMappingError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.scheduler import Scheduler
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.transaction.add_partitions_to_txn_manager import (
@@ -36,7 +37,7 @@ from barnabas.replica.partition import Partition
 from barnabas.replica.results import ProduceCallback, ProduceResult
 from barnabas.server.action_queue import ActionQueue
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 _PRODUCER_FIELDS: Final = struct.Struct(">21xh20xqhi")
 """Attributes, producer id, producer epoch and base sequence of a batch."""

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from barnabas.common.clock import Clock
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.controller.quorum_controller import QuorumController
 from barnabas.controller.request_context import ControllerRequestContext
 from barnabas.protocol.message import Response
@@ -18,7 +19,7 @@ from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.throttling import UNLIMITED, ControllerMutationQuota
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 NANOSECONDS_PER_MS = 1_000_000
 

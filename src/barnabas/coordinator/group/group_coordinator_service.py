@@ -13,6 +13,7 @@ from barnabas.common.errors import (
     Errors,
 )
 from barnabas.common.java_hash import partition_for
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.group.assignor.partition_assignor import PartitionAssignor
@@ -52,7 +53,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.records.control import ControlRecordType
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 T = TypeVar("T")
 R = TypeVar("R")

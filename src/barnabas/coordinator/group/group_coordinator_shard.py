@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from barnabas.common.errors import ApiError, Errors, GroupIdNotFoundError, UnknownMemberIdError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.timeline import LATEST_EPOCH
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.group import group_timers
@@ -55,7 +56,7 @@ from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas.records.control import ControlRecordType
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 Replay = Callable[[int, int, Any, Any], None]
 

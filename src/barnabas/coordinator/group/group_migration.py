@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from barnabas.common.errors import Errors, GroupIdNotFoundError, InconsistentGroupProtocolError, ProtocolError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.coordinator.group import group_records
 from barnabas.coordinator.group.classic.classic_group import ClassicGroup
 from barnabas.coordinator.group.classic.classic_group_manager import ClassicGroupManager
@@ -42,7 +43,7 @@ from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.protocol.internal.consumer_groups import ClassicMemberMetadata, ClassicProtocol
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 
 class GroupMigration:

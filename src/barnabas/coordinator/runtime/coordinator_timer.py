@@ -11,10 +11,11 @@ from barnabas.common.errors import (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.server.timer.timer_task import Timer, TimerClosedError, TimerTask
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 RETRY_BACKOFF_MS: Final = 500
 MAX_RETRY_BACKOFF_MS: Final = 60_000

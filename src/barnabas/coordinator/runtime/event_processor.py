@@ -9,10 +9,11 @@ from typing import Any, Final, Protocol
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import ApiError, NotCoordinatorError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.shutdownable_thread import ExitProcedure, ShutdownableThread, exit_process
 from barnabas.coordinator.runtime.event_accumulator import EventAccumulator
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 
 CLOSE_TIMEOUT_MS: Final = 10_000

@@ -14,6 +14,7 @@ from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.common.gathering import Gathering
 from barnabas.common.java_hash import partition_for
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.scheduler import ScheduledTask, Scheduler
 from barnabas.common.topic_names import TRANSACTION_STATE_TOPIC
 from barnabas.common.topic_partition import TopicPartition
@@ -39,7 +40,7 @@ from barnabas.coordinator.transaction.transaction_version import TransactionVers
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 T = TypeVar("T")
 Operation = Callable[[TransactionCoordinatorShard, int | None], CoordinatorResult[ProducerResult]]

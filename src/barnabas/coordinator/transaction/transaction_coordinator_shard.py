@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Final, NamedTuple, Protocol
 
 from barnabas.common.errors import Errors, ProducerFencedError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.timeline import LATEST_EPOCH, TimelineHashMap
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
@@ -29,7 +30,7 @@ from barnabas.protocol.internal.transaction_state import TransactionLogKey, Tran
 from barnabas.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from barnabas.records.control import ControlRecordType
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 _SEND_MARKERS: Final = "send-markers"
 _MAX_TOMBSTONES: Final = 1000

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Final, Protocol
 
 from barnabas.common.errors import Errors
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.scheduler import Scheduler
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.transaction.pending_complete_txn import PendingCompleteTxn, TxnMarker
@@ -17,7 +18,7 @@ from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.endpoint import Node
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 _RETRIABLE: Final = frozenset(
     {

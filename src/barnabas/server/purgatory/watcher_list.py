@@ -7,9 +7,10 @@ import threading
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.server.purgatory.delayed_operation import DelayedOperation
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 T = TypeVar("T", bound=DelayedOperation)
 

@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.shutdownable_thread import ExitProcedure, ShutdownableThread, exit_process
 
-log = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
 
 class Runnable(Protocol):

@@ -20,6 +20,7 @@ from barnabas.common.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.coordinator.group import group_records
 from barnabas.coordinator.group.classic.classic_group_member import ClassicGroupMember
 from barnabas.coordinator.group.classic.classic_group_state import VALID_PREVIOUS_STATES, ClassicGroupState
@@ -33,7 +34,7 @@ from barnabas.protocol.messages.join_group import (
 )
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 T = TypeVar("T")
 

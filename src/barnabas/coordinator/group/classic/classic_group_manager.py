@@ -14,6 +14,7 @@ from barnabas.common.errors import (
     GroupIdNotFoundError,
     IllegalGenerationError,
 )
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.coordinator.group import group_records, group_timers
 from barnabas.coordinator.group.classic.classic_group import ClassicGroup
 from barnabas.coordinator.group.classic.classic_group_member import ClassicGroupMember
@@ -43,7 +44,7 @@ from barnabas.protocol.messages.join_group import (
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 KNOWN_MEMBER_ID_REQUIRED_SINCE: Final = 4
 """The first version of JoinGroup whose clients understand MEMBER_ID_REQUIRED."""

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from barnabas.common.errors import Errors
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.coordinator.group import group_records, group_timers
 from barnabas.coordinator.group.classic.classic_group import ClassicGroup
 from barnabas.coordinator.group.classic.classic_group_member import ClassicGroupMember
@@ -21,7 +22,7 @@ from barnabas.coordinator.runtime.coordinator_timer import CoordinatorTimer
 from barnabas.protocol.messages.join_group import JoinGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 NO_MORE_TO_SAY: Final = "not provided"
 

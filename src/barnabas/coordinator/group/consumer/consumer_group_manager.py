@@ -20,6 +20,7 @@ from barnabas.common.errors import (
     UnsupportedAssignorError,
 )
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.coordinator.group import group_records, group_timers
 from barnabas.coordinator.group.assignor.partition_assignor import PartitionAssignor, PartitionAssignorError
 from barnabas.coordinator.group.consumer.assignment import (
@@ -56,7 +57,7 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 REGEX_FIRST_VERSION: Final = 1
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from barnabas.common.client_pattern import ClientPattern, PatternTimeoutError, search_limit_ms
 from barnabas.common.clock import Clock
 from barnabas.common.errors import GroupIdNotFoundError, InvalidRegularExpressionError
+from barnabas.common.log_safety import LimitedLogger
 from barnabas.coordinator.group import group_records
 from barnabas.coordinator.group.consumer.assignment import ResolvedRegularExpression
 from barnabas.coordinator.group.consumer.consumer_group import METADATA_REFRESH_INTERVAL_MS, ConsumerGroup
@@ -22,7 +23,7 @@ from barnabas.coordinator.runtime.coordinator_executor import CoordinatorExecuto
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 
-logger = logging.getLogger(__name__)
+logger = LimitedLogger(logging.getLogger(__name__))
 
 BATCH_REFRESH_MIN_INTERVAL_MS: Final = 10_000
 """The least time between two refreshes of a group, unless somebody waits for a pattern's first."""
