@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError
@@ -143,9 +144,17 @@ class KafkaRaftServer:
             lambda: render_prometheus(shared.registry, shared.metrics, scraped) + render_process(),
             self.health,
             documents,
+            hosts=self._http_hosts(),
+            clock=self._clock,
         )
         self._http = http
         self._closing.append(http.close)
+
+    def _http_hosts(self) -> list[str]:
+        """Names of this machine: its own, those that brokers and clients know it by, and those that are configured."""
+        config = self.config
+        advertised = (*config.advertised_listeners, *config.advertised_controller_listeners)
+        return [socket.gethostname(), *(endpoint.host for endpoint in advertised), *config.http_hosts]
 
     # -- what it is
 

@@ -5,21 +5,26 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
+from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient
 
 from barnabas.broker.http_endpoint import REQUEST_TIMEOUT_S, HttpEndpoint
+from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors
 from barnabas.embedded import EmbeddedBroker
 
 WAIT_S = 10
+LIMIT_S = 60
 
 
 def get(address: str) -> tuple[int, str, str]:
@@ -108,6 +113,125 @@ def test_a_taken_port_says_which(endpoint: HttpEndpoint) -> None:
         HttpEndpoint("127.0.0.1", port, str, dict)
     with pytest.raises(OSError, match=r"cannot open http://no\.such\.host\.invalid:1"):
         HttpEndpoint("no.such.host.invalid", 1, str, dict)
+
+
+def ask(endpoint: HttpEndpoint, text: str) -> bytes:
+    """All that comes back for a request, until the server closes the connection."""
+    place = urlsplit(endpoint.address)
+    with socket.create_connection((place.hostname, place.port), timeout=LIMIT_S) as connection:
+        connection.sendall(text.replace("\n", "\r\n").encode())
+        with suppress(OSError):  # a refused connection may be gone already
+            connection.shutdown(socket.SHUT_WR)
+        with connection.makefile("rb") as stream:
+            return stream.read()
+
+
+def is_up(endpoint: HttpEndpoint) -> bool:
+    try:
+        return ask(endpoint, "GET /health HTTP/1.0\n\n").startswith(b"HTTP/1.1 200 ")
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9644", 200),
+        ("[::1]:9644", 200),
+        ("192.0.2.7", 200),
+        ("localhost:1", 200),
+        ("app.localhost", 200),
+        ("Broker-1.Example.", 200),
+        ("evil.example:9644", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("", 421),
+    ],
+)
+def test_a_foreign_name_is_refused(state: dict[str, object], host: str, status: int) -> None:
+    endpoint = HttpEndpoint("127.0.0.1", 0, str, lambda: state, hosts=["broker-1.example"])
+    try:
+        answer = ask(endpoint, f"GET /health HTTP/1.1\nHost: {host}\n\n")
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+        assert (b'"up"' in answer) is (status == 200)
+    finally:
+        endpoint.close()
+
+
+def test_names_can_be_allowed(state: dict[str, object]) -> None:
+    endpoint = HttpEndpoint("127.0.0.1", 0, str, lambda: state, hosts=["*"])
+    assert b"200 OK" in ask(endpoint, "GET /health HTTP/1.1\nHost: any.example\n\n")
+    endpoint.close()
+
+
+def test_requests_that_no_scraper_sends(endpoint: HttpEndpoint) -> None:
+    assert ask(endpoint, "GET /health HTTP/1.0\n\n").startswith(b"HTTP/1.1 200 ")
+    assert ask(endpoint, "GET /health HTTP/1.1\n\n").startswith(b"HTTP/1.1 400 ")
+    assert ask(endpoint, "GET /health HTTP/1.1\nHost: localhost\nHost: evil\n\n").startswith(b"HTTP/1.1 400 ")
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "BREW"):
+        answer = ask(endpoint, f"{method} /quotas HTTP/1.1\nHost: localhost\nContent-Length: 0\n\n")
+        assert answer.startswith(b"HTTP/1.1 405 "), method
+        assert b"Allow: GET, HEAD" in answer
+    smuggled = "GET /metrics HTTP/1.1\nHost: localhost\n\n"
+    answer = ask(endpoint, f"GET /health HTTP/1.1\nHost: localhost\nContent-Length: {len(smuggled)}\n\n{smuggled}")
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_connections_are_bounded(state: dict[str, object]) -> None:
+    endpoint = HttpEndpoint("127.0.0.1", 0, str, lambda: state, max_connections=3)
+    place = urlsplit(endpoint.address)
+    before = threading.active_count()
+    silent = [socket.create_connection((place.hostname, place.port), timeout=LIMIT_S) for _ in range(3)]
+    try:
+        refused = [socket.create_connection((place.hostname, place.port), timeout=LIMIT_S) for _ in range(50)]
+        for connection in refused:
+            assert connection.recv(100).startswith(b"HTTP/1.1 503 ")
+            connection.close()
+        assert threading.active_count() <= before + 3
+        silent.pop().close()
+        until(lambda: is_up(endpoint), "a free place", LIMIT_S)
+    finally:
+        for connection in silent:
+            connection.close()
+        endpoint.close()
+
+
+def test_a_client_that_sends_a_byte_at_a_time_is_cut_off(state: dict[str, object]) -> None:
+    """No single read takes long, and still the request does not arrive in time."""
+    clock = MockClock()
+    endpoint = HttpEndpoint("127.0.0.1", 0, str, lambda: state, clock=clock)
+    place = urlsplit(endpoint.address)
+    with socket.create_connection((place.hostname, place.port), timeout=LIMIT_S) as slow:
+        slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sent = 0
+        try:
+            while sent < 10_000:
+                slow.sendall(b"x")
+                sent += 1
+                clock.advance(REQUEST_TIMEOUT_S * 100)
+                slow.setblocking(False)
+                with suppress(BlockingIOError):
+                    assert slow.recv(100) == b""
+                    break
+                slow.settimeout(LIMIT_S)
+        except ConnectionError:
+            pass
+        assert sent < 10_000
+    endpoint.close()
+
+
+def test_a_client_that_leaves_is_not_worth_a_traceback(
+    endpoint: HttpEndpoint, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level("DEBUG")
+    place = urlsplit(endpoint.address)
+    for _ in range(5):
+        with socket.create_connection((place.hostname, place.port), timeout=LIMIT_S) as connection:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n")
+            # Closed with a reset, and not in good order.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    until(lambda: "was lost" in caplog.text, "the end of a connection", LIMIT_S)
+    assert get(f"{endpoint.address}/health")[0] == 200
+    assert "Traceback" not in caplog.text + capfd.readouterr().err
 
 
 # ---------------------------------------------------------------------------------------------------- a node

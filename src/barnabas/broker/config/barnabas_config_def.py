@@ -51,6 +51,16 @@ BARNABAS_CONFIG_DEF: Final = (
         "Where to serve /metrics and /health over HTTP, as host:port; nowhere if not set. Port 0 means any free one.",
     )
     .define(
+        "barnabas.http.hosts",
+        LIST,
+        "",
+        distinct(empty=True, null=False),
+        MEDIUM,
+        "Further names that HTTP clients may use in the Host header, or * for any. Addresses, localhost, this "
+        "machine's name and the hosts of its listeners are always allowed; other names are refused with 421, because "
+        "a web page could have its own name resolve to this machine (DNS rebinding).",
+    )
+    .define(
         "barnabas.telemetry.exporters",
         LIST,
         "",

@@ -212,6 +212,10 @@ class KafkaConfig:
         return None if text is None else parse_host_and_port(_HTTP_LISTENER, text)
 
     @property
+    def http_hosts(self) -> tuple[str, ...]:
+        return self.values.get_list("barnabas.http.hosts")
+
+    @property
     def log_dirs(self) -> tuple[Path, ...]:
         return tuple(map(Path, log_directories(self.values)))
 

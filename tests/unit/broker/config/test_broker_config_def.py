@@ -30,6 +30,7 @@ def test_what_kafka_does_not_have_is_named_after_us() -> None:
         "barnabas.request.handoff",
         "barnabas.local.socket.enable",
         "barnabas.http.listener",
+        "barnabas.http.hosts",
         "barnabas.telemetry.exporters",
         "barnabas.telemetry.topics.num.partitions",
         "barnabas.telemetry.topics.retention.ms",
