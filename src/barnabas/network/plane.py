@@ -30,6 +30,8 @@ class ConnectionContext:
     client_software_version: str = "unknown"
     local_socket: LocalSocketOffer | None = None
     """What to tell the client if it is one of ours; none if it is on another machine, or has moved already."""
+    has_produced: bool = False
+    """Whether a produce request of this connection was let in under a quota. From then on, muting it is enough."""
     refers: bool = False
     """Whether large messages go around the socket: see `barnabas.network.frame_references`."""
 

@@ -147,6 +147,9 @@ class ClientQuotaManager:
             return
         sensors = self.sensors_of(principal_of(request), request.client_id)
         sensors.throttle_time_sensor.record(throttle_time_ms)
+        self._delay(throttle_time_ms, callback)
+
+    def _delay(self, throttle_time_ms: int, callback: ThrottleCallback) -> None:
         channel = ThrottledChannel(self._clock, throttle_time_ms, callback)
         # Counted before it can be taken out, so that the size is never seen below zero.
         self._queue_size.record()

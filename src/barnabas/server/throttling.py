@@ -62,6 +62,17 @@ class ClientQuota(Throttler, Protocol):
         """Takes back what was charged for an answer that is not sent after all."""
         ...
 
+    def first_wait_ms(self, request: Request) -> int:
+        """How long a request has to wait that is the first of its connection, while its quota entity is throttled.
+
+        Without it, a client could come back on a new connection instead of waiting on the muted one.
+        """
+        ...
+
+    def hold(self, request: Request, wait_ms: int, resume: Callable[[], object]) -> bool:
+        """Calls `resume` after that time; false, and it is never called, if too many bytes wait already."""
+        ...
+
     def max_value_in_window(self, request: Request) -> float:
         """The most that the client can get at once without being held back, if it has had nothing lately.
 
@@ -131,6 +142,13 @@ class UnlimitedBandwidth:
         return 0
 
     def unrecord(self, request: Request, value: float, now_ms: int) -> None: ...
+
+    def first_wait_ms(self, request: Request) -> int:  # noqa: ARG002 - interface
+        return 0
+
+    def hold(self, request: Request, wait_ms: int, resume: Callable[[], object]) -> bool:  # noqa: ARG002
+        resume()
+        return True
 
     def max_value_in_window(self, request: Request) -> float:  # noqa: ARG002 - interface
         return math.inf

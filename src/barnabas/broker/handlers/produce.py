@@ -144,6 +144,12 @@ class ProduceHandler:
 
     @handles(ApiKey.PRODUCE)
     def produce(self, request: Request, local: RequestLocal) -> None:
+        if (
+            self._helper.quotas.produce.is_enabled
+            and not request.context.has_produced
+            and self._wait_for_quota(request)
+        ):
+            return
         if self._auth.authorizer is None and self._produce_plain(request, local):
             return
         if local.inline and request.size > _INLINE_BYTES:
@@ -181,6 +187,31 @@ class ProduceHandler:
                 body.timeout_ms, acks, entries, answer, internal_topics_allowed=internal_topics_allowed
             )
         _forget_records(body)
+
+    def _wait_for_quota(self, request: Request) -> bool:
+        """Whether the first request of a connection waits, because its quota entity is throttled."""
+        request.context.has_produced = True
+        helper = self._helper
+        quota = helper.quotas.produce
+        wait_ms = quota.first_wait_ms(request)
+        if wait_ms <= 0:
+            return False
+        _ = request.body  # decoded now: the buffer is given back when the handler returns
+
+        def resume(local: RequestLocal) -> None:
+            try:
+                self.produce(request, local)
+            except Exception as error:  # noqa: BLE001 - as the dispatcher does for those that do not wait
+                helper.handle_error(request, error)
+
+        if not quota.hold(request, wait_ms, lambda: helper.channel.send_callback(resume, request)):
+            logger.warning(
+                "Closing connection %s of client %s: its quota is exceeded, and too many requests wait for theirs",
+                request.connection_id,
+                request.client_id,
+            )
+            helper.channel.close_connection(request, {Errors.THROTTLING_QUOTA_EXCEEDED: 1})
+        return True
 
     @staticmethod
     def _is_too_much(entries: Mapping[TopicIdPartition, Buffer], local: RequestLocal, answer: ProduceCallback) -> bool:

@@ -81,6 +81,19 @@ class FakeBandwidth:
         self.recorded: list[float] = []
         self.unrecorded: list[float] = []
         self.throttled: list[int] = []
+        self.wait_ms = 0
+        self.held: list[Callable[[], object]] | None = []
+        """None if nobody can be held any more."""
+
+    def first_wait_ms(self, request: Request) -> int:
+        return self.wait_ms
+
+    def hold(self, request: Request, wait_ms: int, resume: Callable[[], object]) -> bool:
+        assert wait_ms == self.wait_ms
+        if self.held is None:
+            return False
+        self.held.append(resume)
+        return True
 
     def maybe_record_and_get_throttle_time_ms(self, request: Request, value: float, now_ms: int) -> int:
         self.recorded.append(value)

@@ -16,7 +16,7 @@ from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.log.log_append_info import RecordError
 from barnabas.network.memory_pool import SimpleMemoryPool
-from barnabas.network.response import NO_OP, SEND, START_THROTTLING
+from barnabas.network.response import CLOSE_CONNECTION, NO_OP, SEND, START_THROTTLING
 from barnabas.protocol.framing import response_parts
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -30,6 +30,7 @@ from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.results import ProduceResult
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.server.request import Request
+from barnabas.server.request_channel import CallbackRequest
 from log_fixtures import client_batch
 from network_fixtures import request_from
 from unit.broker.handlers.data_bench import ALICE, NOBODY, DataBench, Quotas, T, acls, questions
@@ -441,6 +442,39 @@ def test_the_larger_throttle_time_counts(bandwidth: int, request_ms: int) -> Non
     assert quotas.request.throttled == ([] if by_bandwidth else [(request, 300)])
     assert quotas.produce.recorded == [request.size]
     assert [response.kind for response in bench.responses(request)] == [START_THROTTLING, SEND]
+
+
+def test_the_first_request_of_a_connection_waits_while_its_entity_is_throttled() -> None:
+    bench = DataBench(Quotas())
+    quota = bench.quotas.produce if bench.quotas else None
+    assert quota is not None
+    quota.wait_ms = 700
+    handler = handler_of(bench)
+    request = bench.dispatch(handler, to(("t", 0)), 12)
+    request.handler_done(bench.clock.nanoseconds)  # the buffer is given back
+    assert bench.responses(request) == []
+    assert quota.recorded == [], "nothing is charged, because nothing is appended yet"
+    assert quota.held is not None
+    (resume,) = quota.held
+    resume()
+    item = bench.channel.receive_request(0)
+    assert isinstance(item, CallbackRequest)
+    item.callback(bench.local)
+    assert codes(bench.answer(request)) == {"t-0": Errors.NONE}
+    assert quota.recorded == [request.size]
+    assert len(quota.held) == 1, "nobody waits twice"
+
+
+def test_too_many_that_wait_lose_their_connection(caplog: pytest.LogCaptureFixture) -> None:
+    bench = DataBench(Quotas())
+    quota = bench.quotas.produce if bench.quotas else None
+    assert quota is not None
+    quota.wait_ms = 700
+    quota.held = None
+    request = bench.dispatch(handler_of(bench), to(("t", 0)), 12)
+    assert [response.kind for response in bench.responses(request)] == [CLOSE_CONNECTION]
+    assert quota.recorded == []
+    assert "too many requests wait" in caplog.text
 
 
 @pytest.mark.mechanism("R11")
