@@ -5,6 +5,7 @@ What happens on one connection is in ``tests/unit/network/test_frame_references.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -20,8 +21,10 @@ from barnabas.clients.consumer import KafkaConsumer
 from barnabas.clients.producer import KafkaProducer
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.embedded import EmbeddedBroker
+from barnabas.log.file_records import FileRecords
 from barnabas.network import processor as processor_module
 from barnabas.network.frame_references import FrameReferences
+from barnabas.network.shared_memory import SharedMemory
 from barnabas.records.batch import iter_batches
 from clients.broker_process import BrokerProcess
 from clients.drivers import create_topic
@@ -87,6 +90,47 @@ def test_a_table_and_back(followed: Counter[str]) -> None:
         values = read_table(broker.bootstrap_servers, "rows", ROWS + 1)
     assert values == [*table(1).column("value").to_pylist(), *table().column("value").to_pylist()]
     assert followed["files"] >= 1
+
+
+def test_memory_that_a_client_goes_on_changing_does_not_get_into_the_log(
+    followed: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hostile client of the same user: what has passed the check of its CRC must be what is written."""
+    memories: list[SharedMemory] = []
+    take = SharedMemory.take
+
+    def noting(self: SharedMemory, size: int) -> memoryview | None:
+        if self not in memories:
+            memories.append(self)
+        return take(self, size)
+
+    def hostile(name: str) -> None:
+        """Between the check of a batch and its write, all memory of the client is overwritten."""
+        write = getattr(FileRecords, name)
+
+        def changing(self: FileRecords, *arguments: Any) -> Any:
+            if self.path.parent.name == "rows-0":
+                for memory in memories:
+                    os.pwrite(memory.fileno(), b"?" * memory.size, 0)
+            return write(self, *arguments)
+
+        monkeypatch.setattr(FileRecords, name, changing)
+
+    monkeypatch.setattr(SharedMemory, "take", noting)
+    hostile("append")
+    hostile("append_buffer")
+    one_batch = table(700)
+    with (
+        EmbeddedBroker() as broker,
+        KafkaProducer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=8 << 20) as producer,
+    ):
+        producer.partitions_for("rows")
+        for _ in range(5):
+            producer.send_table("rows", one_batch).result(SECONDS)
+        assert followed["memory"] >= 4
+        assert memories
+        values = read_table(broker.bootstrap_servers, "rows", 5 * 700)
+    assert values == 5 * one_batch.column("value").to_pylist()
 
 
 @pytest.mark.parametrize("where", ["producer", "broker"])

@@ -39,6 +39,9 @@ cdef extern from "sys/socket.h" nogil:
     ssize_t c_recv "recv"(int fd, void *buffer, size_t size, int flags)
     ssize_t c_send "send"(int fd, const void *buffer, size_t size, int flags)
 
+cdef extern from "unistd.h" nogil:
+    int c_close "close"(int fd)
+
 cdef extern from "sys/ioctl.h" nogil:
     unsigned long FIONREAD
     int ioctl(int fd, unsigned long request, ...)
@@ -191,6 +194,8 @@ cdef class SocketIo:
     cdef int _fd
     cdef public list files
     """Descriptors of the files that came with what was received; None if none are expected, and they are dropped."""
+    cdef public int most_files
+    """How many of them are kept; more are closed, and receiving fails."""
 
     def __cinit__(self, int fd):
         self._fd = fd
@@ -215,6 +220,10 @@ cdef class SocketIo:
         else:
             with nogil:
                 got = barnabas_recv_files(fd, buffer, size, found, &count)
+        if count and len(self.files) + count > self.most_files:
+            for index in range(count):
+                c_close(found[index])
+            raise OSError(f"{len(self.files) + count} files have come, and at most {self.most_files} are expected")
         for index in range(count):
             self.files.append(found[index])
         return got

@@ -3,13 +3,14 @@
 Between two processes of one user on one machine nothing large has to go through a socket at all. Each tells the other
 where it is:
 
-- a client's batch is in memory that both have (`barnabas.network.shared_memory`), and the broker writes it to its log
-  from there;
+- a client's batch is in memory that both have (`barnabas.network.shared_memory`). The broker copies it from there,
+  once, before it looks at anything in it: the client can change that memory at any time, also between the check of a
+  batch and its write to the log;
 - the records that a consumer asks for are in the files of the log, and so in the system's page cache. The broker sends
   the *descriptors* of these files, which a Unix socket can carry (``SCM_RIGHTS``), and the client reads them into the
   memory that it would have received them into, or leaves that to who wants to have what is in them
   (`barnabas.network.unread_message`). The file stays open as long as it takes, whatever the broker does with it
-  meanwhile.
+  meanwhile. The descriptors are open for reading only.
 
 A reference stands where a message's length would be, and begins with a length that no message has:
 
@@ -18,7 +19,9 @@ A reference stands where a message's length would be, and begins with a length t
                                                        int32 length   so many bytes of the message
                                                     or int32 -1       int64 position in the next file   int32 size
 
-The descriptor of a memory comes with the first reference to it, those of files each time. What is read is the message
+The descriptor of a memory comes with the first reference to it, those of files each time. Each end keeps a few of them
+until it gets to their reference, and no more: a peer that sends others loses its connection. Where no references were
+agreed on, the system closes descriptors that come. What is read is the message
 as it would have come through the socket, and nobody above a channel knows the difference: sizes, quotas and metrics are
 those of the message.
 
@@ -51,7 +54,7 @@ HEAD: Final = struct.Struct(">ii")
 MOST_BYTES: Final = 1 << 14
 """A reference is no longer than that: it goes into a socket in one piece, or not at all."""
 MOST_FILES: Final = 64
-"""The system has a limit of 253 for one message."""
+"""The system has a limit of 253 for one message. A receiver keeps no more until it gets to their reference."""
 MOST_MEMORIES: Final = 2
 """What a broker keeps of the memories of one connection. The last one before may have requests in it still."""
 LEAST_BYTES_PER_FILE: Final = 1 << 15
@@ -126,7 +129,18 @@ class FrameReferences:
         reference = b"".join(parts)
         if len(reference) > MOST_BYTES:
             return False
-        self._send(reference, files)
+        readable: list[int] = []
+        try:
+            for fd in files:
+                readable.append(_reopened(fd))  # noqa: PERF401 - those before one that fails have to be closed
+        except OSError as error:
+            log.debug("Files of the log are sent through the socket, as they cannot be opened again: %s", error)
+            _close_all(readable)
+            return False
+        try:
+            self._send(reference, readable)
+        finally:
+            _close_all(readable)
         return True
 
     def _send(self, reference: bytes, files: list[int]) -> None:
@@ -146,14 +160,16 @@ class FrameReferences:
         try:
             kind = reference[0]
             if kind == _MEMORY:
-                return self._in_memory(*_IN_MEMORY.unpack(reference)[1:])
+                return self._in_memory(buffer_for, *_IN_MEMORY.unpack(reference)[1:])
             if kind == _FILES:
                 return self._in_files(reference, buffer_for, most)
         except (struct.error, IndexError) as error:
             raise ValueError(f"a reference that cannot be read: {error}") from None
         raise ValueError(f"a reference of the kind {kind}, which is not known")
 
-    def _in_memory(self, memory_id: int, position: int, size: int) -> memoryview:
+    def _in_memory(
+        self, buffer_for: Callable[[int], bytearray], memory_id: int, position: int, size: int
+    ) -> memoryview:
         memory = self._known.get(memory_id)
         if memory is None:
             fd = self._next_file()
@@ -166,7 +182,10 @@ class FrameReferences:
             self._known[memory_id] = memory
         if position < 0 or size < 0 or position + size > len(memory):
             raise ValueError(f"{size} bytes at {position} of {len(memory)}")
-        return memory[position : position + size]
+        # A copy: what is checked has to be what is written, and the other end may change its memory in between.
+        view = memoryview(buffer_for(size))[:size]
+        view[:] = memory[position : position + size]
+        return view
 
     def _in_files(self, reference: memoryview, buffer_for: Callable[[int], bytearray], most: int) -> memoryview:
         _, size, count = _IN_FILES.unpack_from(reference)
@@ -213,8 +232,7 @@ class FrameReferences:
         self._told.clear()
         self._known.clear()
         self._unread.clear()
-        for fd in self.files:
-            os.close(fd)
+        _close_all(self.files)
         self.files.clear()
 
 
@@ -225,6 +243,16 @@ def is_same_user(sock: socket.socket) -> bool:
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, user, _ = _CREDENTIALS.unpack(data)
     return bool(user == os.geteuid())
+
+
+def _reopened(fd: int) -> int:
+    """The same file, open for reading only: the log's own descriptor would let its receiver write."""
+    return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _close_all(files: list[int]) -> None:
+    for fd in files:
+        os.close(fd)
 
 
 def _part(view: memoryview, start: int, length: int) -> memoryview:

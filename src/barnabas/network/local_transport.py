@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import os
 import socket
 from collections.abc import Callable
 from typing import Any, Final
@@ -19,17 +20,22 @@ _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 class LocalTransportLayer(PlaintextTransportLayer):
     """A Unix socket, to and from a process of this machine."""
 
-    __slots__ = ()
+    __slots__ = ("_most_files",)
 
-    def refer(self, reading: FileReading | None = None) -> None:
-        """From here on large messages may come, and go, as references: see `barnabas.network.frame_references`."""
+    def refer(self, reading: FileReading | None = None, most_files: int = MOST_FILES) -> None:
+        """From here on large messages may come, and go, as references: see `barnabas.network.frame_references`.
+
+        At most so many descriptors that arrive are kept until their reference is followed; more end the connection.
+        """
         if self.references is not None:
             return
         if self._io is not None:
             self.references = FrameReferences(self._io.send_with_files, reading)
             self._io.files = self.references.files
+            self._io.most_files = most_files
         else:
             self.references = FrameReferences(self._send_with_files, reading)
+            self._most_files = most_files
             self.recv: Callable[[int], bytes | bytearray] = self._recv_with_files
             self.recv_into: Callable[[Any], int] = self._recv_into_with_files
 
@@ -53,7 +59,12 @@ class LocalTransportLayer(PlaintextTransportLayer):
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 files = array.array("i")
                 files.frombytes(data[: len(data) - len(data) % files.itemsize])
-                self.references.files.extend(files)
+                kept, most = self.references.files, self._most_files
+                if len(kept) + len(files) > most:
+                    for fd in files:
+                        os.close(fd)
+                    raise OSError(f"{len(kept) + len(files)} files have come, and at most {most} are expected")
+                kept.extend(files)
 
     def close(self) -> None:
         if self.references is not None:

@@ -26,7 +26,7 @@ from barnabas.network.client_config import SOFTWARE_NAME
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_quotas import ConnectionQuotas
 from barnabas.network.endpoint import Endpoint, SecurityProtocol
-from barnabas.network.frame_references import is_same_user
+from barnabas.network.frame_references import MOST_MEMORIES, is_same_user
 from barnabas.network.local_listener import LocalListener
 from barnabas.network.local_socket import SUPPORTED, says_references
 from barnabas.network.local_transport import LocalTransportLayer
@@ -385,7 +385,7 @@ class Processor:
         """A memory pool is there to bound what requests take: those that it does not see are not for it."""
         transport = channel.transport
         if isinstance(transport, LocalTransportLayer) and not self._pool.bounded and is_same_user(transport.socket):
-            transport.refer()
+            transport.refer(most_files=MOST_MEMORIES)
             channel.context.refers = True
 
     def _process_completed_sends(self) -> None:

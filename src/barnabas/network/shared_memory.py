@@ -2,7 +2,7 @@
 
 A socket copies what is sent through it twice: into the kernel, and out of it. For batches of a megabyte that is a third
 of all the work of client and broker. Here a batch is written where both can see it, and what goes through the socket is
-where (`barnabas.network.frame_references`).
+where (`barnabas.network.frame_references`). The broker copies it once, since the client could still change it.
 
 The memory is a file without a name (``memfd_create``), which a broker gets the descriptor of and maps. It is sealed
 against being cut short: a broker that looked at what is no longer there would be killed.
@@ -173,7 +173,7 @@ def map_memory(fd: int) -> memoryview:
     seals = fcntl.fcntl(fd, _GET_SEALS)
     if seals & SEALS != SEALS:
         raise ValueError("memory that may be taken away again")
-    return memoryview(mmap.mmap(fd, os.fstat(fd).st_size))
+    return memoryview(mmap.mmap(fd, os.fstat(fd).st_size, mmap.MAP_SHARED, mmap.PROT_READ))
 
 
 __all__ = [

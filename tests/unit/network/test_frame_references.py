@@ -24,6 +24,7 @@ from barnabas.network.local_transport import LocalTransportLayer
 from barnabas.network.selector import plaintext
 from barnabas.network.send import FileRegion, NetworkSend
 from barnabas.network.shared_memory import HEAD_ROOM, LEAST_BYTES, TAIL_ROOM, SharedMemory, address_of, memory_of
+from barnabas.network.unread_message import UnreadFile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has sockets and memory like that")
 
@@ -161,18 +162,126 @@ def test_it_may_arrive_in_parts(
         return len(data)
 
     assert frame_references.FrameReferences(tap).send(message(b"head", FileRegion(fd, 5, LARGE)), LARGE + 8)
-    ((data, files),) = wire
+    ((data, _),) = wire
     small = SIZE.pack(3) + b"abc"
     for cut in range(1, len(data)):
         reader = channel_on(receiver)
         sender.socket.send(small)
-        socket.send_fds(sender.socket, [data[:cut]], files)
+        socket.send_fds(sender.socket, [data[:cut]], [fd])
         received: list[Any] = [reader.read(), reader.read()]
         sender.socket.send(data[cut:] + small)
         while received[-1] is None:
             received[-1] = reader.read()
         assert received == [b"abc", b"head" + content[5 : 5 + LARGE]]
         assert read(reader) == b"abc"
+
+
+def test_descriptors_of_the_log_are_for_reading_only(
+    transports: tuple[LocalTransportLayer, LocalTransportLayer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log's own descriptor is for writing, too."""
+    sender, receiver = transports
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(bytes(LARGE))
+    modes: list[int] = []
+    read_from = UnreadFile.read
+
+    def noting(self: Any, buffer: memoryview, start: int) -> None:
+        modes.append(fcntl.fcntl(self.fileno(), fcntl.F_GETFL) & os.O_ACCMODE)
+        read_from(self, buffer, start)
+
+    monkeypatch.setattr(UnreadFile, "read", noting)
+    fd = os.open(path, os.O_RDWR)
+    path.unlink()  # a segment may be deleted while it is sent
+    before = open_files()
+    try:
+        NetworkSend(message(b"head", FileRegion(fd, 0, LARGE))).write_to(sender)
+        assert read(channel_on(receiver)) == b"head" + bytes(LARGE)
+        assert open_files() == before
+    finally:
+        os.close(fd)
+    assert modes == [os.O_RDONLY]
+
+
+def test_a_file_that_cannot_be_opened_again_goes_through_the_socket(
+    transports: tuple[LocalTransportLayer, LocalTransportLayer],
+    log: tuple[int, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sender, receiver = transports
+    fd, content = log
+    seen = references_seen(monkeypatch)
+
+    def fail(_fd: int) -> int:
+        raise FileNotFoundError("/proc is not mounted")
+
+    monkeypatch.setattr(frame_references, "_reopened", fail)
+    send = NetworkSend(message(b"head", FileRegion(fd, 5, LARGE)))
+    reader = channel_on(receiver)
+    received = None
+    while received is None:
+        send.write_to(sender)
+        received = read(reader)
+    assert received == b"head" + content[5 : 5 + LARGE]
+    assert not seen
+
+
+def test_descriptors_that_nobody_asked_for_are_bounded(
+    transports: tuple[LocalTransportLayer, LocalTransportLayer], log: tuple[int, bytes]
+) -> None:
+    """They come with ordinary messages, which are never followed to a file."""
+    sender, receiver = transports
+    fd, _ = log
+    reader = channel_on(receiver)
+    small = SIZE.pack(3) + b"abc"
+    before = len(open_files())
+    for _ in range(MOST_FILES // 5):
+        socket.send_fds(sender.socket, [small], [fd] * 5)
+        assert read(reader) == b"abc"
+    socket.send_fds(sender.socket, [small], [fd] * 5)
+    with pytest.raises(OSError, match="files have come, and at most 64 are expected"):
+        reader.read()
+    assert len(open_files()) <= before + MOST_FILES
+    receiver.close()
+    assert len(open_files()) == before - 1, "the socket itself, too"
+
+
+def test_a_broker_expects_fewer_of_them(log: tuple[int, bytes]) -> None:
+    fd, _ = log
+    ends = socket.socketpair(socket.AF_UNIX)
+    for end in ends:
+        end.setblocking(False)
+    layer, _ = plaintext("c", ends[1])
+    assert isinstance(layer, LocalTransportLayer)
+    layer.refer(most_files=2)
+    socket.send_fds(ends[0], [SIZE.pack(1) + b"x"], [fd] * 3)
+    before = open_files()
+    with pytest.raises(OSError, match="3 files have come, and at most 2 are expected"):
+        layer.recv(100)
+    assert open_files() == before
+    layer.close()
+    ends[0].close()
+
+
+@pytest.mark.parametrize("how", ["recv", "recv_into"])
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_descriptors_are_closed_where_no_references_were_agreed_on(
+    how: str, is_compiled: bool, log: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(transport, "SocketIo", None)
+    fd, _ = log
+    ends = socket.socketpair(socket.AF_UNIX)
+    layer, _ = plaintext("c", ends[1])
+    before = open_files()
+    socket.send_fds(ends[0], [b"abc"], [fd] * 9)
+    if how == "recv":
+        assert layer.recv(3) == b"abc"
+    else:
+        assert layer.recv_into(bytearray(3)) == 3
+    assert open_files() == before
+    layer.close()
+    ends[0].close()
 
 
 def test_several_at_once(transports: tuple[LocalTransportLayer, LocalTransportLayer], log: tuple[int, bytes]) -> None:
@@ -290,7 +399,7 @@ def memory() -> Iterator[SharedMemory]:
     made.retire()
 
 
-def test_a_batch_is_found_where_it_is(
+def test_a_batch_is_copied_from_where_it_is(
     memory: SharedMemory, transports: tuple[LocalTransportLayer, LocalTransportLayer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sender, receiver = transports
@@ -306,7 +415,9 @@ def test_a_batch_is_found_where_it_is(
         got: Any = writer.read()
         assert got == b"the head of a request" + bytes([number]) * (LARGE - number) + b"its end"
         got[21:24] = b"new"  # a broker writes its offsets there
-        assert bytes(batch[:3]) == b"new"
+        assert bytes(batch[:3]) == bytes([number]) * 3
+        batch[:] = b"?" * len(batch)  # a client that changes what has been checked
+        assert bytes(got[24:-7]) == bytes([number]) * (LARGE - number - 3)
         memory.give(batch)
         if number == 0:
             before = open_files()  # one is for the mapping, and stays as long as that
