@@ -30,6 +30,9 @@ MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 WARM_BYTES: Final = 8192
 """How much of the end of an index is its warm section."""
 
+_SECTOR: Final = 512
+"""The unit of ``st_blocks``, on every file system."""
+
 KEY: Final = 0
 VALUE: Final = 1
 
@@ -46,6 +49,7 @@ class MappedEntries:
 
     Kafka stores into the map. But a store into a page for which a full disk has no block is a bus error: the end of the
     process. Written with ``pwrite``, the entry is an ordinary error instead, for a log directory to go offline with.
+    Only entries that were written are mapped.
     """
 
     __slots__ = ("_map", "_size", "_unpack")
@@ -96,8 +100,11 @@ class AbstractIndex(ABC):
     at or before a target. From there on, the log itself is searched. It is also **disposable**: it has no checksum,
     and nothing that cannot be found out from the log again. After a crash it is rebuilt.
 
-    While a segment is being written, its index file has the full size (``segment.index.bytes``, as a sparse file), so
-    that a file found at start-up with that size tells of a crash. Trimming cuts it to the entries there are.
+    ``segment.index.bytes`` is the capacity of the index of a segment that is being written; a segment whose index is
+    full is rolled. Kafka gives the file that size at once, as a sparse file, because it writes through a memory map.
+    Here the file only has the entries that were written to it. So it has no holes: on a tmpfs even *reading* a hole
+    through a map allocates a page, and if there is none left the process gets a SIGBUS. Files that Kafka left after a
+    crash do have holes, and end in zeros; they are read with ``pread``.
 
     **The warm section.** Nearly all lookups come from consumers and followers that are a little behind the end. A plain
     binary search for them would go by way of the middle, a quarter from the end, an eighth and so on, which are on
@@ -137,7 +144,10 @@ class AbstractIndex(ABC):
         writable: bool = True,
         use_mmap: bool = True,
     ) -> None:
-        """Opens an index, taking all that is in the file for entries, or makes a new one of full size."""
+        """Opens an index, taking all that is in the file for entries, or makes a new, empty one.
+
+        A new index has the capacity `max_index_size`. One that is opened is full until `resize` gives it room.
+        """
         self.path = path
         self.base_offset = base_offset
         self.max_index_size = max_index_size
@@ -154,26 +164,31 @@ class AbstractIndex(ABC):
         self._keys = array("q")
         self._values = array("q")
         self._stored: StoredEntries | None = None
+        self._stored_entries = 0
+        """How many entries `_stored` shows. The file grows; the map does not."""
         self._unsynced = False
         self._closed = False
+        self._file_size = 0
         with disk_access("open", path):
-            if writable and not path.exists():
-                self._set_length(self._create())
+            try:
+                self._file_size = os.stat(path).st_size  # noqa: PTH116 - the path object adds nothing
+            except FileNotFoundError:
+                if not writable:
+                    raise
+                self._create()
             else:
-                self._set_length(path.stat().st_size)
-                self._entries = self._warm_first = self._written = self._length // self.entry_size
+                self._set_capacity(self._file_size)
+                self._entries = self._warm_first = self._written = self._file_size // self.entry_size
                 self._unsynced = self._entries > 0
                 self._warm_up()
         self._look_whether_full()
         self._entries_changed()
 
-    def _create(self) -> int:
+    def _create(self) -> None:
         if self.max_index_size < self.entry_size:
             raise ValueError(f"an index of at most {self.max_index_size} bytes has no room for an entry")
-        length = self._round_down(self.max_index_size)
-        handle = FileHandle.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        os.ftruncate(handle, length)
-        return length
+        FileHandle.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        self._set_capacity(self._round_down(self.max_index_size))
 
     @abstractmethod
     def sanity_check(self) -> None:
@@ -196,9 +211,9 @@ class AbstractIndex(ABC):
         return self._max_entries
 
     @property
-    def length(self) -> int:
-        """The length of the file."""
-        return self._length
+    def capacity(self) -> int:
+        """How many bytes of entries there may be."""
+        return self._capacity
 
     @property
     def size_in_bytes(self) -> int:
@@ -217,18 +232,18 @@ class AbstractIndex(ABC):
             )
         return relative
 
-    # The size of the file
+    # Capacity
 
     def resize(self, new_size: int) -> bool:
-        """Gives the file another length, in whole entries; returns whether that is another one.
+        """Changes the capacity, in whole entries; returns whether it is another one.
 
-        To full size when its segment becomes the one that is written to; otherwise, see `trim_to_valid_size`.
+        A segment that becomes the one that is written to gets the full capacity. Otherwise see `trim_to_valid_size`.
         """
         with self._lock:
             return self._resize(new_size)
 
     def trim_to_valid_size(self) -> None:
-        """Cuts off what is not used: done with the index of a segment that will not be written to any more."""
+        """Writes all entries to the file and takes the rest of the capacity away: the segment was rolled or closed."""
         with self._lock:
             self._trim()
 
@@ -236,27 +251,35 @@ class AbstractIndex(ABC):
         self._write_out()
         self._resize(self.size_in_bytes)
         # Most segments are never read again, and none is written to: only the last entry is worth its memory.
+        self._close_stored()
         self._cool_down(1)
 
     def _resize(self, new_size: int) -> bool:
         self._check_open()
         size = self._round_down(new_size)
-        if size == self._length:
-            return False
-        self._close_stored()
         if size < self.size_in_bytes:
             self._truncate_to_entries(size // self.entry_size)
-        with disk_access("resize", self.path):
-            os.truncate(self.path, size)
-        self._set_length(size)
-        self._unsynced = True
+        self._cut_file(size)
+        if size == self._capacity:
+            return False
+        self._set_capacity(size)
         return True
 
+    def _cut_file(self, size: int) -> None:
+        if self._file_size <= size:
+            return
+        self._close_stored()
+        with disk_access("resize", self.path):
+            os.truncate(self.path, size)
+        self._file_size = size
+        self._unsynced = True
+
     def reset(self) -> None:
-        """Forgets all entries, and gives the file its full size."""
+        """Forgets all entries, in the file too, and takes the full capacity."""
         with self._lock:
             self._truncate_to_entries(0)
-            self._resize(self.max_index_size)
+            self._cut_file(0)
+            self._set_capacity(self._round_down(self.max_index_size))
 
     def truncate(self) -> None:
         """Forgets all entries."""
@@ -353,7 +376,9 @@ class AbstractIndex(ABC):
         if slot >= self._warm_first:
             return self._keys[slot - self._warm_first], self._values[slot - self._warm_first]
         with disk_access("read", self.path):
-            return self._open_stored().entry(slot)
+            if self._stored is None or slot >= self._stored_entries:
+                return self._read_entry(slot)
+            return self._stored.entry(slot)
 
     def _floor_slot(self, column: int, target: int) -> int:
         """The last slot whose key (or value) is the target or less; -1 if there is none."""
@@ -414,11 +439,14 @@ class AbstractIndex(ABC):
     def _warm_up(self) -> None:
         """Has the last entry in memory, if there is one."""
         if self._entries and not self._keys:
-            key, value = self._open_stored().entry(self._entries - 1)
+            key, value = self._read_entry(self._entries - 1)
             self._warm_first = self._entries - 1
             self._keys.append(key)
             self._values.append(value)
-            self._close_stored()  # loading is no reason to think that anyone is going to read more
+
+    def _read_entry(self, slot: int) -> tuple[int, int]:
+        """An entry of the file, without keeping it open: loading is no reason to think that anyone will read more."""
+        return FileEntries(FileHandle.open(self.path, os.O_RDONLY), self.layout).entry(slot)
 
     def _cool_down(self, keep: int) -> None:
         """Forgets all but the last of the entries in memory, which are all in the file."""
@@ -436,24 +464,27 @@ class AbstractIndex(ABC):
             write_fully(FileHandle.open(self.path, os.O_WRONLY), (data,), self._written * self.entry_size)
         self._unsynced = True
         self._written = self._entries
-        if self.size_in_bytes > self._length:  # the entry that closes an index which was full
-            self._close_stored()
-            self._set_length(self.size_in_bytes)
+        self._file_size = max(self._file_size, self.size_in_bytes)
+        if self.size_in_bytes > self._capacity:  # the entry that closes an index which was full
+            self._set_capacity(self.size_in_bytes)
 
     def _open_stored(self) -> StoredEntries:
-        if self._stored is None:
+        if self._stored is None or self._stored_entries < self._warm_first:
+            self._close_stored()
             handle = FileHandle.open(self.path, os.O_RDONLY)
-            length = os.fstat(handle).st_size
-            if length < self._written * self.entry_size:
-                raise CorruptIndexError(f"{self.path} has {length} bytes, too few for {self._written} entries")
-            self._stored = self._mapped(handle, length) or FileEntries(handle, self.layout)
+            status = os.fstat(handle)
+            if status.st_size < self._written * self.entry_size:
+                raise CorruptIndexError(f"{self.path} has {status.st_size} bytes, too few for {self._written} entries")
+            self._stored = self._mapped(handle, status) or FileEntries(handle, self.layout)
+            self._stored_entries = self._written
         return self._stored
 
-    def _mapped(self, handle: FileHandle, length: int) -> MappedEntries | None:
-        if not self._use_mmap:
+    def _mapped(self, handle: FileHandle, status: os.stat_result) -> MappedEntries | None:
+        # A file with holes is not mapped; see the class. (One that the file system compresses looks the same.)
+        if not self._use_mmap or getattr(status, "st_blocks", 0) * _SECTOR < status.st_size:
             return None
         try:
-            return MappedEntries(handle, length, self.layout)
+            return MappedEntries(handle, self._written * self.entry_size, self.layout)
         except OSError as error:  # too many maps, or a file system without them
             _LOGGER.info("%s is read without a memory map: %s", self.path, error)
             return None
@@ -471,9 +502,9 @@ class AbstractIndex(ABC):
         if self._closed:
             raise FileClosedError(f"{self.path} is closed")
 
-    def _set_length(self, length: int) -> None:
-        self._length = length
-        self._max_entries = length // self.layout.size
+    def _set_capacity(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._max_entries = capacity // self.layout.size
         self._look_whether_full()
 
     def _look_whether_full(self) -> None:

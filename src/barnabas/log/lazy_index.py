@@ -55,6 +55,21 @@ class LazyIndex(Generic[IndexT]):
                 self.index = self._open(self._path)
             return self.index
 
+    def reset(self) -> IndexT:
+        """An index without entries and with its full capacity, whatever was in the file: recovery makes it again.
+
+        The old contents are not looked at. After a crash there may be megabytes of zeros, a sparse file of Kafka's.
+        """
+        with self._lock:
+            if self._closed:
+                raise FileClosedError(f"{self._path} is closed")
+            if self.index is None:
+                with disk_access("reset", self._path):
+                    FileHandle.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                self.index = self._open(self._path)
+            self.index.reset()
+            return self.index
+
     def rename(self, path: Path) -> None:
         """Renames the file; that of an index nobody has asked for yet need not exist."""
         with self._lock:

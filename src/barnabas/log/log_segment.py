@@ -447,7 +447,7 @@ class LogSegment:
         self.time_index.maybe_append(*self.max_timestamp_and_offset, skip_full_check=True)
 
     def resize_indexes(self, size: int) -> None:
-        """To full size, when the segment found at start-up is the one to be written to."""
+        """Gives the indexes their full capacity: the segment found at start-up is the one to be written to."""
         self.offset_index.resize(size)
         self.time_index.resize(size)
 
@@ -468,9 +468,7 @@ class LogSegment:
         A segment in a message format from before Kafka 0.11 is intact, but cannot be read here. It is left alone, with
         `UnsupportedForMessageFormatError`.
         """
-        offset_index, time_index = self.offset_index, self.time_index
-        offset_index.reset()
-        time_index.reset()
+        offset_index, time_index = self._offset_index.reset(), self._time_index.reset()
         self.txn_index.reset()
         self._max_timestamp = time_index.last_entry
         self._first_timestamp = None

@@ -102,14 +102,14 @@ class OffsetIndex(AbstractIndex):
 
     def sanity_check(self) -> None:
         with self._lock:
-            if self._length % self.entry_size:
-                raise CorruptIndexError(f"{self.path} has {self._length} bytes, no multiple of {self.entry_size}")
+            if self._file_size % self.entry_size:
+                raise CorruptIndexError(f"{self.path} has {self._file_size} bytes, no multiple of {self.entry_size}")
             if not self._entries:
                 return
             first, last = self._parse(0), self._parse(self._entries - 1)
             if last.offset < self.base_offset or last.position < 0:
                 raise CorruptIndexError(f"{self.path}: {last} is before the base offset {self.base_offset}")
-            # The rest of a file of full size, as a crash leaves it, is zeros.
+            # A sparse file of Kafka's, as a crash leaves it, ends in zeros.
             if self._entries > 1 and not (first.offset < last.offset and first.position < last.position):
                 raise CorruptIndexError(f"{self.path}: the last entry, {last}, is not behind the first, {first}")
 

@@ -156,8 +156,9 @@ class TestFiles:
             append(segment, batch_of(segment.base_offset))
         for broken in segments.values()[:2]:
             broken.records.path.unlink()
-            broken.offset_index_path.unlink()
-        with pytest.raises(KafkaStorageError, match=r"00000\.index"):
+            broken.time_index_path.unlink()
+            broken.time_index_path.mkdir()
+        with pytest.raises(KafkaStorageError, match=r"00000\.timeindex"):
             segments.close()
         assert not any(segment.records.is_open for segment in segments)
 

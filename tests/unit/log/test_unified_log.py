@@ -274,8 +274,8 @@ class TestRoll:
         log.roll()
         self.fill(log, 2)
         old, active = log.segments
-        assert old.offset_index.length == old.offset_index.size_in_bytes
-        assert active.offset_index.length == 480
+        assert old.offset_index.capacity == old.offset_index.size_in_bytes
+        assert active.offset_index.capacity == 480
         for offset in range(7):
             assert fetched_batches(read_from(log, offset, max_length=1))[0].base_offset == offset
 
