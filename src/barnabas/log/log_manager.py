@@ -308,11 +308,10 @@ class LogManager(LogRegistry):
         return log
 
     def _delete_offline_log(self, partition: TopicPartition, is_stray: bool) -> None:
-        offline = self._offline.pop(partition, None)
-        if offline is not None:
-            log_dir = self.log_dirs.get(offline.directory.parent)
-            if log_dir is None:
-                return
+        offline = self._offline.get(partition)
+        log_dir = None if offline is None else self.log_dirs.get(offline.directory.parent)
+        if offline is not None and log_dir is not None:
+            del self._offline[partition]
             name = log_stray_dir_name(partition) if is_stray else log_delete_dir_name(partition)
             renamed = offline.directory.with_name(name)
             with log_dir.guard.watch(f"renaming {offline.directory}"), disk_access("rename", offline.directory):

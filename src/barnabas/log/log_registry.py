@@ -98,7 +98,7 @@ class LogRegistry:
 
     @property
     def offline_logs(self) -> dict[TopicPartition, OfflineLog]:
-        """Logs that are damaged, in directories that are not."""
+        """Logs that could not be opened at the start."""
         return dict(self._offline)
 
     # Configuration

@@ -48,7 +48,7 @@ DAMAGED_LOG_ERRORS: Final = (CorruptLogError, CorruptCheckpointError, CorruptPar
 
 
 class OfflineLog(NamedTuple):
-    """A log that is there and cannot be used. Its files are as they were found."""
+    """A log that is there and cannot be used, by itself or because its directory is offline."""
 
     directory: Path
     error: BarnabasError
@@ -253,8 +253,10 @@ class LogStartup:
                 log_dir.guard.failed(f"opening {directory}", error)
             else:
                 logger.error("The log of %s stays offline: %s", partition, error)
-                with self._lock:
-                    self._result.offline[partition] = OfflineLog(directory, error)
+            # Also where the whole directory is offline. The metadata may not say yet which directory the log is in, and
+            # an empty log must not be made in another one.
+            with self._lock:
+                self._result.offline[partition] = OfflineLog(directory, error)
             return
         if self._is_stray is not None and self._is_stray(log):
             log.rename_dir(log_stray_dir_name(partition))

@@ -783,8 +783,14 @@ class TestFailedDirectories:
             patch.setattr(os, "scandir", scandir)
             two.manager.startup()
         assert two.manager.failure_channel.take_next_offline_log_dir(0) == failing
-        two.manager.handle_log_dir_failure(failing)
-        assert list(two.manager.current_logs()) == [OTHER]
+        for is_handled in (False, True):
+            assert list(two.manager.current_logs()) == [OTHER]
+            with pytest.raises(KafkaStorageError, match="is offline"):
+                two.log(T0, is_new=True)  # as after a start, when all partitions are new to the broker
+            if not is_handled:
+                two.manager.handle_log_dir_failure(failing)
+        with pytest.raises(KafkaStorageError, match="cannot be deleted"):
+            two.manager.async_delete(T0)
 
     @pytest.mark.parametrize("call", ["open", "rename"])
     def test_making_and_deleting_logs(self, two: Broker, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
