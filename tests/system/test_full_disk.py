@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def tmpfs(tmp_path: Path) -> Iterator[Path]:
 def fill(path: Path) -> Path:
     """A file that takes all the space there is."""
     filler = path / "filler"
-    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left on device"):
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))
     return filler

@@ -71,6 +71,7 @@ from barnabas.coordinator.transaction.transaction_config import TransactionConfi
 from barnabas.log.log_cleaner import LogCleaner
 from barnabas.log.log_dir_failure import LogDirFailureChannel
 from barnabas.log.log_manager import LogManager
+from barnabas.log.log_startup import RecoveryListener
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.configs import Settings
 from barnabas.metadata.publisher import MetadataPublisher
@@ -95,7 +96,7 @@ SENSOR_EXPIRY_CHECK_MS: Final = 30_000
 class BrokerServer:
     """Everything that a node needs to be a broker."""
 
-    def __init__(self, config: KafkaConfig, shared: SharedServer) -> None:
+    def __init__(self, config: KafkaConfig, shared: SharedServer, on_recovery: RecoveryListener | None = None) -> None:
         """Makes and locks the log directories: nobody else may use them from here on."""
         self._config = config
         self._shared = shared
@@ -119,6 +120,7 @@ class BrokerServer:
             topic_overrides=self.cache.topic_config,
             failure_channel=self._failure_channel,
             cleaner=self.cleaner,
+            on_recovery=on_recovery,
         )
         self.dynamic_config = DynamicBrokerConfig(config)
         self.quotas: QuotaManagers | None = None
@@ -494,6 +496,7 @@ class BrokerServer:
                 step(self._alter_partition, lambda it: it.shutdown()),
                 step(self._forwarding, lambda it: it.close()),
                 step(self.replica_manager, lambda it: it.shutdown()),
+                self.log_manager.begin_shutdown,
                 self.scheduler.shutdown,
                 lambda: self.log_manager.shutdown(-1 if lifecycle is None else lifecycle.broker_epoch),
                 step(lifecycle, lambda it: it.close()),

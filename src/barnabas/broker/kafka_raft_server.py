@@ -22,6 +22,7 @@ from barnabas.common.errors import BarnabasError
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
 from barnabas.log.durable_file import make_data_dir
 from barnabas.log.log_dirs import readable_by_others
+from barnabas.log.log_startup import RecoveryListener
 from barnabas.log.meta_properties import (
     META_PROPERTIES_FILE,
     MetaProperties,
@@ -52,10 +53,12 @@ class KafkaRaftServer:
         clock: Clock = SYSTEM_CLOCK,
         exit_procedure: ExitProcedure = exit_process,
         on_loaded: Callable[[], None] = lambda: None,
+        on_recovery: RecoveryListener | None = None,
     ) -> None:
         """``exit_procedure`` is called when the node cannot go on: it ends the process, unless told otherwise.
 
         ``on_loaded`` is called, on some thread, when a broker that serves has loaded what it did not need for that.
+        ``on_recovery`` is called every few seconds while logs are recovered after a crash.
         """
         if config.is_broker and not config.is_controller:
             raise StartupError(
@@ -70,6 +73,7 @@ class KafkaRaftServer:
         self._clock = clock
         self._end_process = exit_procedure
         self._on_loaded = on_loaded
+        self._on_recovery = on_recovery
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         """Lets one of several who stop the node do it."""
@@ -95,7 +99,7 @@ class KafkaRaftServer:
             )
             if config.is_broker:
                 # Locks the directories before anybody opens the metadata log in one of them.
-                self.broker = BrokerServer(config, shared)
+                self.broker = BrokerServer(config, shared, self._on_recovery)
             if config.is_controller:
                 self.controller = ControllerServer(config, shared)
                 self.controller.startup()

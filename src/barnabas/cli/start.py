@@ -89,7 +89,9 @@ def start_command(
             ready_file.unlink(missing_ok=True)  # of a broker that was killed
         if format_first or config is None:
             format_if_empty(settings)
-        server = KafkaRaftServer(settings, on_loaded=keep_for_good)
+        server = KafkaRaftServer(
+            settings, on_loaded=keep_for_good, on_recovery=None if quiet else print_recovery_progress
+        )
         server.startup()
     except (BarnabasError, ConfigError, OSError) as error:
         raise CommandError(f"the broker cannot start: {reason(error)}") from None
@@ -151,6 +153,11 @@ def keep_for_good() -> None:
     gc.set_threshold(*COLLECT_AFTER)
     gc.enable()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+def print_recovery_progress(done: int, total: int) -> None:
+    """Says on the output stream, where the banner is going to be, why there is no banner yet."""
+    say(f"Not shut down cleanly: recovered {done:,} of {total:,} logs\n", sys.stdout)
 
 
 def print_banner(server: KafkaRaftServer) -> None:

@@ -161,6 +161,7 @@ class LeaderElections:
             return broker_id == add or is_active(broker_id)
 
         records: list[ApiMessageAndVersion] = []
+        unclean_elections = 0
         facts: dict[TopicControlInfo, tuple[int, bool]] = {}
         for key in partitions:
             topic = self._replication.topics[key.topic_id]
@@ -182,6 +183,9 @@ class LeaderElections:
             record = builder.build()
             if record is not None:
                 records.append(record)
+                unclean_elections += builder.target_leader_recovery_state is not partition.leader_recovery_state
         if records:
             log.info("%s: %d partition(s) change", why, len(records))
+        if unclean_elections:
+            log.info("%s: %d unclean election(s), records may be lost", why, unclean_elections)
         return records

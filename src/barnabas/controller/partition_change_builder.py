@@ -188,7 +188,7 @@ class PartitionChangeBuilder:
             if self._partition.leader_recovery_state is not LeaderRecoveryState.RECOVERING:
                 record.leader_recovery_state = LeaderRecoveryState.RECOVERING.value
                 self.target_leader_recovery_state = LeaderRecoveryState.RECOVERING
-            log.info(
+            log.debug(
                 "Unclean election in partition %s:%d: %d leads, records may be lost",
                 uuid_to_string(self._topic_id),
                 self._partition_id,

@@ -257,6 +257,10 @@ class FileRecords:
         go_on = start >= end or preallocation.allocate(handle, start, end - start)
         self.allocate_at = end - ahead // 2 if go_on and end < limit else _NEVER
 
+    def note_flushed(self) -> None:
+        """What is in the file is on the disk: the last shutdown was a clean one."""
+        self._unflushed = False
+
     def flush(self) -> None:
         """Returns when everything that was appended is on the disk."""
         if not self._unflushed:

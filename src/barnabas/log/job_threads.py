@@ -5,9 +5,42 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Final
+
+from barnabas.common.clock import Clock
+
+PROGRESS_INTERVAL_MS: Final = 2000
 
 
-def run_jobs(jobs: Iterable[Callable[[], object]], threads: int, name: str) -> list[Exception]:
+class Progress:
+    """Counts jobs that are done, and reports how many, at most every `PROGRESS_INTERVAL_MS`.
+
+    What takes less time than that is not reported at all.
+    """
+
+    def __init__(self, total: int, clock: Clock, report: Callable[[int, int], None]) -> None:
+        """`report` is called with the number of jobs that are done and `total`, by one thread at a time."""
+        self._total = total
+        self._clock = clock
+        self._report = report
+        self._lock = threading.Lock()
+        """Guards the fields below; held while `report` is called."""
+        self._done = 0
+        self._next_ms = clock.hi_res_milliseconds() + PROGRESS_INTERVAL_MS
+
+    def advance(self) -> None:
+        """Counts one more job."""
+        with self._lock:
+            self._done += 1
+            now_ms = self._clock.hi_res_milliseconds()
+            if now_ms >= self._next_ms:
+                self._next_ms = now_ms + PROGRESS_INTERVAL_MS
+                self._report(self._done, self._total)
+
+
+def run_jobs(
+    jobs: Iterable[Callable[[], object]], threads: int, name: str, progress: Progress | None = None
+) -> list[Exception]:
     """Runs all jobs, on at most so many threads called `name` and a number; returns what went wrong.
 
     With one thread it is the caller's own. More are worth it where jobs wait for a disk.
@@ -25,6 +58,8 @@ def run_jobs(jobs: Iterable[Callable[[], object]], threads: int, name: str) -> l
                 job()
             except Exception as error:  # noqa: BLE001 - handed to the caller
                 errors.append(error)
+            if progress is not None:
+                progress.advance()
 
     count = min(threads, len(waiting))
     if count <= 1:

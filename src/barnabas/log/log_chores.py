@@ -46,6 +46,11 @@ class LogChores:
         self._log_dirs = log_dirs
         self._clock = clock
         self._cleaner = cleaner
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Has what is under way end with the log it is at: thousands of logs take long, and closing them waits."""
+        self._is_stopping = True
 
     def delete_old_segments(self) -> int:
         """Applies retention to the logs that it is for; returns how many segments went."""
@@ -53,6 +58,8 @@ class LogChores:
         count = 0
         try:
             for partition in partitions:
+                if self._is_stopping:
+                    break
                 for log in (self._registry.get_log(partition), self._registry.get_log(partition, is_future=True)):
                     if log is not None:
                         count += self._on(log, log.delete_old_segments) or 0
@@ -64,6 +71,8 @@ class LogChores:
         """Forces logs to disk whose ``flush.ms`` has passed."""
         now = self._clock.milliseconds()
         for log in self._registry.all_logs():
+            if self._is_stopping:
+                break
             if now - log.last_flush_time >= log.config.flush_ms:
                 self._on(log, log.flush)
 

@@ -30,7 +30,11 @@ from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.log_segment import LogSegment
 from barnabas.log.log_segments import LogSegments
 from barnabas.log.producer_state_manager import ProducerStateManager
-from barnabas.log.producer_state_rebuild import rebuild_producer_state, take_in_recovered_batch
+from barnabas.log.producer_state_rebuild import (
+    rebuild_producer_state,
+    take_in_recovered_batch,
+    take_snapshot_at_end,
+)
 from barnabas.log.segment_damage import CorruptLogError, Damage, DamagePolicy, find_damage
 from barnabas.log.segment_files import SegmentFiles
 from barnabas.log.storage_errors import CorruptIndexError, LogSegmentOffsetOverflowError, disk_access
@@ -50,6 +54,12 @@ class LoadedLogOffsets(NamedTuple):
     log_start_offset: int
     recovery_point: int
     next_offset_metadata: LogOffsetMetadata
+
+
+def list_file_names(directory: Path) -> list[str]:
+    """The names of the files in a directory, in order."""
+    with disk_access("list", directory), os.scandir(directory) as entries:
+        return sorted(entry.name for entry in entries if entry.is_file())
 
 
 class LogLoader:
@@ -83,8 +93,12 @@ class LogLoader:
         recovery_point: int = 0,
         had_clean_shutdown: bool = True,
         damage_policy: DamagePolicy = DamagePolicy.OFFLINE,
+        file_names: list[str] | None = None,
     ) -> None:
-        """Fills `segments`, `leader_epochs` and `producer_state`. The two offsets come from the checkpoints."""
+        """Fills `segments`, `leader_epochs` and `producer_state`. The two offsets come from the checkpoints.
+
+        `file_names` are the files in the directory, if the caller has listed them (`list_file_names`).
+        """
         self._directory = directory
         self._partition = partition
         self._config = config
@@ -96,6 +110,8 @@ class LogLoader:
         self._recovery_point = recovery_point
         self._had_clean_shutdown = had_clean_shutdown
         self._damage_policy = damage_policy
+        self._file_names = file_names
+        """What is in the directory; None if it has to be listed again."""
         self._files = SegmentFiles(partition, context, LogDirGuard(context.failure_channel, directory.parent))
 
     def load(self) -> LoadedLogOffsets:
@@ -107,6 +123,8 @@ class LogLoader:
             raise
 
     def _load(self) -> LoadedLogOffsets:
+        if not self._producer_state.is_empty:
+            raise ValueError(f"{self._partition}: producers are known before the log is")
         self._remove_leftovers()
         self._retry_on_overflow(self._load_segments)
         recovery_point, next_offset = self._retry_on_overflow(self._recover_log)
@@ -116,9 +134,6 @@ class LogLoader:
         self._leader_epochs.truncate_from_end(next_offset)
         self._leader_epochs.truncate_from_start(log_start_offset)
         state = self._producer_state
-        if not state.is_empty:
-            raise ValueError(f"{self._partition}: producers are known before the log is")
-        # Recovery worked with states of its own, which have made and removed snapshots.
         state.remove_stray_snapshots(self._segments.base_offsets)
         rebuild_producer_state(
             state,
@@ -134,8 +149,10 @@ class LogLoader:
         )
 
     def _list_files(self) -> list[str]:
-        with disk_access("list", self._directory), os.scandir(self._directory) as entries:
-            return sorted(entry.name for entry in entries if entry.is_file())
+        names = self._file_names
+        if names is None:
+            names = self._file_names = list_file_names(self._directory)
+        return names
 
     # 1. Leftovers
 
@@ -173,6 +190,7 @@ class LogLoader:
         for name in self._list_files():
             if name.endswith(_SEGMENT_SUFFIXES) and first <= offset_from_file_name(name) < end:
                 self._delete(name, "it has been replaced")
+        self._file_names = None
         for name in swap_names:
             path = self._directory / name
             with disk_access("rename", path):
@@ -180,6 +198,7 @@ class LogLoader:
 
     def _delete(self, name: str, reason: str) -> None:
         path = self._directory / name
+        self._file_names = None
         logger.info("%s: deleting %s: %s", self._partition, name, reason)
         with disk_access("delete", path):
             path.unlink(missing_ok=True)
@@ -208,6 +227,8 @@ class LogLoader:
             roll_jitter_ms=self._config.random_segment_jitter(self._context.randomness),
         )
         self._segments.add(segment)
+        if self._had_clean_shutdown:
+            segment.records.note_flushed()
         try:
             segment.sanity_check()
         except CorruptIndexError as error:
@@ -225,6 +246,7 @@ class LogLoader:
                 if segment is None:
                     raise
                 self._files.split_overflowed(segment, self._segments, self._directory, self._config)
+                self._file_names = None
 
     # 3. Recovery
 
@@ -243,12 +265,13 @@ class LogLoader:
 
     def _recover_unflushed_segments(self) -> None:
         for segment in self._segments.between(self._recovery_point, _END_OF_OFFSETS):
-            logger.info("%s: recovering segment %d", self._partition, segment.base_offset)
+            logger.debug("%s: recovering segment %d", self._partition, segment.base_offset)
             if self._recover_segment(segment):
                 # Behind a cut, nothing counts. (From the end, so that a crash leaves no hole.)
                 doomed = self._segments.higher_segments(segment.base_offset)
                 self._segments.replace([one.base_offset for one in doomed], ())
                 self._files.delete(reversed(doomed), self._config)
+                self._file_names = None
                 return
 
     def _recover_segment(self, segment: LogSegment) -> int:
@@ -256,14 +279,8 @@ class LogLoader:
         damage = find_damage(segment.records, segment.base_offset)
         if damage is not None:
             self._judge(segment, damage)
-        producer_state = self._producer_state
-        state = ProducerStateManager(
-            self._partition,
-            self._directory,
-            producer_state.max_transaction_timeout_ms,
-            producer_state.config,
-            self._context.clock,
-        )
+        # The producers after one segment are those before the next: usually there is nothing to load.
+        state = self._producer_state
         rebuild_producer_state(
             state,
             self._segments,
@@ -272,15 +289,17 @@ class LogLoader:
             self._context.clock,
             from_clean_shutdown=False,
         )
-        truncated = segment.recover(lambda batch: take_in_recovered_batch(state, batch), self._note_leader_epoch)
-        # With it, the next segment need not begin with this one.
-        state.take_snapshot(sync=False)
+        truncated = segment.recover(
+            lambda batch: take_in_recovered_batch(state, batch), self._note_leader_epoch, is_intact=damage is None
+        )
+        take_snapshot_at_end(state, self._segments, sync=False)
         return truncated
 
     def _note_leader_epoch(self, epoch: int, offset: int) -> None:
         latest = self._leader_epochs.latest_epoch
         if latest is None or epoch > latest:
-            self._leader_epochs.assign(epoch, offset)
+            # The file is written in the background. A crash before that leaves records that are recovered again.
+            self._leader_epochs.assign_later(epoch, offset)
 
     def _judge(self, segment: LogSegment, damage: Damage) -> None:
         """Returns if the damage may be cut off, and says so in the log; raises if not."""

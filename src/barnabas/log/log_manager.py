@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import KafkaStorageError
@@ -14,7 +15,7 @@ from barnabas.common.scheduler import ONCE, ScheduledTask, Scheduler
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.cleaner_hooks import CleanerHooks
-from barnabas.log.job_threads import run_jobs
+from barnabas.log.job_threads import Progress, run_jobs
 from barnabas.log.log_chores import LogChores
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_deletion import LogDeletion
@@ -23,11 +24,15 @@ from barnabas.log.log_dir_names import log_delete_dir_name, log_dir_name, log_st
 from barnabas.log.log_dirs import LogDir
 from barnabas.log.log_manager_config import LogManagerConfig
 from barnabas.log.log_registry import LogRegistry, TopicOverrides, no_overrides
-from barnabas.log.log_startup import LogStartup
+from barnabas.log.log_startup import LogStartup, RecoveryListener
 from barnabas.log.storage_errors import disk_access
 from barnabas.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
+
+CLOSING_THREADS: Final = 8
+"""How many threads close the logs of one directory, at least: they mostly wait for the disk, which takes several syncs
+together."""
 
 
 class LogManager(LogRegistry):
@@ -60,8 +65,10 @@ class LogManager(LogRegistry):
         topic_overrides: TopicOverrides = no_overrides,
         failure_channel: LogDirFailureChannel | None = None,
         cleaner: CleanerHooks | None = None,
+        on_recovery: RecoveryListener | None = None,
     ) -> None:
         """Makes, checks and locks the log directories; see `LogDirs` for what it raises."""
+        self._clock = clock
         super().__init__(
             log_dirs,
             config,
@@ -72,6 +79,7 @@ class LogManager(LogRegistry):
             cleaner=cleaner,
         )
         self._scheduler = scheduler
+        self._on_recovery = on_recovery
         self._incomplete: set[Path] = set()
         """Log directories in which some log could not be opened: they get no marker of a clean shutdown, or the next
         start would take that log as it is."""
@@ -107,6 +115,7 @@ class LogManager(LogRegistry):
                 damage_policy=self._config.damage_policy,
                 is_stray=is_stray,
                 replica_for=replica_for,
+                on_recovery=self._on_recovery,
             ).load()
         except BaseException:
             self.log_dirs.close()
@@ -152,24 +161,39 @@ class LogManager(LogRegistry):
         )
         self._deletion.start(config.initial_task_delay_ms)
 
-    def shutdown(self, broker_epoch: int = -1) -> None:
-        """Closes all logs, and leaves a marker in each log directory where that went well."""
+    def begin_shutdown(self) -> None:
+        """Stops the background work; what is under way ends after the log it is at. More than once does no harm."""
         for task in self._tasks:
             task.cancel()
+        self.chores.stop()
         self._deletion.stop()
+
+    def shutdown(self, broker_epoch: int = -1) -> None:
+        """Closes all logs, and leaves a marker in each log directory where that went well."""
+        self.begin_shutdown()
+        live = self.log_dirs.live
+        count = len(self.all_logs())
+        logger.info("Flushing and closing %d logs in %d log directories", count, len(live))
+        started_ns = self._clock.nanoseconds()
+        progress = Progress(count, self._clock, lambda done, total: logger.info("Closed %d of %d logs", done, total))
         try:
-            for log_dir in self.log_dirs.live:
-                self._close_logs(log_dir, broker_epoch)
+            # Disks do not wait for each other.
+            errors = run_jobs(
+                [partial(self._close_logs, log_dir, broker_epoch, progress) for log_dir in live], len(live), "log-dir"
+            )
+            if errors:
+                raise errors[0]
+            logger.info("Closed %d logs in %d ms", count, (self._clock.nanoseconds() - started_ns) // 1_000_000)
         finally:
             # Whatever happened, others may have them now.
             self.log_dirs.close()
             self.failure_channel.close()
 
     def resize_recovery_threads(self, threads: int) -> None:
-        """So many threads close the logs of each directory at the end, and open them at the next start."""
+        """So many threads recover the logs of each directory at a start; at least as many close them at the end."""
         self.recovery_threads_per_data_dir = threads
 
-    def _close_logs(self, log_dir: LogDir, broker_epoch: int) -> None:
+    def _close_logs(self, log_dir: LogDir, broker_epoch: int, progress: Progress) -> None:
         def close(log: UnifiedLog) -> None:
             log.flush(force_flush_active_segment=True)
             log.close()
@@ -177,8 +201,9 @@ class LogManager(LogRegistry):
         logs = [log for log in self.all_logs() if log.parent_dir == log_dir.path]
         errors = run_jobs(
             [partial(close, log) for log in logs],
-            self.recovery_threads_per_data_dir,
+            max(CLOSING_THREADS, self.recovery_threads_per_data_dir),
             f"log-closing-{log_dir.path}",
+            progress,
         )
         for error in errors:
             logger.warning("a log in %s could not be closed: %s", log_dir.path, error)

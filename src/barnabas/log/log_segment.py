@@ -457,8 +457,12 @@ class LogSegment:
         self,
         producer_state_callback: ProducerStateCallback | None = None,
         leader_epoch_callback: LeaderEpochCallback | None = None,
+        *,
+        is_intact: bool = False,
     ) -> int:
         """Goes through all batches, cuts off what is not intact, and rebuilds the indexes; returns how much went.
+
+        With `is_intact` the caller has checked every batch already, and nothing is cut off.
 
         What counts as intact ends at the first batch that is not all there, has a wrong checksum, or an offset that is
         not behind the one before it. (Offsets are outside the checksum.) After a crash that can be in the middle: a
@@ -474,7 +478,7 @@ class LogSegment:
         self._first_timestamp = None
         valid_bytes = 0
         latest_epoch = -1
-        for position, batch in self._intact_batches():
+        for position, batch in self.records.loaded_batches() if is_intact else self._intact_batches():
             last_offset = batch.last_offset
             if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
                 raise LogSegmentOffsetOverflowError(self.records.path, self.base_offset, last_offset)

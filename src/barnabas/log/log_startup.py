@@ -17,7 +17,7 @@ from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_names import CLUSTER_METADATA_TOPIC
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.checkpoint_file import CorruptCheckpointError
-from barnabas.log.job_threads import run_jobs
+from barnabas.log.job_threads import Progress, run_jobs
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
 from barnabas.log.log_dir_names import (
@@ -40,6 +40,9 @@ from barnabas.log.storage_errors import disk_access
 from barnabas.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
+
+RecoveryListener = Callable[[int, int], None]
+"""Told from time to time how many logs of how many in a log directory are recovered, if it takes long."""
 
 REMOTE_INDEX_CACHE_DIR: Final = "remote-log-index-cache"
 
@@ -98,6 +101,7 @@ class LogStartup:
         damage_policy: DamagePolicy = DamagePolicy.OFFLINE,
         is_stray: Callable[[UnifiedLog], bool] | None = None,
         replica_for: Callable[[Uuid, int], TopicPartition | None] | None = None,
+        on_recovery: RecoveryListener | None = None,
     ) -> None:
         """`is_stray` says of a log that it should not be on this broker: its topic was deleted while it was down.
 
@@ -112,6 +116,7 @@ class LogStartup:
         self._replica_for = replica_for
         self._returned: set[Path] = set()
         """Directories that were set aside as stray at an earlier start, and have their names back."""
+        self._on_recovery = on_recovery
         self._lock = threading.Lock()
         """Guards `_result` while several threads add to it. Nothing else is locked inside it."""
         self._result = LoadedLogs()
@@ -128,7 +133,7 @@ class LogStartup:
                 log.close_handlers()
             raise
         logger.info(
-            "opened %d logs in %d ms%s",
+            "Opened %d logs in %d ms%s",
             len(self._result.current) + len(self._result.future),
             (self._context.clock.nanoseconds() - started) // 1_000_000,
             f" (recovered those in {', '.join(map(str, sorted(self._result.unclean)))})" * bool(self._result.unclean),
@@ -218,13 +223,20 @@ class LogStartup:
                 logger.warning("%s should not be on this broker, and is left alone", directory)
             else:
                 jobs.append(partial(self._load_log, log_dir, directory, partition, offsets, had_clean_shutdown))
+        progress = None
         if not had_clean_shutdown and jobs:
-            logger.info("recovering %d logs in %s, which was not shut down cleanly", len(jobs), log_dir.path)
+            logger.info("Recovering %d logs in %s, which was not shut down cleanly", len(jobs), log_dir.path)
             self._result.unclean.add(log_dir.path)
+            progress = Progress(len(jobs), self._context.clock, partial(self._recovered, log_dir.path))
         threads = 1 if had_clean_shutdown else self._recovery_threads
-        errors = run_jobs(jobs, threads, f"log-recovery-{log_dir.path}")
+        errors = run_jobs(jobs, threads, f"log-recovery-{log_dir.path}", progress)
         if errors:
             raise errors[0]
+
+    def _recovered(self, path: Path, done: int, total: int) -> None:
+        logger.info("Recovered %d of %d logs in %s", done, total, path)
+        if self._on_recovery is not None:
+            self._on_recovery(done, total)
 
     def _load_log(
         self,

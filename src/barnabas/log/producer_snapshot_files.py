@@ -39,7 +39,7 @@ class SnapshotFile:
             except FileNotFoundError:
                 logger.info("producer snapshot %s is gone already", self.path)
                 return False
-        logger.info("deleted producer snapshot %s", self.path)
+        logger.debug("deleted producer snapshot %s", self.path)
         return True
 
     def rename_to_delete(self) -> None:
@@ -54,19 +54,20 @@ class SnapshotFile:
         return f"SnapshotFile(offset={self.offset}, path={str(self.path)!r})"
 
 
-def list_snapshot_files(directory: Path) -> list[SnapshotFile]:
-    """The snapshot files in a directory, by offset."""
+def list_snapshot_files(directory: Path, names: Iterable[str] | None = None) -> list[SnapshotFile]:
+    """The snapshot files in a directory, by offset; `names` are the files in it, if the caller knows them."""
+    if names is None:
+        with disk_access("list", directory), os.scandir(directory) as entries:
+            names = [entry.name for entry in entries if entry.is_file()]
     found = []
-    with disk_access("list", directory), os.scandir(directory) as entries:
-        # Not a path for each file there is: this is done twice for each log of a broker that starts.
-        for entry in entries:
-            if not entry.name.endswith(PRODUCER_SNAPSHOT_FILE_SUFFIX) or not entry.is_file():
-                continue
-            path = directory / entry.name
-            try:
-                found.append(SnapshotFile(path))
-            except ValueError as error:
-                logger.warning("%s is left alone: %s", path, error)
+    for name in names:
+        if not name.endswith(PRODUCER_SNAPSHOT_FILE_SUFFIX):
+            continue
+        path = directory / name
+        try:
+            found.append(SnapshotFile(path))
+        except ValueError as error:
+            logger.warning("%s is left alone: %s", path, error)
     return sorted(found, key=lambda file: file.offset)
 
 
@@ -77,17 +78,18 @@ class ProducerSnapshotFiles:
     outside of it: who takes an offset out of the table is the one to delete its file.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, names: Iterable[str] | None = None) -> None:
+        """`names` are the files in the directory, if the caller knows them."""
         self._lock = threading.Lock()
         """Guards `_files` and `_directory`. Nothing else is locked inside it."""
         self._directory = directory
         self._files: SortedMap[SnapshotFile] = SortedMap()
-        self.reload()
+        self.reload(names)
 
-    def reload(self) -> None:
+    def reload(self, names: Iterable[str] | None = None) -> None:
         """Looks at the directory again."""
         files: SortedMap[SnapshotFile] = SortedMap()
-        for file in list_snapshot_files(self._directory):
+        for file in list_snapshot_files(self._directory, names):
             files[file.offset] = file
         with self._lock:
             self._files = files
@@ -145,7 +147,6 @@ class ProducerSnapshotFiles:
         One at an offset beyond all segments was taken at shutdown, at the end of the log. The last of these is kept: it
         saves reading the active segment again.
         """
-        self.reload()
         bases = set(segment_base_offsets)
         strays = [offset for offset in self.offsets if offset not in bases]
         if strays and (not bases or strays[-1] > max(bases)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from barnabas.common.clock import Clock
@@ -41,9 +41,11 @@ class ProducerStateManager(ProducerStates):
         max_transaction_timeout_ms: int,
         config: ProducerStateManagerConfig,
         clock: Clock,
+        file_names: Iterable[str] | None = None,
     ) -> None:
+        """`file_names` are the files in `log_dir`, if the caller has listed them."""
         super().__init__(partition, max_transaction_timeout_ms, config, clock)
-        self._snapshots = ProducerSnapshotFiles(log_dir)
+        self._snapshots = ProducerSnapshotFiles(log_dir, file_names)
         self.map_end_offset = 0
         """The offset that the state is of: the one after the last batch that went into it."""
         self._last_snapshot_offset = 0
@@ -65,7 +67,7 @@ class ProducerStateManager(ProducerStates):
         path = self._snapshots.path_for(self.map_end_offset)
         started = self._clock.nanoseconds()
         write_snapshot(path, self._producers.values(), sync=sync)
-        logger.info(
+        logger.debug(
             "%s: wrote a snapshot of %d producers at offset %d in %d ms",
             self.partition,
             len(self._producers),
@@ -140,7 +142,7 @@ class ProducerStateManager(ProducerStates):
             for entry in entries:
                 if not self.is_producer_expired(now_ms, entry):
                     self.load_producer_entry(entry)
-            logger.info("%s: loaded %d producers from %s", self.partition, len(self._producers), file.path)
+            logger.debug("%s: loaded %d producers from %s", self.partition, len(self._producers), file.path)
             self._last_snapshot_offset = self.map_end_offset = file.offset
             return
         self._last_snapshot_offset = self.map_end_offset = log_start_offset

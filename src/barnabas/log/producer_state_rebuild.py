@@ -47,11 +47,11 @@ def rebuild_producer_state(
     """Brings `state` to what it is of right before `last_offset`; changes nothing else."""
     snapshot_offsets = {segment.base_offset for segment in segments.values()[-2:]} | {last_offset}
     if state.latest_snapshot_offset is None and from_clean_shutdown:
-        # A log from before there were snapshots: those are made at shutdown. So it has no producers worth knowing, and
-        # empty snapshots keep the next start, or truncation, from going through all of it.
+        # Snapshots of producers are made at shutdown. So the log has no producers worth knowing, and empty snapshots
+        # keep the next start, or truncation, from going through all of it.
         for offset in sorted(snapshot_offsets):
             state.update_map_end_offset(offset)
-            state.take_snapshot(sync=False)
+            take_snapshot_at_end(state, segments, sync=False)
         return
     was_empty = state.is_empty and state.map_end_offset >= last_offset
     is_reload = state.map_end_offset != last_offset
@@ -67,7 +67,18 @@ def rebuild_producer_state(
             _load_producers(state, _batches(segment, start_offset, last_offset))
     state.update_map_end_offset(last_offset)
     # Not forced to disk: it saves work at the next start if it is there, and is recognized if it is damaged.
-    state.take_snapshot(sync=False)
+    take_snapshot_at_end(state, segments, sync=False)
+
+
+def take_snapshot_at_end(state: ProducerStateManager, segments: LogSegments, *, sync: bool) -> None:
+    """Takes a snapshot at the end of the log, unless having none says the same.
+
+    A log of one segment that has never had producers needs no snapshot. After a clean shutdown, no snapshot means no
+    producers; after a crash, that segment is read in any case. Most small logs are like that, and are spared a file.
+    """
+    if len(segments) > 1 or not state.is_empty or state.latest_snapshot_offset is not None:
+        # One without producers need not be on the disk: if it is lost, a little more of the log is read.
+        state.take_snapshot(sync=sync and not state.is_empty)
 
 
 def _batches(segment: LogSegment, start_offset: int, end_offset: int) -> Iterator[RecordBatch]:

@@ -22,13 +22,14 @@ from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
 from barnabas.log.log_dir_failure import LogDirGuard
 from barnabas.log.log_dir_names import is_future_dir, parse_topic_partition_name
-from barnabas.log.log_loader import LogLoader
+from barnabas.log.log_loader import LogLoader, list_file_names
 from barnabas.log.log_reader import LogReader
 from barnabas.log.log_segment import LogSegment
 from barnabas.log.log_segments import LogSegments
 from barnabas.log.log_watermarks import no_listener
 from barnabas.log.partition_metadata_file import PartitionMetadataFile
 from barnabas.log.producer_state_manager import ProducerStateManager
+from barnabas.log.producer_state_rebuild import take_snapshot_at_end
 from barnabas.log.segment_damage import DamagePolicy
 from barnabas.log.storage_errors import disk_access
 
@@ -101,8 +102,10 @@ class UnifiedLog(LogReader):
         The directory is named after the partition. The two offsets come from the checkpoints of its parent.
         """
         partition = parse_topic_partition_name(directory)
-        with disk_access("create", directory):
-            make_data_dir(directory)
+        if not directory.exists():
+            with disk_access("create", directory):
+                make_data_dir(directory)
+        file_names = list_file_names(directory)
         segments = LogSegments()
         guard = LogDirGuard(context.failure_channel, directory.parent)
         leader_epochs = LeaderEpochFileCache(
@@ -111,7 +114,12 @@ class UnifiedLog(LogReader):
             lambda name, task: context.scheduler.schedule(name, guard.guarded(name, task)),
         )
         producer_state = ProducerStateManager(
-            partition, directory, context.max_transaction_timeout_ms, context.producer_state_config, context.clock
+            partition,
+            directory,
+            context.max_transaction_timeout_ms,
+            context.producer_state_config,
+            context.clock,
+            file_names,
         )
         loaded = LogLoader(
             directory,
@@ -125,6 +133,7 @@ class UnifiedLog(LogReader):
             recovery_point=recovery_point,
             had_clean_shutdown=had_clean_shutdown,
             damage_policy=damage_policy,
+            file_names=file_names,
         ).load()
         local_log = LocalLog(
             directory, partition, config, context, segments, loaded.recovery_point, loaded.next_offset_metadata
@@ -344,7 +353,7 @@ class UnifiedLog(LogReader):
             self._watermarks.listener = no_listener
             self._partition_metadata.maybe_flush()
             self.leader_epochs.flush()
-            self._producer_state.take_snapshot()
+            take_snapshot_at_end(self._producer_state, self._local_log.segments, sync=True)
             self._local_log.close()
 
     def close_handlers(self) -> None:

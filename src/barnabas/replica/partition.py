@@ -83,7 +83,7 @@ class Partition(PartitionLog):
                 for replica in self._remote.values():
                     replica.reset(now_ms, start, is_new_leader=is_new_leader, is_in_sync=replica.broker_id in isr)
                 role = PartitionRole(log, True, self._context.broker_id, registration.leader_epoch, start)
-                logger.info(
+                logger.debug(
                     "%s: leads from offset %d on, in leader epoch %d and partition epoch %d; the high watermark is %d, "
                     "the ISR %s; broker %d led before, in epoch %d",
                     self.topic_partition,
@@ -136,7 +136,7 @@ class Partition(PartitionLog):
             log = self._open_log(registration, is_new)
             self.role = self.role._replace(log=log)
             if is_new_epoch:
-                logger.info(
+                logger.debug(
                     "%s: follows broker %d from offset %d on, in leader epoch %d and partition epoch %d; the high "
                     "watermark is %d; broker %d led before, in epoch %d",
                     self.topic_partition,

@@ -64,7 +64,7 @@ class ReplicaChanges:
             return
         with self._partitions.state_change_lock:
             if changes.deletes:
-                logger.info("%d partitions go", len(changes.deletes))
+                logger.info("Deleting %d partitions", len(changes.deletes))
                 self.stop_partitions(changes.deletes, delete_logs=True)
             changed: list[Partition] = []
             if changes.leaders:
@@ -72,6 +72,8 @@ class ReplicaChanges:
             if changes.followers:
                 changed += self._apply_followers(changes.followers, delta, new_image)
             if changed:
+                led = sum(partition.is_leader for partition in changed)
+                logger.info("Leads %d and follows in %d of the partitions that changed", led, len(changed) - led)
                 self._resume_moves(changed)
                 self._fetchers.shutdown_idle_fetcher_threads()
             version = new_image.features.metadata_version

@@ -222,15 +222,17 @@ def test_thread_pools_are_resized_while_the_broker_runs(monkeypatch: pytest.Monk
     """As Kafka does it. Only what fetches from other brokers has no pool here: there are none."""
     closing: list[int] = []
 
-    def run(jobs: object, threads: int, _name: str) -> list[Exception]:
-        closing.append(threads)
-        return run_jobs(jobs, threads, _name)  # type: ignore[arg-type]
+    def run(jobs: object, threads: int, name: str, *rest: object) -> list[Exception]:
+        if name.startswith("log-closing"):
+            closing.append(threads)
+        return run_jobs(jobs, threads, name, *rest)  # type: ignore[arg-type]
 
     with EmbeddedBroker() as broker, KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
         server = running(broker)
-        for name, size in (("background.threads", "7"), ("num.recovery.threads.per.data.dir", "3")):
+        recovery = [("num.recovery.threads.per.data.dir", size) for size in ("4", "8", "12")]
+        for name, size in (("background.threads", "7"), *recovery):
             resource = ConfigResource(ConfigResourceType.BROKER, "1")
             admin.incremental_alter_configs({resource: [AlterConfigOp(name, size)]})
         assert "of 7 threads" in repr(server.scheduler)
         monkeypatch.setattr(log_manager, "run_jobs", run)
-    assert set(closing) == {3}
+    assert set(closing) == {12}

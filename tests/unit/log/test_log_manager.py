@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import subprocess
@@ -27,7 +28,9 @@ from barnabas.common.identifiers import random_uuid
 from barnabas.common.scheduler import KafkaScheduler, MockScheduler
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.log import file_records
 from barnabas.log.clean_shutdown_file import CleanShutdownFile
+from barnabas.log.file_records import FileRecords
 from barnabas.log.log_dir_lock import LogDirLock, LogDirLockedError
 from barnabas.log.log_dirs import readable_by_others
 from barnabas.log.log_manager import LogManager
@@ -37,6 +40,7 @@ from barnabas.log.offset_checkpoint import OffsetCheckpointFile
 from barnabas.log.segment_damage import CorruptLogError
 from barnabas.log.server_log_config import SERVER_LOG_CONFIG_DEF
 from barnabas.log.unified_log import UnifiedLog
+from barnabas.records.batch import RecordBatch
 from log_fixtures import NOW, SMALL_INDEX, all_records, append, fetched_bytes, offsets, read_from, values
 from segment_fixtures import write_at
 
@@ -58,11 +62,16 @@ class Broker:
     def __post_init__(self) -> None:
         self.start()
 
-    def create(self) -> LogManager:
+    def create(self, **options: Any) -> LogManager:
         self.scheduler = MockScheduler(self.clock)
         config = LogManagerConfig(**{"topic_defaults": DEFAULTS, "recovery_threads_per_data_dir": 1, **self.settings})
         self.manager = LogManager(
-            self.paths, config, self.clock, self.scheduler, topic_overrides=lambda topic: self.overrides.get(topic, {})
+            self.paths,
+            config,
+            self.clock,
+            self.scheduler,
+            topic_overrides=lambda topic: self.overrides.get(topic, {}),
+            **options,
         )
         return self.manager
 
@@ -325,6 +334,122 @@ class TestLife:
         assert reopened is not None
         assert offsets(all_records(reopened)) == list(range(20))
         again.shutdown()
+
+
+class TestManyLogs:
+    """What a start after a crash, and a stop, may cost for each of thousands of small logs."""
+
+    COUNT = 100
+
+    def crashed(self, broker: Broker) -> list[Path]:
+        """Has as many logs as that, with two batches each, and is killed."""
+        for number in range(self.COUNT):
+            log = broker.log(TopicPartition("small", number))
+            append(log, b"a")
+            append(log, b"b")
+            log.leader_epochs.flush()
+        broker.kill()
+        return sorted(broker.paths[0].glob("small-*"))
+
+    def test_recovery_reads_each_batch_once_and_waits_for_no_disk(
+        self, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        directories = self.crashed(broker)
+        checked: list[RecordBatch] = []
+        listed: list[object] = []
+        synced: list[int] = []
+        ensure_valid, scandir, fsync = RecordBatch.ensure_valid, os.scandir, os.fsync
+        with monkeypatch.context() as patch:
+            patch.setattr(RecordBatch, "ensure_valid", lambda batch: (checked.append(batch), ensure_valid(batch)))
+            patch.setattr(os, "scandir", lambda path: (listed.append(path), scandir(path))[1])
+            patch.setattr(os, "fdatasync", synced.append)
+            patch.setattr(os, "fsync", lambda fd: (synced.append(fd), fsync(fd)))
+            manager = broker.start()
+        assert len(manager.current_logs()) == self.COUNT
+        assert len(checked) == 2 * self.COUNT
+        assert len([path for path in listed if Path(str(path)) in directories]) == self.COUNT
+        assert len(synced) <= 1, "the directory, from which the marker of a clean shutdown was deleted"
+        for directory in directories:
+            assert sorted(path.suffix for path in directory.iterdir()) == ["", ".index", ".log", ".timeindex"]
+        assert values(all_records(broker.log(TopicPartition("small", 7)))) == [b"a", b"b"]
+
+    def test_the_log_has_a_summary_and_no_line_for_each(self, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+        self.crashed(broker)
+        caplog.set_level(logging.INFO)
+        caplog.clear()
+        broker.start()
+        first, last = (record.getMessage() for record in caplog.records)
+        assert first == f"Recovering {self.COUNT} logs in {broker.paths[0]}, which was not shut down cleanly"
+        assert last.startswith(f"Opened {self.COUNT} logs in ")
+        caplog.clear()
+        broker.manager.shutdown()
+        first, last = (record.getMessage() for record in caplog.records)
+        assert first == f"Flushing and closing {self.COUNT} logs in 1 log directories"
+        assert last.startswith(f"Closed {self.COUNT} logs in ")
+
+    def test_progress_is_reported_when_it_takes_long(
+        self, broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.crashed(broker)
+        caplog.set_level(logging.INFO)
+        told: list[tuple[int, int]] = []
+        real = UnifiedLog.open.__func__  # type: ignore[attr-defined]
+
+        def slow(cls: type[UnifiedLog], *arguments: Any, **options: Any) -> UnifiedLog:
+            broker.clock.advance(50)
+            opened: UnifiedLog = real(cls, *arguments, **options)
+            return opened
+
+        monkeypatch.setattr(UnifiedLog, "open", classmethod(slow))
+        broker.create(on_recovery=lambda done, total: told.append((done, total))).startup()
+        assert told == [(40, self.COUNT), (80, self.COUNT)]
+        assert f"Recovered 40 of {self.COUNT} logs in {broker.paths[0]}" in caplog.text
+
+    def test_logs_are_closed_side_by_side(self, two: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of one directory and of several: a disk takes syncs that wait for it together."""
+        for number in range(8):
+            append(two.log(TopicPartition("small", number)), b"a")
+        together = threading.Barrier(8, timeout=60)
+
+        def sync(_fd: int) -> None:
+            together.wait()
+
+        monkeypatch.setattr(file_records, "sync_data", sync)
+        two.manager.shutdown()
+        assert not together.broken
+        assert all(CleanShutdownFile(path).exists() for path in two.paths)
+
+    def test_what_is_on_the_disk_is_not_synced_again(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        append(broker.log(T0), b"a")
+        append(broker.log(T1), b"a")
+        broker.restart()
+        append(broker.log(T1), b"b")
+        synced: list[str] = []
+        flush = FileRecords.flush
+
+        def spy(records: FileRecords) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(file_records, "sync_data", lambda _: synced.append(records.path.parent.name))
+                flush(records)
+
+        monkeypatch.setattr(FileRecords, "flush", spy)
+        broker.manager.shutdown()
+        assert synced == ["topic-1"]
+
+    def test_a_stop_does_not_wait_for_the_chores_of_all_logs(self, broker: Broker) -> None:
+        for number in range(self.COUNT):
+            broker.log(TopicPartition("small", number))
+        seen: list[UnifiedLog] = []
+
+        def delete(log: UnifiedLog) -> int:
+            seen.append(log)
+            broker.manager.begin_shutdown()
+            return 0
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(UnifiedLog, "delete_old_segments", delete)
+            broker.manager.chores.delete_old_segments()
+        assert len(seen) == 1
 
 
 class TestConfiguration:

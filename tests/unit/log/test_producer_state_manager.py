@@ -188,7 +188,7 @@ def test_truncate_fully_and_reload_snapshots(tmp_path: Path) -> None:
     replay(other, data_batch(1, 0, 0))
     other.take_snapshot()
     assert manager.latest_snapshot_offset is None
-    manager.remove_stray_snapshots([1])
+    manager.truncate_fully_and_reload_snapshots()
     assert manager.latest_snapshot_offset == 1
 
 
