@@ -155,7 +155,12 @@ class AbstractIndex(ABC):
         self._use_mmap = use_mmap and _HAS_MMAP
         self._warm_limit = WARM_BYTES // self.layout.size
         self._lock = threading.Lock()
-        """Guards all fields below."""
+        """Guards all fields below. Lookups take it, on network threads too, so it is not held while entries are
+        written or synced."""
+        self._file_lock = threading.Lock()
+        """Held by a flush, and by whatever cuts, renames or closes the file: entries that were truncated meanwhile must
+        not be written over later ones. The other lock is taken inside it. An append needs only the other one: the
+        log's lock keeps it from everything here but a flush, which writes the same entries to the same place."""
         self._entries = 0
         self.is_full = False
         """Whether there is no room for another entry. Every append asks that, so it is found out when it changes."""
@@ -239,12 +244,12 @@ class AbstractIndex(ABC):
 
         A segment that becomes the one that is written to gets the full capacity. Otherwise see `trim_to_valid_size`.
         """
-        with self._lock:
+        with self._file_lock, self._lock:
             return self._resize(new_size)
 
     def trim_to_valid_size(self) -> None:
         """Writes all entries to the file and takes the rest of the capacity away: the segment was rolled or closed."""
-        with self._lock:
+        with self._file_lock, self._lock:
             self._trim()
 
     def _trim(self) -> None:
@@ -276,30 +281,39 @@ class AbstractIndex(ABC):
 
     def reset(self) -> None:
         """Forgets all entries, in the file too, and takes the full capacity."""
-        with self._lock:
+        with self._file_lock, self._lock:
             self._truncate_to_entries(0)
             self._cut_file(0)
             self._set_capacity(self._round_down(self.max_index_size))
 
     def truncate(self) -> None:
         """Forgets all entries."""
-        with self._lock:
+        with self._file_lock, self._lock:
             self._truncate_to_entries(0)
 
     # The file
 
     def flush(self) -> None:
         """Returns when all entries are on the disk."""
-        with self._lock:
-            self._check_open()
-            self._write_out()
-            if self._unsynced:
-                with disk_access("flush", self.path):
-                    sync_data(FileHandle.open(self.path, os.O_RDWR))
+        with self._file_lock:
+            with self._lock:
+                self._check_open()
+                self._write_out()
+                if not self._unsynced:
+                    return
                 self._unsynced = False
+                path = self.path
+                with disk_access("flush", path):
+                    handle = FileHandle.open(path, os.O_RDWR)
+            try:
+                with disk_access("flush", path):
+                    sync_data(handle)
+            except BaseException:
+                self._unsynced = True
+                raise
 
     def rename(self, path: Path) -> None:
-        with self._lock:
+        with self._file_lock, self._lock:
             with disk_access("rename", self.path):
                 self.path.replace(path)
             self.path = path
@@ -311,7 +325,7 @@ class AbstractIndex(ABC):
 
     def close(self) -> None:
         """Writes what is not written, trims the file and lets go of it."""
-        with self._lock:
+        with self._file_lock, self._lock:
             if not self._closed:
                 try:
                     if self.writable:
@@ -326,7 +340,7 @@ class AbstractIndex(ABC):
 
     def delete_if_exists(self) -> bool:
         """Removes the file; returns whether it was there."""
-        with self._lock:
+        with self._file_lock, self._lock:
             self._close()
             with disk_access("delete", self.path):
                 try:
@@ -455,16 +469,21 @@ class AbstractIndex(ABC):
         self._warm_first += drop
 
     def _write_out(self) -> None:
-        """Brings the file up to date."""
+        """Brings the file up to date. The lock is let go of while the file is written."""
         first = self._written - self._warm_first
         if first == len(self._keys):
             return
         data = b"".join(map(self.layout.pack, self._keys[first:], self._values[first:]))
-        with disk_access("write", self.path):
-            write_fully(FileHandle.open(self.path, os.O_WRONLY), (data,), self._written * self.entry_size)
+        entries, path, position = self._entries, self.path, self._written * self.entry_size
+        self._lock.release()
+        try:
+            with disk_access("write", path):
+                write_fully(FileHandle.open(path, os.O_WRONLY), (data,), position)
+        finally:
+            self._lock.acquire()
         self._unsynced = True
-        self._written = self._entries
-        self._file_size = max(self._file_size, self.size_in_bytes)
+        self._written = max(self._written, entries)
+        self._file_size = max(self._file_size, entries * self.entry_size)
         if self.size_in_bytes > self._capacity:  # the entry that closes an index which was full
             self._set_capacity(self.size_in_bytes)
 

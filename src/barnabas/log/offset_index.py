@@ -97,7 +97,7 @@ class OffsetIndex(AbstractIndex):
 
     def truncate_to(self, offset: int) -> None:
         """Forgets the entries for this offset and all behind it."""
-        with self._lock:
+        with self._file_lock, self._lock:
             self._truncate_to_entries(self._count_below(KEY, offset - self.base_offset))
 
     def sanity_check(self) -> None:

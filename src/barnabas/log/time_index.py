@@ -78,7 +78,7 @@ class TimeIndex(AbstractIndex):
 
     def truncate_to(self, offset: int) -> None:
         """Forgets the entries for this offset and all behind it."""
-        with self._lock:
+        with self._file_lock, self._lock:
             self._truncate_to_entries(self._count_below(VALUE, offset - self.base_offset))
 
     def sanity_check(self) -> None:

@@ -8,6 +8,7 @@ import struct
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -463,6 +464,56 @@ def test_flush_goes_to_the_disk_once_for_each_change(path: Path, monkeypatch: py
     index.trim_to_valid_size()
     index.flush()
     assert len(synced) == 2
+
+
+@pytest.mark.parametrize("slow", ["sync_data", "write_fully"])
+def test_lookups_wait_neither_for_a_write_nor_for_a_sync(
+    path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    """They come from network threads, and a disk may take seconds."""
+    began, go_on = threading.Event(), threading.Event()
+    function: Any = getattr(abstract_index, slow)
+
+    def wait(*arguments: object) -> object:
+        began.set()
+        assert go_on.wait(60)
+        return function(*arguments)
+
+    index = OffsetIndex(path, BASE)
+    for number in range(1, 4):
+        index.append(BASE + 10 * number, 100 * number)
+    monkeypatch.setattr(abstract_index, slow, wait)
+    thread = threading.Thread(target=index.flush)
+    thread.start()
+    assert began.wait(60)
+    try:
+        assert index.lookup(BASE + 15) == (BASE + 10, 100)
+        assert index.fetch_upper_bound_offset(OffsetPosition(BASE + 10, 100), 50) == (BASE + 20, 200)
+        index.append(BASE + 40, 400)
+    finally:
+        go_on.set()
+        thread.join(60)
+    monkeypatch.undo()
+    index.flush()
+    index.close()
+    index = OffsetIndex(path, BASE)
+    assert [index.entry(slot) for slot in range(index.entries)] == [(BASE + 10 * n, 100 * n) for n in range(1, 5)]
+
+
+def test_a_sync_that_fails_is_repeated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+
+    def fail(_: int) -> None:
+        raise OSError(5, "not today")
+
+    index = OffsetIndex(path, BASE)
+    index.append(BASE + 10, 1)
+    monkeypatch.setattr(abstract_index, "sync_data", fail)
+    with pytest.raises(KafkaStorageError):
+        index.flush()
+    monkeypatch.setattr(abstract_index, "sync_data", synced.append)
+    index.flush()
+    assert len(synced) == 1
 
 
 @MAPPED
