@@ -180,9 +180,15 @@ class LogWatermarks:
         metadata = self._high_watermark
         if metadata.segment_base_offset >= 0 or not metadata.message_offset_only:
             return metadata
-        with self._lock:
+        # A reader must not wait for the lock, which is held while a slow disk is written to: then the place is looked
+        # up once more by the next one.
+        if not self._lock.acquire(blocking=False):
+            return self.with_place(metadata.message_offset)
+        try:
             metadata = self.with_place(self.high_watermark)
             self._set_high_watermark(metadata)
+        finally:
+            self._lock.release()
         return metadata
 
     def plain_end(self, offset: int) -> LogOffsetMetadata | None:
@@ -235,10 +241,13 @@ class LogWatermarks:
             return high_watermark
         if not unstable.message_offset_only:
             return unstable
-        with self._lock:
-            metadata = self.with_place(unstable.message_offset)
-            if self._first_unstable_offset is unstable:
-                self._first_unstable_offset = metadata
+        metadata = self.with_place(unstable.message_offset)
+        if self._lock.acquire(blocking=False):  # as above
+            try:
+                if self._first_unstable_offset is unstable:
+                    self._first_unstable_offset = metadata
+            finally:
+                self._lock.release()
         return metadata
 
     # All together
