@@ -6,7 +6,7 @@ is known elsewhere. So the page asks there:
 
 ============================================ =========================================================================
 ``kafka.log:type=Log``                       Size, LogStartOffset, LogEndOffset, NumLogSegments of each log
-``kafka.log:type=LogManager``                OfflineLogDirectoryCount; LogDirectoryOffline of each directory
+``kafka.log:type=LogManager``                OfflineLogDirectoryCount; LogDirectoryOffline and -Slow of each directory
 ``kafka.cluster:type=Partition``             ReplicasCount, InSyncReplicasCount, UnderReplicated of each partition led
 ``kafka.controller:type=KafkaController``    counts of brokers, topics and partitions; what is offline or out of balance
 ``kafka.network:type=SocketServer``          NetworkProcessorAvgIdlePercent
@@ -119,6 +119,7 @@ def _of_logs(manager: LogManager) -> Iterator[Figure]:
     for path in directories.configured:
         tags = {"logDirectory": str(path)}
         yield MBeanName("kafka.log", "LogManager", "LogDirectoryOffline", tags), not directories.is_live(path)
+        yield MBeanName("kafka.log", "LogManager", "LogDirectorySlow", tags), manager.paces.of(path).is_slow
 
 
 def _of_partitions(node_id: int, image: MetadataImage) -> Iterator[Figure]:

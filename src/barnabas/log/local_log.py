@@ -69,6 +69,7 @@ class LocalLog:
         self.recovery_point = recovery_point
         self.log_end_offset_metadata = next_offset_metadata
         self.guard = LogDirGuard(context.failure_channel, directory.parent)
+        self.pace = context.paces.of(directory.parent)
         self.last_flush_time = context.clock.milliseconds()
         self.is_closed = False
         self._clock = context.clock

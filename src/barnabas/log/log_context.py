@@ -9,6 +9,7 @@ from barnabas.common.clock import Clock
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.scheduler import Scheduler
 from barnabas.log.log_dir_failure import LogDirFailureChannel
+from barnabas.log.log_dir_pace import LogDirPaces
 from barnabas.log.producer_states import ProducerStateManagerConfig
 
 DEFAULT_MAX_TRANSACTION_TIMEOUT_MS: Final = 15 * 60 * 1000
@@ -26,3 +27,4 @@ class LogContext:
     """``transaction.max.timeout.ms``"""
     randomness: random.Random = field(default_factory=random.Random)
     """For the jitter of rolls."""
+    paces: LogDirPaces = field(default_factory=LogDirPaces)

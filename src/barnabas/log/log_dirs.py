@@ -18,6 +18,7 @@ from barnabas.log.durable_file import make_data_dir, sync_directory
 from barnabas.log.log_dir_failure import LogDirFailureChannel, LogDirGuard
 from barnabas.log.log_dir_lock import LOCK_FILE, LogDirLock
 from barnabas.log.log_dir_names import parse_topic_partition_name
+from barnabas.log.log_dir_pace import LogDirPace, LogDirPaces
 from barnabas.log.meta_properties_ensemble import MetaPropertiesEnsemble
 from barnabas.log.offset_checkpoint import (
     HIGH_WATERMARK_CHECKPOINT_FILE,
@@ -38,9 +39,10 @@ _CHECKPOINTS: Final = (
 class LogDir:
     """One log directory."""
 
-    def __init__(self, path: Path, channel: LogDirFailureChannel, lock: LogDirLock) -> None:
+    def __init__(self, path: Path, channel: LogDirFailureChannel, pace: LogDirPace, lock: LogDirLock) -> None:
         self.path = path
         self.guard = LogDirGuard(channel, path)
+        self.pace = pace
         self.lock = lock
         self.clean_shutdown_file = CleanShutdownFile(path)
         self.directory_id: Uuid | None = None
@@ -64,7 +66,7 @@ class LogDir:
         if self._written.get(name) == offsets:
             return
         try:
-            with self.guard.watch(f"writing {name}"):
+            with self.guard.watch(f"writing {name}"), self.pace.syncing():
                 self._checkpoints[name].write(offsets)
             self._written[name] = offsets
         except KafkaStorageError as error:
@@ -85,6 +87,7 @@ class LogDirs:
         self,
         paths: Iterable[Path],
         channel: LogDirFailureChannel,
+        paces: LogDirPaces,
         *,
         cluster_id: str | None = None,
         node_id: int | None = None,
@@ -96,6 +99,7 @@ class LogDirs:
         """
         self.configured = tuple(path.absolute() for path in paths)
         self._channel = channel
+        self._paces = paces
         self._live: dict[Path, LogDir] = {}
         self._locks: list[LogDirLock] = []
         try:
@@ -118,7 +122,7 @@ class LogDirs:
                 self._channel.maybe_add_offline_log_dir(path, f"it cannot be used: {error}", error)
             else:
                 self._locks.append(lock)
-                self._live[path] = LogDir(path, self._channel, lock)
+                self._live[path] = LogDir(path, self._channel, self._paces.of(path), lock)
         if self._live:
             ensemble = MetaPropertiesEnsemble.load(self._live)
             for path, failure in ensemble.failed_dirs.items():

@@ -394,6 +394,7 @@ class LogManager(LogRegistry):
                         if logs is self._future:
                             self._cleaner.resume_cleaning((partition,))
             is_last = not self.log_dirs.live
+        self.paces.of(path).forget()
         logger.warning("log directory %s is offline, and with it the logs of %s", path, ", ".join(map(str, gone)))
         if is_last:
             # With all files closed: a broker that is embedded in another program does not take it along.

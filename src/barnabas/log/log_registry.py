@@ -20,6 +20,7 @@ from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
 from barnabas.log.log_dir_failure import LogDirFailureChannel, LogDirGuard
 from barnabas.log.log_dir_names import log_dir_name, log_future_dir_name
+from barnabas.log.log_dir_pace import LogDirPaces
 from barnabas.log.log_dirs import LogDirs
 from barnabas.log.log_manager_config import LogManagerConfig
 from barnabas.log.log_startup import DAMAGED_LOG_ERRORS, OfflineLog
@@ -61,12 +62,21 @@ class LogRegistry:
         self._config = config
         self._topic_overrides = topic_overrides
         self._cleaner: CleanerHooks = NoCleaner() if cleaner is None else cleaner
+        self.paces = LogDirPaces(clock)
+        """How quick the log directories are."""
         self._context = LogContext(
-            clock, scheduler, self.failure_channel, config.producer_state, config.max_transaction_timeout_ms
+            clock,
+            scheduler,
+            self.failure_channel,
+            config.producer_state,
+            config.max_transaction_timeout_ms,
+            paces=self.paces,
         )
         self._topic_defaults = config.topic_defaults
         self._default_log_config = LogConfig.from_properties({}, config.topic_defaults)
-        self.log_dirs = LogDirs(log_dirs, self.failure_channel, cluster_id=config.cluster_id, node_id=config.node_id)
+        self.log_dirs = LogDirs(
+            log_dirs, self.failure_channel, self.paces, cluster_id=config.cluster_id, node_id=config.node_id
+        )
         self._lock = threading.Lock()
         """Guards which logs there are: the tables below, and the directories of logs being made, renamed or taken
         offline. The lock of a log is taken inside it, never the other way round. Looking a log up takes no lock."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from barnabas.common.errors import KafkaStorageError, OffsetOutOfRangeError, RecordBatchTooLargeError
 from barnabas.common.topic_partition import TopicPartition
@@ -17,6 +19,7 @@ from barnabas.log.local_log import LocalLog
 from barnabas.log.log_append_info import NO_VALIDATION_STATS, LogAppendInfo, RecordValidationStats
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
+from barnabas.log.log_dir_pace import SLOW_WRITE_NS
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.log_producers import LogProducers
 from barnabas.log.log_segment import LogSegment
@@ -32,6 +35,7 @@ from barnabas.log.producer_states import ProducerAnalysis
 from barnabas.log.storage_errors import FileClosedError, disk_access
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.records.batch import (
+    HEADER_SIZE,
     MAX_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL_MASK,
@@ -45,6 +49,11 @@ logger = logging.getLogger(__name__)
 
 _new_tuple = tuple.__new__
 """A named tuple in one call; its class would make another one in Python."""
+
+NEVER_BY_COUNT: Final = 2**63 - 1
+"""The default of ``flush.messages``."""
+LAST_OFFSET_DELTA: Final = struct.Struct(">23xi")
+"""One less than the number of records, as the header of a batch has it."""
 
 
 class UnexpectedAppendOffsetError(OffsetOutOfRangeError):
@@ -103,6 +112,10 @@ class LogWriter:
         """For readers, who look and do not touch."""
         self._partition_metadata = PartitionMetadataFile.in_directory(local_log.directory)
         self._validator = LogValidator(local_log.partition, local_log.config, context.clock)
+        self.pace = local_log.pace
+        """How quick the log directory is."""
+        self._now_ns = context.clock.nanoseconds
+        self._note_flush_messages(local_log.config)
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -118,7 +131,31 @@ class LogWriter:
             old = self._local_log.config
             self._local_log.config = config
             self._validator = LogValidator(self.topic_partition, config, self._clock)
+            self._note_flush_messages(config)
             return old
+
+    def _note_flush_messages(self, config: LogConfig) -> None:
+        if config.flush_messages < NEVER_BY_COUNT:
+            self.pace.paces.attend_syncs_by_count()
+
+    @property
+    def syncs_by_count(self) -> bool:
+        """Whether any append may reach ``flush.messages``."""
+        return self._local_log.config.flush_messages < NEVER_BY_COUNT
+
+    def syncs_with(self, records: Buffer) -> bool:
+        """Whether the append of a batch has to wait for a sync, as far as can be told without the lock.
+
+        Because it reaches ``flush.messages``, or because it is among the first of a new log.
+        """
+        if self._partition_metadata.is_dirty:
+            return True
+        local_log = self._local_log
+        flush_messages = local_log.config.flush_messages
+        if flush_messages >= NEVER_BY_COUNT or len(records) < HEADER_SIZE:
+            return False
+        count: int = LAST_OFFSET_DELTA.unpack_from(records)[0] + 1
+        return local_log.unflushed_messages + count >= flush_messages
 
     # Appending
 
@@ -148,15 +185,22 @@ class LogWriter:
             if origin is AppendOrigin.CLIENT:
                 now = self._clock.milliseconds()
                 plain = self._validator.plain_batch(records, now)
+                compression, stats = CompressionType.NONE, NO_VALIDATION_STATS
+                if plain is None:
+                    compressed = self._validator.compressed_batch(records, now)
+                    if compressed is not None:
+                        plain, compression, stats = compressed
                 if plain is not None:
-                    return self._append_plain(plain, leader_epoch, now, verification_guard, transaction_version)
-                compressed = self._validator.compressed_batch(records, now)
-                if compressed is not None:
-                    plain, compression, stats = compressed
-                    return self._append_plain(
+                    began_ns = self._now_ns()
+                    info = self._append_plain(
                         plain, leader_epoch, now, verification_guard, transaction_version, compression, stats
                     )
+                    took_ns = self._now_ns() - began_ns
+                    if took_ns > SLOW_WRITE_NS or self.pace.is_slow:
+                        self.pace.wrote(took_ns)
+                    return info
             validated = self._validator.validate(records, origin)
+            began_ns = self._now_ns()
             with self._lock:
                 local_log.check_open()
                 now = self._clock.milliseconds()
@@ -175,7 +219,10 @@ class LogWriter:
                 if validated.timestamp_type is TimestampType.LOG_APPEND_TIME:
                     info.log_append_time = now
                 self._append(info, (batch,), batch.view, origin, now, verification_guard, transaction_version)
-                return info
+            took_ns = self._now_ns() - began_ns
+            if took_ns > SLOW_WRITE_NS or self.pace.is_slow:
+                self.pace.wrote(took_ns)
+            return info
         except (KafkaStorageError, OSError) as error:
             local_log.guard.reraise(f"appending to {self.topic_partition}", error)
 
@@ -186,8 +233,8 @@ class LogWriter:
         now_ms: int,
         verification_guard: VerificationGuard,
         transaction_version: int,
-        compression: CompressionType = CompressionType.NONE,
-        stats: RecordValidationStats = NO_VALIDATION_STATS,
+        compression: CompressionType,
+        stats: RecordValidationStats,
     ) -> LogAppendInfo:
         """Appends a batch that is in order, and as plain as can be: nearly every batch of nearly every producer.
 
@@ -434,8 +481,9 @@ class LogWriter:
             local_log.guard.check()
             # Records beyond the recovery point are looked at again after a crash, and their epochs found. Those before
             # it are not.
-            self.leader_epochs.flush()
-            local_log.flush(offset)
+            with self.pace.syncing():
+                self.leader_epochs.flush()
+                local_log.flush(offset)
         except (KafkaStorageError, OSError) as error:
             if self._has_moved(directory, error):
                 self._flush(offset, recovery_point)

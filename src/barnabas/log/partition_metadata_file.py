@@ -88,6 +88,11 @@ class PartitionMetadataFile:
             )
         self._dirty_topic_id = topic_id
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether `maybe_flush` has something to write."""
+        return self._dirty_topic_id is not None
+
     def maybe_flush(self) -> None:
         """Writes the id if it has not been written. Costs one comparison otherwise: it comes with every append."""
         if self._dirty_topic_id is not None:

@@ -186,6 +186,7 @@ class UnifiedLog(LogReader):
         if self.topic_id is None:
             self.topic_id = topic_id
             self._partition_metadata.record(topic_id)
+            self.pace.paces.attend()  # until it is written, an append writes and syncs it: see `syncs_with`
             self._context.scheduler.schedule("flush-metadata-file", self._flush_partition_metadata)
         elif self.topic_id != topic_id:
             raise InconsistentTopicIdError(
@@ -194,10 +195,16 @@ class UnifiedLog(LogReader):
             )
 
     def _flush_partition_metadata(self) -> None:
-        with self._lock:
-            if not self._local_log.is_closed:
-                with self._local_log.guard.watch(f"writing the topic id of {self.topic_partition}"):
-                    self._partition_metadata.maybe_flush()
+        try:
+            with self._lock:
+                if not self._local_log.is_closed:
+                    with (
+                        self._local_log.guard.watch(f"writing the topic id of {self.topic_partition}"),
+                        self.pace.syncing(),
+                    ):
+                        self._partition_metadata.maybe_flush()
+        finally:
+            self.pace.paces.relax()
 
     # Forgetting the beginning
 
