@@ -45,7 +45,7 @@ from barnabas.quota.quota_entity import DEFAULT, QuotaEntity
 from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.results import ProduceCallback, ProduceResult
+from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.request import Request
 from barnabas.server.request_channel import RequestChannel
@@ -91,6 +91,7 @@ class Appends:
         callback: ProduceCallback,
         *,
         internal_topics_allowed: bool = False,  # noqa: ARG002
+        holder: BufferHolder | None = None,  # noqa: ARG002
     ) -> None:
         callback({partition: ProduceResult(Errors.NONE, 1, -1, 0) for partition in entries})
 

@@ -237,6 +237,7 @@ class ReplicaBox:
                 ),
             ]
         )
+        self.scheduler.advance(0)  # the topic id gets to the disk, so that appends need not see to it
         return self.manager.get_partition_or_exception((name, 0))
 
     def change(self, topic_id: Uuid = TOPIC_ID, number: int = 0, **changes: Any) -> None:

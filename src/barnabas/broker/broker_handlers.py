@@ -51,7 +51,8 @@ INLINE_APIS = frozenset(
         ApiKey.OFFSET_COMMIT,
     }
 )
-"""What is short and waits for nothing, so that a network thread may do it itself. A produce writes to a page cache."""
+"""What is short and waits for nothing, so that a network thread may do it itself. A produce writes to a page cache, or
+is handed over to another thread if that may take long: see `barnabas.log.log_dir_pace`."""
 
 LIGHT_BYTES: Final = {
     ApiKey.PRODUCE: 4 << 20,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +30,7 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.file_handle import Buffer
 from barnabas.log.log_append_info import LeaderHwChange, LogAppendInfo
+from barnabas.log.log_dir_pace import SLOW_WRITE_NS, LogDirPace, LogDirPaces
 from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.metrics.yammer.registry import MetricsRegistry
@@ -41,10 +42,11 @@ from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.partition_log import ACKS_ALL
 from barnabas.replica.plain_appends import append_next
-from barnabas.replica.results import ProduceCallback, ProduceResult
+from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
 from barnabas.server.action_queue import ActionQueue
 
 if TYPE_CHECKING:
+    from barnabas.log.unified_log import UnifiedLog
     from barnabas.replica.partition import Partition
 
 logger = LimitedLogger(logging.getLogger(__name__))
@@ -87,8 +89,10 @@ class RecordAppends:
         action_queue: ActionQueue,
         clock: Clock,
         registry: MetricsRegistry,
+        paces: LogDirPaces,
     ) -> None:
         self._partitions = partitions
+        self._paces = paces
         self._delayed = delayed
         self._stats = stats
         self._action_queue = action_queue
@@ -107,20 +111,41 @@ class RecordAppends:
         internal_topics_allowed: bool = False,
         verification_guards: Mapping[TopicPartition, VerificationGuard] | None = None,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+        holder: BufferHolder | None = None,
     ) -> None:
         """Appends one batch to each partition, which this broker has to lead.
 
         `callback` gets a result for each, in the order of `entries`: at once, unless it is ``acks=all`` and followers
         have to be waited for, for at most `timeout_ms`. It may be called before this returns, and on any thread.
 
-        The buffers are written to (offsets go into the header), and not needed any more once this has returned.
+        The buffers are written to (offsets go into the header), and not needed any more once this has returned. Except
+        with a `holder`: then the append may be done later, on a thread for the slow log directory that it writes to,
+        and the holder keeps the buffers until then.
         """
+        watchful = self._paces.attentive
+        if watchful and holder is not None and not self._paces.on_lane:
+            aside, synced = self._directory_to_wait_for(entries)
+            if aside is not None:
+                append = partial(
+                    self.append_records,
+                    timeout_ms,
+                    required_acks,
+                    entries,
+                    callback,
+                    origin=origin,
+                    internal_topics_allowed=internal_topics_allowed,
+                    verification_guards=verification_guards,
+                    transaction_version=transaction_version,
+                )
+                release = holder.hold_buffer()
+                self._append_aside(aside, synced, append, release, lambda: callback(_unknown_error(entries)))
+                return
         results: dict[TopicIdPartition, ProduceResult] = {}
         if required_acks not in VALID_ACKS:
             callback(dict.fromkeys(entries, ProduceResult(Errors.INVALID_REQUIRED_ACKS)))
             return
         online = self._partitions.online
-        now_ns = self._now_ns()
+        before_ns = now_ns = self._now_ns()
         pending: list[PendingAppend] | None = None
         may_be_plain = origin is AppendOrigin.CLIENT and verification_guards is None
         # Most requests have one topic: it is counted for all of its partitions at once.
@@ -139,6 +164,10 @@ class RecordAppends:
                 if appended is not None:
                     first_offset, last_offset, log_start_offset, moved = appended
                     log_append_time, change = NO_TIMESTAMP, INCREASED if moved else SAME
+                    after_ns = self._now_ns()
+                    if watchful or after_ns - before_ns > SLOW_WRITE_NS:
+                        self._wrote(partition, after_ns - before_ns)
+                    before_ns = after_ns
                 else:
                     guard = SENTINEL
                     if verification_guards is not None:
@@ -152,6 +181,7 @@ class RecordAppends:
                         info.log_start_offset,
                     )
                     log_append_time, change = info.log_append_time, info.leader_hw_change
+                    before_ns = self._now_ns()
             except Exception as error:  # noqa: BLE001 - it is for this partition alone, and goes into its answer
                 results[topic_id_partition] = self._failed(key, partition, len(records), error, now_ns)
                 continue
@@ -192,6 +222,63 @@ class RecordAppends:
         self._delayed.produce.try_complete_else_watch(
             delayed_produce, [(append.partition[1], append.partition[2]) for append in pending]
         )
+
+    @staticmethod
+    def _wrote(partition: Partition, duration_ns: int) -> None:
+        log = partition.role.log
+        if log is not None and (log.pace.is_slow or duration_ns > SLOW_WRITE_NS):
+            log.pace.wrote(duration_ns)
+
+    def _directory_to_wait_for(
+        self, entries: Mapping[TopicIdPartition, Buffer]
+    ) -> tuple[LogDirPace | None, list[UnifiedLog]]:
+        """The log directory that an append would wait for, if there is one, and the logs that it is going to sync.
+
+        A request goes to one lane, whatever directories it spans: its response waits for the slowest of them anyway.
+        """
+        online = self._partitions.online
+        aside: LogDirPace | None = None
+        synced: list[UnifiedLog] = []
+        for (_, topic, number), records in entries.items():
+            partition = online.get((topic or "", number))
+            log = None if partition is None else partition.role.log
+            if log is None:
+                continue
+            pace = log.pace
+            if log.syncs_with(records):
+                synced.append(log)
+                aside = aside or pace
+            elif pace.expects_sync(log.topic_partition):
+                aside = aside or pace
+            if pace.is_aside() and (aside is None or not aside.is_slow):
+                aside = pace
+        return aside, synced
+
+    def _append_aside(
+        self,
+        aside: LogDirPace,
+        synced: Sequence[UnifiedLog],
+        append: Callable[[], None],
+        release: Callable[[], object],
+        fail: Callable[[], object],
+    ) -> None:
+        """Hands an append over to a lane."""
+        for log in synced:
+            log.pace.expect_sync(log.topic_partition)
+
+        def run() -> None:
+            try:
+                append()
+            except Exception:
+                logger.exception("An append in a lane of %s failed", aside.log_dir)
+                fail()
+            finally:
+                for log in synced:
+                    log.pace.sync_done(log.topic_partition)
+                release()
+                self._action_queue.try_complete_actions()
+
+        aside.appends.submit(run)
 
     def append_records_to_leader(
         self,
@@ -260,3 +347,7 @@ class RecordAppends:
                 error_message=str(error),
             )
         return ProduceResult(code, log_start_offset=log_start_offset)
+
+
+def _unknown_error(entries: Iterable[TopicIdPartition]) -> dict[TopicIdPartition, ProduceResult]:
+    return dict.fromkeys(entries, ProduceResult(Errors.UNKNOWN_SERVER_ERROR))

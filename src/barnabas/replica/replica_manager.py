@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
+from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.scheduler import ScheduledTask, Scheduler
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.file_handle import Buffer
 from barnabas.log.log_append_info import LogAppendInfo
+from barnabas.log.log_dir_pace import Lane
 from barnabas.log.log_manager import LogManager
 from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
@@ -129,7 +132,9 @@ class ReplicaManager:
             IsrMeters(registry),
             broker_epoch,
         )
-        self._appends = RecordAppends(self.partitions, self.delayed, self.stats, self.action_queue, clock, registry)
+        self._appends = RecordAppends(
+            self.partitions, self.delayed, self.stats, self.action_queue, clock, registry, log_manager.paces
+        )
         self.append_records = self._appends.append_records
         """See there: every produce request comes this way, and a method in between would do nothing for it."""
         selector = make_replica_selector(config.replica_selector_class)
@@ -185,6 +190,7 @@ class ReplicaManager:
             task.cancel()
         if self._failure_handler is not None:
             self._failure_handler.shutdown()
+        self.log_manager.paces.close()
         self.fetchers.shutdown()
         self.movers.shutdown()
         self.delayed.shutdown()
@@ -219,6 +225,27 @@ class ReplicaManager:
             partition, records, required_acks, origin, verification_guard, transaction_version
         )
 
+    def append_lane(self, partitions: Iterable[TopicIdPartition]) -> Lane | None:
+        """Where to do what takes the locks of the logs of these partitions, if a log directory of theirs is slow."""
+        paces, online = self.log_manager.paces, self.partitions.online
+        if paces.attentive and not paces.on_lane:
+            for _, topic, number in partitions:
+                found = online.get((topic or "", number))
+                log = None if found is None else found.role.log
+                if log is not None and (log.pace.is_aside() or log.pace.expects_sync(log.topic_partition)):
+                    return log.pace.appends
+        return None
+
+    def coordinator_lane(self, partition: TopicPartition) -> Lane | None:
+        """Where a coordinator has to run its events, if they may have to wait for the disk of its partition."""
+        if self.log_manager.paces.on_lane:
+            return None
+        found = self.partitions.online.get(partition)
+        log = None if found is None else found.role.log
+        if log is None or not (log.syncs_by_count or log.pace.is_aside()):
+            return None
+        return log.pace.coordination
+
     def fetch_messages(
         self,
         params: FetchParams,
@@ -246,7 +273,25 @@ class ReplicaManager:
         `callback` gets the low watermark of each partition: when all live replicas have deleted them, or after
         `timeout_ms` with REQUEST_TIMED_OUT.
         """
-        self._deletions.delete_records(timeout_ms, offsets, callback, internal_topics_allowed=internal_topics_allowed)
+        delete = partial(
+            self._deletions.delete_records,
+            timeout_ms,
+            offsets,
+            callback,
+            internal_topics_allowed=internal_topics_allowed,
+        )
+        lane = self.append_lane(TopicIdPartition(ZERO_UUID, *partition) for partition in offsets)
+        if lane is None:
+            delete()
+            return
+
+        def delete_aside() -> None:
+            try:
+                delete()
+            finally:
+                self.action_queue.try_complete_actions()
+
+        lane.submit(delete_aside)
 
     # Offsets
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from typing import Final, Protocol
 
 from barnabas.common.errors import Errors
 from barnabas.common.named_tuple import NamedTuple
@@ -65,6 +65,26 @@ class ProduceResult(NamedTuple):
 
 
 ProduceCallback = Callable[[dict[TopicIdPartition, ProduceResult]], object]
+
+
+class BufferHolder(Protocol):
+    """Whoever accounts for the buffers of an append: a request."""
+
+    def hold_buffer(self) -> Callable[[], object]:
+        """Keeps them accounted for beyond the call that brings them, until the function is called that it returns."""
+        ...
+
+
+class NobodysBuffers:
+    """Buffers that nobody accounts for."""
+
+    def hold_buffer(self) -> Callable[[], object]:
+        return self._release
+
+    def _release(self) -> None: ...
+
+
+NOBODYS_BUFFERS: Final = NobodysBuffers()
 
 
 # Fetch

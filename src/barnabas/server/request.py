@@ -18,6 +18,8 @@ these: a throttled client has its answer at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from barnabas.common.errors import ProtocolError
 from barnabas.network.plane import ConnectionContext
 from barnabas.protocol.api_keys import ApiKey
@@ -56,6 +58,21 @@ class Request(Timeline):
             self._body, _ = message.decode_from(self.buffer, self.api_version, self.body_start)
         body: RequestMessage = self._body
         return body
+
+    def hold_buffer(self) -> Callable[[], None]:
+        """Keeps the buffer when the handler returns, for a part of its work that is done later.
+
+        Its bytes stay counted in the memory pool until the function is called that this returns. The body is decoded:
+        an error is answered in its shape.
+        """
+        buffer, _ = self.buffer, self.body
+        self.buffer = None
+
+        def release() -> None:
+            self.buffer = buffer
+            self.release_buffer()
+
+        return release
 
     @property
     def terminal(self) -> bool:

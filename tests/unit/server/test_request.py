@@ -62,6 +62,23 @@ def test_a_buffer_is_given_back_once(times: RequestTimes) -> None:
     assert bytes(view) == frame[4:], "who still has a view can still use it"
 
 
+@pytest.mark.mechanism("N07")
+def test_a_buffer_that_is_held_stays_counted_until_it_is_released(times: RequestTimes) -> None:
+    """A request that waits for a slow log directory has its handler return before its records are written."""
+    pool = SimpleMemoryPool(1000, 1000)
+    frame = heartbeat(5)
+    pool.try_reserve(len(frame) - 4)
+    request = request_from(frame, times, pool=pool)
+    release = request.hold_buffer()
+    request.handler_done(lambda: 1)
+    assert pool.available == 1000 - (len(frame) - 4)
+    assert isinstance(request.body, HeartbeatRequest), "errors are answered in its shape"
+    release()
+    assert pool.available == 1000
+    request.handler_done(lambda: 1)
+    assert pool.available == 1000
+
+
 @pytest.mark.mechanism("N20")
 def test_the_time_of_the_network_thread_goes_to_whoever_asked_for_it(times: RequestTimes) -> None:
     told: list[int] = []

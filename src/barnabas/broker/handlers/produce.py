@@ -12,7 +12,8 @@ A request goes through these steps. The first three decide which of its partitio
 4. **Verification** of records that are part of a transaction: see
    :mod:`~barnabas.broker.handlers.transactional_produce`. All others skip it.
 5. **Append.** The replica manager calls back when as many replicas have it as ``acks`` asks for: at once for 0 and 1,
-   perhaps much later for -1.
+   perhaps much later for -1. If a log directory is slow, it appends later, on another thread
+   (:mod:`barnabas.log.log_dir_pace`), and keeps the buffer until then.
 6. **Answer**, with the larger of two throttle times: bytes and request time. With acks=0 there is none. The connection
    then reads on, or is closed if anything went wrong, which is all that can be done to tell the client; and its time is
    not charged, as there is no answer to put a throttle time into.
@@ -69,7 +70,7 @@ from barnabas.records.batch import (
 )
 from barnabas.records.compressed_batch import decompressed_bound
 from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.results import ProduceCallback, ProduceResult
+from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.dispatch import handles
@@ -116,6 +117,7 @@ class RecordAppender(Protocol):
         callback: ProduceCallback,
         *,
         internal_topics_allowed: bool = False,
+        holder: BufferHolder | None = None,
     ) -> None: ...
 
 
@@ -184,7 +186,12 @@ class ProduceHandler:
             )
         else:
             self._append_records(
-                body.timeout_ms, acks, entries, answer, internal_topics_allowed=internal_topics_allowed
+                body.timeout_ms,
+                acks,
+                entries,
+                answer,
+                internal_topics_allowed=internal_topics_allowed,
+                holder=request,
             )
         _forget_records(body)
 
@@ -275,6 +282,7 @@ class ProduceHandler:
             entries,
             answer,
             internal_topics_allowed=request.client_id == ADMIN_CLIENT_ID,
+            holder=request,
         )
         if request.unanswered:
             # It waits. Should it come to grief, its error is answered in the shape of its body, which can be read only

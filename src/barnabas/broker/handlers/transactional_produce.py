@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Final, Protocol
 
 from barnabas.common.clock import Clock
@@ -28,13 +29,14 @@ from barnabas.coordinator.transaction.add_partitions_to_txn_manager import (
     TransactionSupportedOperation,
 )
 from barnabas.coordinator.transaction.transaction_metadata import ProducerIdAndEpoch
+from barnabas.log.log_dir_pace import Lane
 from barnabas.log.producer_states import ProducerStateManagerConfig
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.protocol.message import Buffer
 from barnabas.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_MASK
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.partition import Partition
-from barnabas.replica.results import ProduceCallback, ProduceResult
+from barnabas.replica.results import NOBODYS_BUFFERS, BufferHolder, ProduceCallback, ProduceResult
 from barnabas.server.action_queue import ActionQueue
 
 logger = LimitedLogger(logging.getLogger(__name__))
@@ -69,7 +71,10 @@ class TransactionalReplicas(Protocol):
         *,
         internal_topics_allowed: bool = False,
         verification_guards: Mapping[TopicPartition, VerificationGuard] | None = None,
+        holder: BufferHolder | None = None,
     ) -> None: ...
+
+    def append_lane(self, partitions: Iterable[TopicIdPartition]) -> Lane | None: ...
 
 
 class TransactionVerifier(Protocol):
@@ -127,6 +132,32 @@ class TransactionalAppends:
         if producer is None or not self._producer_state.transaction_verification_enabled:
             self._append(append, {}, {})
             return
+        start = partial(self._start_verification, transactional_id, operation, producer, sequences, append)
+        lane = self._replicas.append_lane(entries)
+        if lane is None:
+            start()
+        else:
+            lane.submit(partial(self._run_aside, start, append))
+
+    def _run_aside(self, start: Callable[[], None], append: _Append) -> None:
+        """Does it on a thread where nobody else would see an error."""
+        try:
+            start()
+        except Exception:
+            logger.exception("An append to a slow log directory failed")
+            append.fail()
+        finally:
+            self._replicas.action_queue.try_complete_actions()
+
+    def _start_verification(
+        self,
+        transactional_id: str,
+        operation: TransactionSupportedOperation,
+        producer: ProducerIdAndEpoch,
+        sequences: Mapping[TopicPartition, int],
+        append: _Append,
+    ) -> None:
+        """Asks for what needs to be asked, and appends. It takes the locks of the logs."""
         guards: dict[TopicPartition, VerificationGuard] = {}
         errors: PartitionErrors = {}
         for partition, sequence in sequences.items():
@@ -216,6 +247,7 @@ class TransactionalAppends:
             answer,
             internal_topics_allowed=append.internal_topics_allowed,
             verification_guards=guards,
+            holder=NOBODYS_BUFFERS,
         )
 
 

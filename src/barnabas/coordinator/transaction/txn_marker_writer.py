@@ -19,7 +19,7 @@ from barnabas.log.file_handle import Buffer
 from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.partition import Partition
-from barnabas.replica.results import ProduceCallback, ProduceResult
+from barnabas.replica.results import NOBODYS_BUFFERS, BufferHolder, ProduceCallback, ProduceResult
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class MarkerReplicas(Protocol):
         origin: AppendOrigin = AppendOrigin.CLIENT,
         internal_topics_allowed: bool = False,
         transaction_version: int = ...,
+        holder: BufferHolder | None = None,
     ) -> None: ...
 
 
@@ -132,6 +133,7 @@ class TxnMarkerWriter:
             origin=AppendOrigin.COORDINATOR,
             internal_topics_allowed=True,
             transaction_version=marker.transaction_version,
+            holder=NOBODYS_BUFFERS,
         )
 
     def _complete_offsets(

@@ -23,6 +23,7 @@ from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.replica_quota import ReplicaQuota
 from barnabas.replica.results import (
+    BufferHolder,
     DeleteRecordsCallback,
     DeleteRecordsResult,
     EpochEndOffsetResult,
@@ -153,6 +154,8 @@ class FakeReplicas:
         self.parks = False
         """Whether answers wait until the test calls the callbacks."""
         self.parked: list[Callable[[], object]] = []
+        self.holds = False
+        """Whether the buffers of appends are held until these are complete."""
         self.fetch_calls: list[tuple[FetchParams, list[tuple[TopicIdPartition, FetchPartition]], ReplicaQuota]] = []
         self.fetch_results: dict[str, FetchPartitionData] = {}
         self.offset_calls: list[tuple[TopicPartition, int, IsolationLevel | None, int | None, bool]] = []
@@ -184,14 +187,22 @@ class FakeReplicas:
         callback: ProduceCallback,
         *,
         internal_topics_allowed: bool = False,
+        holder: BufferHolder | None = None,
     ) -> None:
+        release = holder.hold_buffer() if holder is not None and self.holds else None
         self.append_calls.append({"timeout_ms": timeout_ms, "acks": required_acks, "internal": internal_topics_allowed})
         self.appended.update({partition: bytes(records) for partition, records in entries.items()})
         results = {
             partition: self.produce_results.get(str(partition), ProduceResult(Errors.NONE, 0, -1, 0))
             for partition in entries
         }
-        self._finish(lambda: callback(results))
+
+        def finish() -> None:
+            callback(results)
+            if release is not None:
+                release()
+
+        self._finish(finish)
 
     def fetch_messages(
         self,

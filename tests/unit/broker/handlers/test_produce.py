@@ -338,6 +338,22 @@ TWINS = [pytest.param(pure_answer, id="pure"), pytest.param(chosen_answer, id="c
 """Both, if the compiled one is built."""
 
 
+@pytest.mark.mechanism("N07")
+@pytest.mark.parametrize("topics", [[("t", 1)], [("t", 1), ("compact", 0)]], ids=["plain", "any"])
+def test_records_that_wait_for_a_slow_log_directory_stay_counted(topics: list[tuple[str, int]]) -> None:
+    bench = DataBench()
+    bench.replicas.parks = bench.replicas.holds = True
+    frame = bytes(bench.request(to(*topics), 12).buffer or b"")
+    pool = SimpleMemoryPool(1 << 20, len(frame))
+    assert pool.try_reserve(len(frame))
+    request = request_from(len(frame).to_bytes(4, "big") + frame, bench.times, pool=pool)
+    bench.handle(handler_of(bench), request)
+    assert pool.available == (1 << 20) - len(frame)
+    bench.replicas.complete()
+    assert pool.available == 1 << 20
+    assert set(codes(bench.answer(request)).values()) == {Errors.NONE}
+
+
 @pytest.mark.parametrize("one_topic_answer", TWINS)
 @pytest.mark.parametrize("version", range(9, 14))
 @pytest.mark.parametrize("name", ["t", "", "n" * 126, "n" * 127, "n" * 249, "ü" * 63])

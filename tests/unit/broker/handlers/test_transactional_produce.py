@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.waiting import until
 
 from barnabas.broker.handlers.transactional_produce import TransactionalAppends
 from barnabas.common.errors import Errors, InvalidPidMappingError
@@ -130,6 +132,29 @@ def test_only_the_first_batch_of_a_transaction_is_asked_about(b: Bench) -> None:
     b.append(ZERO, sequence=2)
     assert b.errors() == [Errors.NONE]
     assert len(b.verifier.questions) == 2, "it is another transaction"
+
+
+def test_a_slow_log_directory_is_waited_for_elsewhere(b: Bench) -> None:
+    """To begin a verification takes the lock of the log, which is held while the disk is written to."""
+    log = b.box.manager.get_partition_or_exception(("topic", 0)).local_log_or_raise()
+    log.pace.wrote(2_000_000_000)
+    locked, go_on = threading.Event(), threading.Event()
+
+    def hold_lock() -> None:
+        with log._lock:
+            locked.set()
+            assert go_on.wait(60)
+
+    thread = threading.Thread(target=hold_lock)
+    thread.start()
+    assert locked.wait(60)
+    b.append(ZERO, ONE)
+    assert not b.answers
+    go_on.set()
+    thread.join(60)
+    until(lambda: b.answers, "answered", 60)
+    assert b.errors() == [Errors.NONE, Errors.NONE]
+    assert len(b.verifier.questions) == 1
 
 
 def test_what_the_coordinator_refuses_is_not_appended(b: Bench) -> None:
