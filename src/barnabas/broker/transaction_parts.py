@@ -92,7 +92,13 @@ def make_transaction_parts(
     reaper.start()
     pool = ThreadPoolExecutor(1, thread_name_prefix=f"{NAME}-background")
     processor = MultiThreadedEventProcessor(
-        NAME, 1, inline=config.hand_off is HandOff.DIRECT, clock=clock, exit_procedure=exit_procedure
+        NAME,
+        1,
+        inline=config.hand_off is HandOff.DIRECT,
+        clock=clock,
+        exit_procedure=exit_procedure,
+        paces=replicas.log_manager.paces,
+        lane_of=replicas.coordinator_lane,
     )
     runtime_metrics = CoordinatorRuntimeMetrics(metrics, f"{NAME}-metrics")
     runtime: CoordinatorRuntime[TransactionCoordinatorShard] = CoordinatorRuntime(

@@ -65,7 +65,13 @@ def make_group_coordinator(
     timer = SystemTimer(name, clock, exit_procedure=exit_procedure)
     pool = ThreadPoolExecutor(config.num_background_threads, thread_name_prefix=f"{name}-background")
     processor = MultiThreadedEventProcessor(
-        name, 1 if inline else config.num_threads, inline=inline, clock=clock, exit_procedure=exit_procedure
+        name,
+        1 if inline else config.num_threads,
+        inline=inline,
+        clock=clock,
+        exit_procedure=exit_procedure,
+        paces=replicas.log_manager.paces,
+        lane_of=replicas.coordinator_lane,
     )
     group_metrics = GroupMetrics(metrics, registry)
     runtime_metrics = CoordinatorRuntimeMetrics(metrics, GROUP)

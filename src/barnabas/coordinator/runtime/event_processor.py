@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, Final, Protocol
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
@@ -12,8 +13,18 @@ from barnabas.common.errors import ApiError, NotCoordinatorError
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.shutdownable_thread import ExitProcedure, ShutdownableThread, exit_process
 from barnabas.coordinator.runtime.event_accumulator import EventAccumulator
+from barnabas.log.log_dir_pace import Lane, LogDirPaces
 
 logger = LimitedLogger(logging.getLogger(__name__))
+
+
+LaneOf = Callable[[Any], Lane | None]
+"""Where the events of a key have to run, if not here."""
+
+
+def no_lane(_: object) -> Lane | None:
+    """All log directories are quick."""
+    return None
 
 
 CLOSE_TIMEOUT_MS: Final = 10_000
@@ -71,6 +82,9 @@ class MultiThreadedEventProcessor:
     and nothing is in line for it; order stays what it would be. Only the outermost event of a thread is run so: what an
     event itself adds is queued, and run when that is over. Loading, timers and what comes while a partition is busy are
     for the threads.
+
+    An event may write. If the log directory of its partition is slow, it runs on a lane of that directory, with its
+    key taken as always, so that neither the thread that brings it nor the events of other partitions wait for the disk.
     """
 
     def __init__(
@@ -81,8 +95,15 @@ class MultiThreadedEventProcessor:
         inline: bool = False,
         clock: Clock = SYSTEM_CLOCK,
         exit_procedure: ExitProcedure = exit_process,
+        paces: LogDirPaces | None = None,
+        lane_of: LaneOf = no_lane,
     ) -> None:
-        """Threads are called ``<name>-event-processor-<n>``."""
+        """Threads are called ``<name>-event-processor-<n>``.
+
+        `lane_of` is asked for each event while `paces` are attentive, see `LogDirPaces`.
+        """
+        self._paces = LogDirPaces(clock) if paces is None else paces
+        self._lane_of = lane_of
         self._accumulator: EventAccumulator[Any, Any] = EventAccumulator(clock)
         self._inline = inline
         self._local = _Local()
@@ -90,7 +111,7 @@ class MultiThreadedEventProcessor:
         """Guards `_closed`; nothing else is taken inside."""
         self._closed = False
         self._threads = [
-            _EventProcessorThread(f"{name}-event-processor-{number}", self._accumulator, exit_procedure)
+            _EventProcessorThread(f"{name}-event-processor-{number}", self._accumulator, self._run, exit_procedure)
             for number in range(num_threads)
         ]
         for thread in self._threads:
@@ -100,6 +121,9 @@ class MultiThreadedEventProcessor:
         """Runs or queues an event; after `close`, it is completed with NOT_COORDINATOR."""
         local = self._local
         if self._inline and not local.busy and self._accumulator.try_begin(event.key):
+            if self._paces.attentive and (lane := self._lane_of(event.key)) is not None:
+                lane.submit(partial(self._run_taken, event))
+                return
             local.busy = True
             try:
                 run_event(event)
@@ -111,6 +135,22 @@ class MultiThreadedEventProcessor:
             self._accumulator.add_last(event)
         except RuntimeError:
             event.complete(NotCoordinatorError())
+
+    def _run(self, event: CoordinatorEvent) -> None:
+        """Runs an event whose key is taken: here, or on a thread for the slow log directory of its partition."""
+        if self._paces.attentive and (lane := self._lane_of(event.key)) is not None:
+            lane.submit(partial(self._run_taken, event))
+        else:
+            self._run_taken(event)
+
+    def _run_taken(self, event: CoordinatorEvent) -> None:
+        local = self._local
+        local.busy = True
+        try:
+            run_event(event)
+        finally:
+            local.busy = False
+            self._accumulator.done(event.key)
 
     def enqueue_first(self, event: CoordinatorEvent) -> None:
         """Never runs it on the spot: this is for callers that hold locks."""
@@ -148,18 +188,21 @@ class _Local(threading.local):
 
 
 class _EventProcessorThread(ShutdownableThread):
-    def __init__(self, name: str, accumulator: EventAccumulator[Any, Any], exit_procedure: ExitProcedure) -> None:
+    def __init__(
+        self,
+        name: str,
+        accumulator: EventAccumulator[Any, Any],
+        run: Callable[[CoordinatorEvent], None],
+        exit_procedure: ExitProcedure,
+    ) -> None:
         super().__init__(name, exit_procedure=exit_procedure)
         self._accumulator = accumulator
+        self._run_event = run
 
     def do_work(self) -> None:
         event = self._accumulator.poll(None)
-        if event is None:
-            return  # closed, which ends the loop
-        try:
-            run_event(event)
-        finally:
-            self._accumulator.done(event.key)
+        if event is not None:  # it is closed otherwise, which ends the loop
+            self._run_event(event)
 
 
 class DirectEventProcessor:

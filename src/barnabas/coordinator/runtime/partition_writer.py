@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Protocol
 
 from barnabas.common.topic_partition import TopicPartition
@@ -115,6 +116,25 @@ class ReplicaPartitionWriter:
         api_version: int,
     ) -> Future[VerificationGuard]:
         answer: Future[VerificationGuard] = Future()
+        start = partial(
+            self._start_verification, answer, partition, transactional_id, producer_id, producer_epoch, api_version
+        )
+        lane = self._replicas.coordinator_lane(partition)
+        if lane is None:
+            start()
+        else:
+            lane.submit(start)  # it takes the lock of the log
+        return answer
+
+    def _start_verification(
+        self,
+        answer: Future[VerificationGuard],
+        partition: TopicPartition,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        api_version: int,
+    ) -> None:
         try:
             guard = self._replicas.get_partition_or_exception(partition).maybe_start_transaction_verification(
                 producer_id,
@@ -124,11 +144,11 @@ class ReplicaPartitionWriter:
             )
             if guard is SENTINEL or self.verifier is None:
                 answer.set_result(guard)
-                return answer
+                return
             verified = self.verifier(partition, transactional_id, producer_id, producer_epoch, api_version)
         except Exception as error:  # noqa: BLE001 - it is for whoever waits for the answer
             answer.set_exception(error)
-            return answer
+            return
 
         def on_verified(future: Future[None]) -> None:
             error = future.exception()
@@ -138,7 +158,6 @@ class ReplicaPartitionWriter:
                 answer.set_exception(error)
 
         verified.add_done_callback(on_verified)
-        return answer
 
 
 class _Listener(PartitionListener):

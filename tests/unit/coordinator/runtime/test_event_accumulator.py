@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from barnabas.common.errors import NotCoordinatorError
 from barnabas.coordinator.runtime.event_accumulator import EventAccumulator
 from barnabas.coordinator.runtime.event_processor import MultiThreadedEventProcessor
+from barnabas.log.log_dir_pace import LogDirPaces
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,68 @@ def test_inline_runs_on_the_spot_but_never_out_of_turn() -> None:
     assert inner.thread == "test-event-processor-0"
     processor.close()
     assert order == ["outer", "inner"]
+
+
+class TestSlowLogDirectory:
+    """The log of the partition "slow" is in a directory that is slow."""
+
+    @pytest.fixture
+    def paces(self) -> Iterator[LogDirPaces]:
+        paces = LogDirPaces()
+        paces.of(Path("/disk2")).wrote(2_000_000_000)
+        yield paces
+        paces.close()
+
+    @pytest.fixture
+    def processor(self, paces: LogDirPaces) -> Iterator[MultiThreadedEventProcessor]:
+        lane = paces.of(Path("/disk2")).coordination
+        processor = MultiThreadedEventProcessor(
+            "test", 1, inline=True, paces=paces, lane_of=lambda key: lane if key == "slow" else None
+        )
+        yield processor
+        processor.close()
+
+    def test_its_events_run_in_its_lane_and_in_order(self, processor: MultiThreadedEventProcessor) -> None:
+        entered, leave = threading.Event(), threading.Event()
+        order: list[int] = []
+
+        def write() -> None:
+            entered.set()
+            assert leave.wait(60)
+            order.append(0)
+
+        first, *others = steps = [
+            Step("slow", write),
+            *(Step("slow", lambda number=number: order.append(number)) for number in (1, 2, 3)),
+        ]
+        for step in steps:
+            processor.enqueue_last(step)
+        assert entered.wait(60)
+        inline, queued = Step("quick"), Step("other")
+        processor.enqueue_last(inline)
+        assert inline.done.is_set(), "on this thread, which has not waited"
+        processor.enqueue_first(queued)
+        assert queued.done.wait(60), "on the one event thread, which has not waited either"
+        assert queued.thread == "test-event-processor-0"
+        assert not order
+        leave.set()
+        for step in others:
+            assert step.done.wait(60)
+        assert order == [0, 1, 2, 3]
+        assert {step.thread.rpartition("-")[0] for step in steps} == {"slow-log-dir-coordinator-disk2"}
+        assert first.error is None
+
+    def test_what_an_event_of_a_lane_adds_comes_after_it(self, processor: MultiThreadedEventProcessor) -> None:
+        order: list[str] = []
+        inner = Step("slow", lambda: order.append("inner"))
+
+        def outer() -> None:
+            processor.enqueue_last(inner)
+            order.append("outer")
+
+        processor.enqueue_last(Step("slow", outer))
+        assert inner.done.wait(60)
+        assert order == ["outer", "inner"]
 
 
 def test_an_event_that_fails_hears_of_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -186,6 +187,30 @@ def test_a_transaction_is_verified_with_its_coordinator(replicas: ReplicaBox) ->
     answers[1].set_exception(InvalidTxnStateError())
     with pytest.raises(InvalidTxnStateError):
         answer.result(0)
+
+
+def test_a_verification_does_not_wait_for_a_slow_log_directory(replicas: ReplicaBox) -> None:
+    """It takes the lock of the log, which is held while the disk is written to."""
+    replicas.create_topic(P0.topic)
+    box = Box(replicas)
+    box.load()
+    log = replicas.manager.get_partition_or_exception(P0).local_log_or_raise()
+    log.pace.wrote(2_000_000_000)
+    locked, go_on = threading.Event(), threading.Event()
+
+    def hold_lock() -> None:
+        with log._lock:
+            locked.set()
+            assert go_on.wait(60)
+
+    thread = threading.Thread(target=hold_lock)
+    thread.start()
+    assert locked.wait(60)
+    answer = box.put_transactional("a", 1)
+    assert not answer.done()
+    go_on.set()
+    thread.join(60)
+    assert answer.result(60) is None
 
 
 def test_records_of_a_later_kafka_are_skipped(replicas: ReplicaBox) -> None:
