@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 import versions
 
 ROOT = Path(__file__).resolve().parents[2]
