@@ -144,7 +144,7 @@ def full_test(version: str, interpreter: Path, target: Path, pytest_arguments: l
         check=True,
         env={**os.environ, "BARNABAS_PURE": "1"},  # what was built above is in the tree
     )
-    command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "-m", "not nightly"]
+    command = [str(python), "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "-m", "not nightly"]
     subprocess.run([*command, *(pytest_arguments or ["tests/unit", "tests/clients"])], cwd=tree, check=True)
 
 

@@ -104,7 +104,7 @@ def minutes_with_idle_clients() -> list[dict[str, Any]]:
     """One producer, and clients that wait for records; in the minute after it, ten small producers beside it."""
     waiting = [tenant(f"waits{number}", requests=120.0, fetched_bytes=120 * 60.0, thread_ms=3.0) for number in range(3)]
     small = [tenant(f"small{number}", 1, requests=1.0, produced_bytes=100.0, thread_ms=0.1) for number in range(10)]
-    loud = {"requests": 1_000.0, "produced_bytes": 1e9, "thread_ms": 5_000.0}
+    loud: dict[str, Any] = {"requests": 1_000.0, "produced_bytes": 1e9, "thread_ms": 5_000.0}
     return [*waiting, tenant("loud", **loud), *small, tenant("loud", 1, **loud)]
 
 

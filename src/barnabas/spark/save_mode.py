@@ -38,4 +38,4 @@ def append_by_default() -> None:
         original(self, path, format, mode, *arguments, **options)
 
     save.appends_to_topics = True  # type: ignore[attr-defined]
-    DataFrameWriter.save = save
+    DataFrameWriter.save = save  # type: ignore[method-assign]
