@@ -32,6 +32,9 @@ from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, e
 
 log = LimitedLogger(logging.getLogger(__name__))
 
+FEW_STALE = 64
+"""So many deadlines of events that are done may stay in the heap before anybody looks how many there are."""
+
 
 class EventQueueClosedError(BarnabasError):
     """The event came too late: the queue is shutting down."""
@@ -75,6 +78,8 @@ class KafkaEventQueue:
         self._queue: deque[_Entry] = deque()
         self._deadlines: list[tuple[int, int, _Entry]] = []
         """A heap by time, then by order of arrival. Entries that are `done` are skipped when they come up."""
+        self._stale = 0
+        """How many entries of the heap are `done`."""
         self._arrivals = count()
         self._tags: dict[str, _Entry] = {}
         self._size = 0
@@ -124,7 +129,22 @@ class KafkaEventQueue:
         if entry is not None:
             entry.done = True
             self._size -= 1
+            self._note_stale(entry)
         return entry
+
+    def _note_stale(self, entry: _Entry) -> None:
+        """Counts an entry that is done but still in the heap, and rebuilds the heap when most of them are.
+
+        A client chooses the deadline of its request, up to 24 days ahead. Without this the request would stay in memory
+        for that long.
+        """
+        if entry.deadline_ns is None:
+            return
+        self._stale += 1
+        if self._stale > FEW_STALE and self._stale * 2 > len(self._deadlines):
+            self._deadlines = [one for one in self._deadlines if not one[2].done]
+            heapq.heapify(self._deadlines)
+            self._stale = 0
 
     def __len__(self) -> int:
         """How many events wait, deferred ones included."""
@@ -171,7 +191,9 @@ class KafkaEventQueue:
         while self._queue:
             entry = self._queue.popleft()
             if not entry.done:
-                return self._taken(entry), None
+                self._taken(entry)
+                self._note_stale(entry)
+                return entry, None
         return None
 
     def _taken(self, entry: _Entry) -> _Entry:
@@ -184,6 +206,7 @@ class KafkaEventQueue:
     def _skip_done(self) -> None:
         while self._deadlines and self._deadlines[0][2].done:
             heapq.heappop(self._deadlines)
+            self._stale -= 1
 
     def _run(self, entry: _Entry, error: Exception | None) -> None:
         if error is None:

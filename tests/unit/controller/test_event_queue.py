@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import pytest
 
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import KafkaTimeoutError
 from barnabas.common.shutdownable_thread import FatalExitError
-from barnabas.controller.event_queue import EventQueueClosedError, KafkaEventQueue
+from barnabas.controller.event_queue import FEW_STALE, EventQueueClosedError, KafkaEventQueue
 
 MS = 1_000_000
 
@@ -65,6 +66,28 @@ def test_an_event_that_waits_past_its_deadline_is_told_so(
     clock.advance(5)
     queue.run_until_idle()
     assert notes == ["late: KafkaTimeoutError", "patient"]
+
+
+def test_an_event_that_has_run_is_not_kept_until_its_deadline(
+    queue: KafkaEventQueue, clock: MockClock, notes: list[str]
+) -> None:
+    """A client may set a time-out of 24 days, and send as many requests with it as it likes."""
+    in_24_days = clock.nanoseconds() + (2**31 - 1) * MS
+    queue.schedule_deferred("periodic", clock.nanoseconds() + MS, Note("periodic", notes))
+    kept: list[weakref.ref[Note]] = []
+    for number in range(1_000):
+        event = Note(str(number), [])
+        kept.append(weakref.ref(event))
+        queue.append(event, in_24_days + number)
+        queue.schedule_deferred("replaced", in_24_days, event)
+        del event
+        queue.run_until_idle()
+    assert sum(reference() is not None for reference in kept) <= 2 * FEW_STALE + 2
+    clock.advance(1)
+    assert queue.run_until_idle() == 1
+    assert notes == ["periodic"]
+    assert queue.next_deadline_ns() == in_24_days
+    assert len(queue) == 1
 
 
 def test_an_event_that_runs_in_time_does_not_time_out_later(
