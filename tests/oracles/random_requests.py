@@ -94,7 +94,7 @@ def _records(chance: random.Random, ids: Ids) -> bytes | None:
 
 
 _EPOCH: Final = _known("epochs", -1, 0, 1, 2, -2)
-_TIMEOUT: Final = _mostly(5_000, 0, -1, 100)
+_TIMEOUT: Final = _mostly(30_000, 0, -1)
 _TOPIC: Final = _of(*NAMES_OF_TOPICS)
 _GROUP: Final = _of(*GROUPS)
 _PARTITION: Final = _mostly(0, 1, 2, -1, 2**31 - 1)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final
 
 from barnabas.protocol.api_keys import ApiKey
@@ -234,7 +235,7 @@ class Run:
 
     def clean_up(self) -> None:
         """Deletes them, so that a listing of all topics stays short."""
-        topics = [DeleteTopicState(name=name) for name in (*TOPICS, "topic-c~")]
+        topics = [DeleteTopicState(name=name) for name in (*TOPICS, "topic-c~", "absent~")]
         self._exchange(DeleteTopicsRequest(topics=topics, timeout_ms=30_000), 6)
 
     def ask(self, step: Step) -> list[Difference]:
@@ -261,8 +262,8 @@ class Run:
                 responses[index] = response
         for _ in self._compare("", *(form(one, self) for one in responses), learn=True):
             pass
-        makes_topics = api is ApiKey.METADATA  # unless it says that it does not want to
-        if (api not in READS or makes_topics) and any(_has_code(one, frozenset({0})) for one in responses):
+        changes = api not in READS and any(_has_code(one, frozenset({0})) for one in responses)
+        if changes or api is ApiKey.METADATA:  # which makes topics, unless it says that it does not want to
             found += self._settle()
         return found
 
@@ -372,7 +373,9 @@ class Run:
         def key(value: Any) -> str:
             match value:
                 case dict():
-                    return str([(name, key(one)) for name, one in value.items()])
+                    # Codes last: an entry has its place also where they differ.
+                    named = [(name.endswith("error_code"), name, key(one)) for name, one in value.items()]
+                    return str(sorted(named, key=itemgetter(0)))
                 case list():
                     return str(sorted(map(key, value)))
             return str(symbols.get(value, "an id" if _is_id(value) and not isinstance(value, int) else value))
@@ -406,7 +409,12 @@ def form(value: Any, run: Run) -> Any:
     """A response as dicts and lists, without what is bound to differ and without what other runs have left."""
     match value:
         case Struct():
-            return {one.name: form(getattr(value, one.name), run) for one in value.fields if one.name not in _IGNORED}
+            return {
+                one.name: _records_form(held) if one.kind == "records" else form(held, run)
+                for one in value.fields
+                if one.name not in _IGNORED
+                for held in [getattr(value, one.name)]
+            }
         case list():
             return _merged([one for one in (form(one, run) for one in value) if not _of_another_run(one, run.tag)])
         case str():
@@ -476,7 +484,7 @@ def _of_another_run(value: Any, tag: str) -> bool:
         case str():
             return any(found != tag for found in _TAG.findall(value))
         case dict():
-            name = value.get("name", value.get("topic"))
+            name = value.get("name", value.get("topic", value.get("resource_name")))
             if name in OTHER_SETTINGS or (isinstance(name, str) and name.startswith("barnabas.")):
                 return True
             # Internal topics: each broker has its own, and what is in them is its own business.
