@@ -23,7 +23,8 @@ from oracles.java import OracleUnavailableError
 JARS = Path(__file__).resolve().parents[2] / "target" / "server-jars"
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 _JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-_SECONDS = 30.0
+_SECONDS = 90.0
+"""How long a start, a stop or a tool may take: a few seconds on a quiet machine."""
 
 
 class KafkaToolError(Exception):
