@@ -39,8 +39,11 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from barnabas.common.memory_reuse import is_free
+from barnabas.network.channel_state import with_room_to_grow
 from barnabas.network.reactor import FileRegion
 from barnabas.network.shared_memory import LEAST_BYTES, SharedMemory, map_memory, memory_of
+from barnabas.network.transport import large_buffer
 from barnabas.network.unread_message import LEAST_BYTES as LEAST_UNREAD_BYTES
 from barnabas.network.unread_message import MOST_FILES as MOST_UNREAD_FILES
 from barnabas.network.unread_message import FileReading, UnreadFile, UnreadMessages
@@ -57,6 +60,8 @@ MOST_FILES: Final = 64
 """The system has a limit of 253 for one message. A receiver keeps no more until it gets to their reference."""
 MOST_MEMORIES: Final = 2
 """What a broker keeps of the memories of one connection. The last one before may have requests in it still."""
+MOST_KEPT_BYTES: Final = 1 << 22
+"""The buffer that a batch is copied into is kept for the next one, unless it is larger than that."""
 LEAST_BYTES_PER_FILE: Final = 1 << 15
 """To open and to close a file costs as much as to receive so many bytes."""
 _MEMORY: Final = 1
@@ -72,7 +77,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 class FrameReferences:
     """The references of one connection, both ways. It belongs to the thread of the connection's selector."""
 
-    __slots__ = ("_known", "_reading", "_send_with_files", "_told", "_unread", "files")
+    __slots__ = ("_kept", "_known", "_reading", "_send_with_files", "_told", "_unread", "files")
 
     def __init__(self, send_with_files: Callable[[bytes, list[int]], int], reading: FileReading | None = None) -> None:
         self._send_with_files = send_with_files
@@ -84,6 +89,7 @@ class FrameReferences:
         """The memories that the other end knows of, by their ids."""
         self._known: dict[int, memoryview] = {}
         """The same, of the other end."""
+        self._kept: bytearray | None = None
 
     # -- sending
 
@@ -160,7 +166,8 @@ class FrameReferences:
         try:
             kind = reference[0]
             if kind == _MEMORY:
-                return self._in_memory(buffer_for, *_IN_MEMORY.unpack(reference)[1:])
+                _, memory_id, position, size = _IN_MEMORY.unpack(reference)
+                return self._in_memory(memory_id, position, size, buffer_for, most)
             if kind == _FILES:
                 return self._in_files(reference, buffer_for, most)
         except (struct.error, IndexError) as error:
@@ -168,7 +175,7 @@ class FrameReferences:
         raise ValueError(f"a reference of the kind {kind}, which is not known")
 
     def _in_memory(
-        self, buffer_for: Callable[[int], bytearray], memory_id: int, position: int, size: int
+        self, memory_id: int, position: int, size: int, buffer_for: Callable[[int], bytearray], most: int
     ) -> memoryview:
         memory = self._known.get(memory_id)
         if memory is None:
@@ -183,9 +190,17 @@ class FrameReferences:
         if position < 0 or size < 0 or position + size > len(memory):
             raise ValueError(f"{size} bytes at {position} of {len(memory)}")
         # A copy: what is checked has to be what is written, and the other end may change its memory in between.
-        view = memoryview(buffer_for(size))[:size]
+        keep = LEAST_BYTES <= size <= min(most, MOST_KEPT_BYTES)
+        view = memoryview(self._kept_buffer(size) if keep else buffer_for(size))[:size]
         view[:] = memory[position : position + size]
         return view
+
+    def _kept_buffer(self, size: int) -> bytearray:
+        """The buffer of the last batch, if nobody looks at it any more: new memory costs as much as the copy."""
+        buffer = self._kept
+        if buffer is None or len(buffer) < size or not is_free(buffer):
+            buffer = self._kept = large_buffer(with_room_to_grow(size))
+        return buffer
 
     def _in_files(self, reference: memoryview, buffer_for: Callable[[int], bytearray], most: int) -> memoryview:
         _, size, count = _IN_FILES.unpack_from(reference)
@@ -231,6 +246,7 @@ class FrameReferences:
             memory.retire()
         self._told.clear()
         self._known.clear()
+        self._kept = None
         self._unread.clear()
         _close_all(self.files)
         self.files.clear()

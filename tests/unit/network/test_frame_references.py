@@ -426,6 +426,31 @@ def test_a_batch_is_copied_from_where_it_is(
     assert open_files() == before
 
 
+def test_the_buffer_of_a_batch_is_used_again_when_nobody_looks_at_it(
+    memory: SharedMemory, transports: tuple[LocalTransportLayer, LocalTransportLayer]
+) -> None:
+    sender, receiver = transports
+    reader = channel_on(receiver)
+    batch = memory.take(LARGE)
+    assert batch is not None
+
+    def pass_on(number: int) -> memoryview:
+        batch[:] = bytes([number]) * LARGE
+        NetworkSend(message(b"head", batch)).write_to(sender)
+        got = reader.read()
+        assert got is not None
+        return got
+
+    first = pass_on(1)
+    address = address_of(first)
+    second = pass_on(2)
+    assert address_of(second) != address
+    assert first == b"head" + bytes([1]) * LARGE, "somebody still looks at it"
+    address = address_of(second)
+    del second
+    assert address_of(pass_on(3)) == address
+
+
 def test_slots_are_taken_and_given(memory: SharedMemory) -> None:
     slots = [memory.take(LARGE) for _ in range(3)]
     assert memory.take(LARGE) is None
