@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -65,6 +66,19 @@ class ScratchFileHandle(FileHandle):
     """One of a file that need not outlive the process: to sync it does nothing."""
 
     __slots__ = ()
+
+
+def ensure_spare_descriptors(count: int) -> None:
+    """Raises `OSError` (EMFILE) unless more than so many files can be opened. The lowest free number tells."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - there is none on Windows
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    lowest = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.close(lowest)
+    if limit != resource.RLIM_INFINITY and lowest >= limit - count:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:

@@ -126,7 +126,7 @@ class LogDirGuard:
             failure = error
         else:
             failure = KafkaStorageError(f"{action} in {self.log_dir}: {error.strerror or error}")
-        if is_disk_failure(failure):
+        if is_disk_failure(error):
             self.channel.maybe_add_offline_log_dir(self.log_dir, f"{action}: {error}", error)
         return failure
 

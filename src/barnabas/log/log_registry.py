@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import KafkaStorageError
@@ -15,7 +15,7 @@ from barnabas.common.identifiers import Uuid
 from barnabas.common.scheduler import Scheduler
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.cleaner_hooks import CleanerHooks, NoCleaner
-from barnabas.log.file_handle import DATA_DIR_MODE
+from barnabas.log.file_handle import DATA_DIR_MODE, ensure_spare_descriptors
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
 from barnabas.log.log_dir_failure import LogDirFailureChannel, LogDirGuard
@@ -29,6 +29,9 @@ from barnabas.log.storage_errors import disk_access
 from barnabas.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
+
+SPARE_DESCRIPTORS: Final = 16
+"""File descriptors that new logs leave alone. Without any, logs that exist could not roll, or even read an index."""
 
 TopicOverrides = Callable[[str], Mapping[str, Any]]
 """The settings that a topic has itself."""
@@ -213,6 +216,8 @@ class LogRegistry:
                     f"a future log of {partition} needs a log directory other than that of the current log"
                 )
         name = log_future_dir_name(partition) if is_future else log_dir_name(partition)
+        with disk_access("make", Path(name)):
+            ensure_spare_descriptors(SPARE_DESCRIPTORS)
         directory = self._make_directory([preferred] if preferred is not None else self._next_log_dirs(), name)
         try:
             log = UnifiedLog.open(directory, self.log_config(partition.topic), self._context, topic_id=topic_id)

@@ -36,7 +36,7 @@ from barnabas.log.offset_checkpoint import (
 )
 from barnabas.log.partition_metadata_file import CorruptPartitionMetadataError, PartitionMetadataFile
 from barnabas.log.segment_damage import CorruptLogError, DamagePolicy
-from barnabas.log.storage_errors import disk_access
+from barnabas.log.storage_errors import disk_access, is_descriptor_shortage
 from barnabas.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
@@ -261,6 +261,12 @@ class LogStartup:
         except BarnabasError as error:
             with self._lock:
                 self._result.incomplete.add(log_dir.path)
+            if is_descriptor_shortage(error):
+                # Every segment is an open file, and nothing is wrong with the disk.
+                raise BarnabasError(
+                    f"The limit on open files is too low for the logs in {log_dir.path}: {error}. Raise it (ulimit -n, "
+                    "or LimitNOFILE= of the service) above the number of segments and connections"
+                ) from error
             if isinstance(error, KafkaStorageError) and not isinstance(error, DAMAGED_LOG_ERRORS):
                 log_dir.guard.failed(f"opening {directory}", error)
             else:

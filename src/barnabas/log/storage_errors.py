@@ -2,6 +2,8 @@
 
 - **The disk failed**: `KafkaStorageError`, raised from the `OSError`, with the path in its message. The log directory
   has to go offline; `is_disk_failure` tells this from the next.
+- **There is no file descriptor to be had**: a `KafkaStorageError`, too, and `is_descriptor_shortage`. Nothing is wrong
+  with the disk. Whoever asked asks again.
 - **The file is not open any more**: `FileClosedError`. A reader was overtaken by the deletion of a segment; nothing is
   wrong with the disk, and the client asks again.
 - **An index is damaged**: `CorruptIndexError`. Everything in an index can be found out from the log again.
@@ -48,12 +50,17 @@ def storage_error(action: str, path: os.PathLike[str], error: OSError) -> KafkaS
 def is_disk_failure(error: BaseException) -> bool:
     """Whether `error` means that the log directory is not to be trusted any more.
 
-    To be out of file descriptors is bad, but not the disk's fault, and may pass.
+    To be out of file descriptors is bad, but not the disk's fault, and may pass: see `is_descriptor_shortage`.
     """
-    if not isinstance(error, KafkaStorageError) or isinstance(error, FileClosedError):
+    if isinstance(error, FileClosedError) or not isinstance(error, (KafkaStorageError, OSError)):
         return False
-    cause = error.__cause__
-    return not (isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE})
+    return not is_descriptor_shortage(error)
+
+
+def is_descriptor_shortage(error: BaseException) -> bool:
+    """Whether a file could not be opened because the process, or the machine, has too many open."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}
 
 
 class disk_access:  # noqa: N801 - used like a function: `with disk_access("flush", path):`

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import heapq
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 from barnabas.common.clock import Clock
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.network.config import SocketServerConfig
+from barnabas.network.connection_limits import descriptor_ceiling
 from barnabas.network.connection_quotas import (
     ConnectionQuotas,
     ConnectionThrottledError,
@@ -42,6 +44,9 @@ class Acceptor:
     A connection that was accepted is never dropped: if a processor's queue is full the next one gets it, and if all
     are, the acceptor waits for the last one. A connection over a *rate* is kept open and silent until its delay is
     over and then closed; closing it at once would only make the client come back sooner.
+
+    Some file descriptors are kept back for the logs (`descriptor_ceiling`). A connection that gets one of these is not
+    served, and no more are accepted, until a lower one is free. What is connected is served as before.
     """
 
     def __init__(
@@ -78,6 +83,11 @@ class Acceptor:
         self._order = 0
         self.accepted = 0
         self.refused = 0
+        self._descriptor_ceiling = descriptor_ceiling(for_clients=config.for_clients)
+        self._short_of_descriptors = False
+        """Whether the last attempt to accept failed for want of descriptors: so that it is logged once."""
+        self._waiting: tuple[socket.socket, tuple[Any, ...]] | None = None
+        """A connection that was accepted and waits, like those in the backlog, for descriptors."""
         self._should_run = True
         self._start_lock = threading.Lock()
         """Makes start and shutdown exclude each other: a listener must not start after it was shut down."""
@@ -191,6 +201,9 @@ class Acceptor:
 
     def run_once(self, timeout_ms: float) -> None:
         listening = self._socket.fileno()
+        if self._waiting is not None and not self._admit_waiting():
+            self._pause()
+            return
         for fd, _ in self._poller.poll(timeout_ms):
             if fd == listening:
                 self._accept_new_connections()
@@ -213,11 +226,44 @@ class Acceptor:
             except OSError as error:
                 if error.errno not in _OUT_OF_RESOURCES:
                     raise
-                log.error("No more connections can be accepted on %s for now: %s", self.endpoint, error)
-                self._pause()
+                self._accept_later(str(error))
                 return
-            if self._admit(sock, peer):
-                self._assign(sock, peer)
+            if sock.fileno() >= self._descriptor_ceiling:
+                self._waiting = sock, peer
+                self._accept_later(
+                    f"the descriptors from {self._descriptor_ceiling} on are kept back for logs; raise the limit on "
+                    "open files (ulimit -n), or set max.connections"
+                )
+                return
+            self._take(sock, peer)
+
+    def _take(self, sock: socket.socket, peer: tuple[Any, ...]) -> None:
+        if self._short_of_descriptors:
+            self._short_of_descriptors = False
+            log.info("Accepting connections on %s again", self.endpoint)
+        if self._admit(sock, peer):
+            self._assign(sock, peer)
+
+    def _admit_waiting(self) -> bool:
+        """Serves the connection that waits, if there is a descriptor for it; returns whether it did."""
+        assert self._waiting is not None
+        sock, peer = self._waiting
+        try:
+            lowest = os.dup(sock.fileno())
+        except OSError:
+            return False
+        os.close(lowest)
+        if lowest >= self._descriptor_ceiling:
+            return False
+        self._waiting = None
+        self._take(sock, peer)
+        return True
+
+    def _accept_later(self, why: str) -> None:
+        if not self._short_of_descriptors:
+            self._short_of_descriptors = True
+            log.error("No more connections are accepted on %s for now: %s", self.endpoint, why)
+        self._pause()
 
     def _pause(self) -> None:
         """Leaves the backlog alone for a while; a shutdown ends that."""
@@ -292,6 +338,8 @@ class Acceptor:
         for _, _, sock, _ in self._throttled:
             sock.close()
         self._throttled.clear()
+        if self._waiting is not None:
+            self._waiting[0].close()
         self._poller.close()
         self._wake_reader.close()
         self._wake_writer.close()

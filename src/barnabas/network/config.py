@@ -28,6 +28,8 @@ class SocketServerConfig:
     """Whether clients on this machine may leave TCP: see `barnabas.network.local_socket`."""
     local_socket_send_buffer_bytes: int = SEND_BUFFER_BYTES
     """Of that socket; -1 leaves it to the operating system."""
+    for_clients: bool = True
+    """False for the listeners of controllers. They may use descriptors that are kept back from clients."""
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import InvalidConfigurationError
@@ -14,6 +14,11 @@ from barnabas.network.host_resolver import for_resolver
 
 UNLIMITED = 2**31 - 1
 """Kafka's way to write "no limit": the largest 32-bit number."""
+
+LEAST_RESERVE: Final = 32
+MOST_RESERVE: Final = 1024
+RESERVE_SHARE: Final = 16
+"""The part of the limit on open files that connections must leave alone, between the two bounds above."""
 
 Resolver: TypeAlias = Callable[[str], Iterable[str]]
 """From a host name to its addresses. Raises OSError or ValueError for a name that has none."""
@@ -50,6 +55,27 @@ class ConnectionLimits:
             at_least(0, "max.connection.creation.rate", value)
         at_least(1, "quota.window.num", self.quota_samples)
         at_least(1, "quota.window.size.seconds", self.quota_window_seconds)
+
+
+def descriptor_ceiling(*, for_clients: bool = True) -> int:
+    """The number of the first file descriptor that is not for connections; `UNLIMITED` if there is no limit.
+
+    Segments, indexes, snapshots and checkpoints are files, too. A broker that cannot open one because connections have
+    taken all descriptors cannot append, roll or create a log. The system always gives out the lowest free number. So
+    the number of a new socket tells whether the reserve is reached, whoever has taken the descriptors below it, and no
+    further system call is needed to know.
+
+    Connections within the cluster may use half of the reserve: without them, a broker cannot reach its controller.
+    """
+    try:
+        import resource  # noqa: PLC0415 - there is none on Windows
+    except ImportError:
+        return UNLIMITED
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return UNLIMITED
+    reserve = min(max(limit // RESERVE_SHARE, LEAST_RESERVE), MOST_RESERVE)
+    return max(limit - (reserve if for_clients else reserve // 2), 1)
 
 
 def at_least(least: int, setting: str, value: int) -> None:

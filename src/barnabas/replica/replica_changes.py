@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.errors import BarnabasError, InconsistentTopicIdError, KafkaStorageError
 from barnabas.common.identifiers import ZERO_UUID, Uuid, uuid_to_string
+from barnabas.common.scheduler import Scheduler
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.storage_errors import is_descriptor_shortage
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.partition_registration import NO_LEADER
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+RETRY_MS: Final = 1000
+"""How long after a log could not be opened for want of file descriptors it is tried again."""
+
 
 class ReplicaChanges:
     """Applies changes of topics to this broker: logs are made and deleted, roles are given and taken.
@@ -35,7 +41,8 @@ class ReplicaChanges:
     The order matters. Deletions come first, as a topic may be made anew under its old name. A fetcher is stopped before
     the role of its partition changes, and started after: it must not append to a log that this broker leads.
 
-    A partition whose log cannot be had, because its disk has failed, is offline; the others are not affected.
+    A partition whose log cannot be had, because its disk has failed, is offline; the others are not affected. If there
+    is no file descriptor to open the log with, it is tried again until there is.
     """
 
     def __init__(
@@ -47,6 +54,7 @@ class ReplicaChanges:
         fetchers: ReplicaFetchers,
         movers: ReplicaAlterLogDirsManager,
         directory_events: DirectoryEventHandler,
+        scheduler: Scheduler,
     ) -> None:
         self._partitions = partitions
         self._context = context
@@ -55,6 +63,11 @@ class ReplicaChanges:
         self._fetchers = fetchers
         self._movers = movers
         self._directory_events = directory_events
+        self._scheduler = scheduler
+        self._unopened: dict[TopicPartition, Callable[[], object]] = {}
+        """Partitions whose logs could not be opened for want of descriptors, and what to do about each. Guarded by the
+        lock of `_partitions`, like the next."""
+        self._is_retry_scheduled = False
         self.is_in_controlled_shutdown = False
         """From then on, replicas that nobody needs to be in sync are not fetched for any more."""
 
@@ -63,6 +76,8 @@ class ReplicaChanges:
         if not changes:
             return
         with self._partitions.state_change_lock:
+            for changed_partition in (*changes.deletes, *changes.leaders, *changes.followers):
+                self._unopened.pop(changed_partition, None)
             if changes.deletes:
                 logger.info("Deleting %d partitions", len(changes.deletes))
                 self.stop_partitions(changes.deletes, delete_logs=True)
@@ -94,6 +109,10 @@ class ReplicaChanges:
             try:
                 partition.make_leader(info.partition, is_new=is_new)
             except KafkaStorageError as error:
+                if is_descriptor_shortage(error):
+                    again = partial(self._apply_leaders, {topic_partition: info}, delta)
+                    self._try_again(topic_partition, error, again)
+                    continue
                 logger.error("%s cannot be led: %s", topic_partition, error)
                 self._partitions.mark_offline(topic_partition)
             except InconsistentTopicIdError as error:
@@ -101,6 +120,26 @@ class ReplicaChanges:
             else:
                 changed.append(partition)
         return changed
+
+    # Logs that cannot be opened now
+
+    def _try_again(
+        self, topic_partition: TopicPartition, error: KafkaStorageError, change: Callable[[], object]
+    ) -> None:
+        if topic_partition not in self._unopened:
+            logger.error("%s has no log yet, and is tried again every %d ms: %s", topic_partition, RETRY_MS, error)
+        if not self._is_retry_scheduled:
+            self._is_retry_scheduled = True
+            self._scheduler.schedule("open-partitions", self._open_partitions, RETRY_MS)
+        self._unopened[topic_partition] = change
+
+    def _open_partitions(self) -> None:
+        with self._partitions.state_change_lock:
+            self._is_retry_scheduled = False
+            for topic_partition, change in list(self._unopened.items()):
+                change()
+                if self._unopened[topic_partition] is change:
+                    del self._unopened[topic_partition]
 
     # Followers
 
@@ -120,6 +159,10 @@ class ReplicaChanges:
                 # Also without a leader to follow: a leader has to step down, and the log has to be there.
                 is_new_epoch = partition.make_follower(registration, is_new=is_new)
             except KafkaStorageError as error:
+                if is_descriptor_shortage(error):
+                    again = partial(self._apply_followers, {topic_partition: info}, delta, image)
+                    self._try_again(topic_partition, error, again)
+                    continue
                 logger.error("%s cannot be followed: %s", topic_partition, error)
                 self._fetchers.add_failed_partition(topic_partition)
                 self._partitions.mark_offline(topic_partition)

@@ -145,7 +145,7 @@ class ReplicaManager:
             config, log_manager, events, clock, alter_log_dirs_quota, exit_procedure
         )
         self._changes = ReplicaChanges(
-            self.partitions, context, self.delayed, self.stats, self.fetchers, self.movers, events
+            self.partitions, context, self.delayed, self.stats, self.fetchers, self.movers, events, scheduler
         )
         self._log_dirs = ReplicaLogDirs(
             self.partitions,

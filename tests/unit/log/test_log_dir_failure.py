@@ -16,7 +16,7 @@ from barnabas.common.clock import MockClock
 from barnabas.common.errors import KafkaStorageError, OutOfOrderSequenceError
 from barnabas.log import log_dir_failure
 from barnabas.log.log_dir_failure import LogDirFailureChannel, LogDirGuard
-from barnabas.log.storage_errors import FileClosedError
+from barnabas.log.storage_errors import FileClosedError, disk_access, is_descriptor_shortage
 from barnabas.log.unified_log import UnifiedLog
 from log_fixtures import LogBox, all_records, append, offsets, read_from
 
@@ -36,6 +36,26 @@ def read_only(*_: Any, **__: Any) -> Any:
 
 def broken(*_: Any, **__: Any) -> Any:
     raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("is_wrapped", [True, False])
+def test_to_be_out_of_descriptors_takes_no_directory_offline(number: int, is_wrapped: bool) -> None:
+    guard = LogDirGuard(LogDirFailureChannel(MockClock()), Path("a"))
+    error = OSError(number, os.strerror(number))
+
+    def fail() -> None:
+        with guard.watch("reading"):
+            if is_wrapped:
+                with disk_access("read", Path("a/b")):
+                    raise error
+            raise error
+
+    for _ in range(2):
+        with pytest.raises(KafkaStorageError, match=os.strerror(number)) as raised:
+            fail()
+        assert is_descriptor_shortage(raised.value)
+    assert not guard.channel.offline_log_dirs
 
 
 def test_doctests() -> None:

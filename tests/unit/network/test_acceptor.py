@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
+import resource
 import socket
 import sys
 import threading
@@ -15,8 +17,10 @@ import pytest
 
 from barnabas.common.clock import MockClock
 from barnabas.metrics.registry import Metrics
+from barnabas.network import acceptor as acceptor_module
 from barnabas.network.acceptor import SELECT_MS, Acceptor
 from barnabas.network.config import SocketServerConfig
+from barnabas.network.connection_limits import UNLIMITED, descriptor_ceiling
 from barnabas.network.connection_quotas import (
     ConnectionLimits,
     ConnectionQuotas,
@@ -541,9 +545,51 @@ def test_without_descriptors_the_acceptor_pauses_instead_of_spinning(
     assert len(caplog.records) == 1
 
 
+@pytest.mark.mechanism("N04")
+def test_descriptors_kept_back_for_logs_are_not_used_for_connections(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    processor = FakeProcessor()
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]
+    with bench([processor]) as b, caplog.at_level(logging.INFO):
+        b.acceptor._descriptor_ceiling = taken[0] + 1
+        monkeypatch.setattr(acceptor_module, "SELECT_MS", 0)
+        for _ in range(3):
+            b.connect()
+            b.acceptor.run_once(WAIT_MS)
+        assert processor.sockets == []
+        assert (b.quotas.total, b.acceptor.refused) == (0, 0), "it waits"
+        os.close(taken[0])
+        b.acceptor.run_once(WAIT_MS)
+        assert processor.sockets, "there is a descriptor now"
+        b.acceptor._descriptor_ceiling = UNLIMITED
+        b.acceptor.run_once(0)
+        b.acceptor.run_once(0)
+        assert len(processor.sockets) == 3
+    for descriptor in taken[1:]:
+        os.close(descriptor)
+    lines = [record.getMessage() for record in caplog.records if "onnections" in record.getMessage()]
+    assert f"the descriptors from {taken[0] + 1} on are kept back for logs; raise the limit" in lines[0]
+    assert lines[1].startswith("Accepting connections on ")
+
+
+@pytest.mark.parametrize(
+    ("limit", "reserve"), [(64, 32), (256, 32), (1024, 64), (8192, 512), (20_000, 1024), (1 << 20, 1024)]
+)
+def test_the_descriptors_that_are_kept_back(monkeypatch: pytest.MonkeyPatch, limit: int, reserve: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    assert descriptor_ceiling() == limit - reserve
+    assert descriptor_ceiling(for_clients=False) == limit - reserve // 2
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert descriptor_ceiling() == UNLIMITED
+
+
 class BrokenSocket:
     def __init__(self) -> None:
         self.closed = False
+
+    def fileno(self) -> int:
+        return 0
 
     def setblocking(self, flag: bool) -> None: ...
 

@@ -338,6 +338,7 @@ class KafkaConfig:
                 if values.is_set("socket.send.buffer.bytes")
                 else SEND_BUFFER_BYTES
             ),
+            for_clients=for_clients,
             limits=self._connection_limits(),
         )
 
