@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ from benchmarks.broker_process import BrokerDiedError, BrokerProcess
 from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient
 
+from barnabas.clients.producer.errors import BufferExhaustedError
+from barnabas.clients.producer.kafka_producer import KafkaProducer
 from barnabas.common.errors import Errors
 
 SIZE = "4m"
@@ -103,3 +105,21 @@ def test_a_log_directory_without_space_goes_offline_and_the_others_serve(tmpfs: 
         until(lambda: client.fetch("orders", lost[0])[0] is not Errors.NONE, broker.text)
         assert f"Log directory {second} has failed and goes offline" in broker.text()
         assert "No space left on device" in broker.text()
+
+
+def test_a_producer_says_why_its_records_are_not_sent(tmpfs: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmpfs / "second"
+    overrides = {"log.dirs": f"{first},{second}", "metadata.log.dir": first}
+    broker = BrokerProcess(first, overrides=overrides, output=tmp_path / "output")
+    with broker:
+        with WireClient(broker.bootstrap_servers) as client:
+            client.create_topic("orders", 2)
+        (full,) = (int(path.name[-1]) for path in second.glob("orders-*"))
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=1 << 20, max_block_ms=2_000)
+        with ExitStack() as stack:
+            stack.callback(producer.close, 0)
+            errors = (producer.send("orders", bytes(50_000), partition=full) for _ in range(1_000))
+            failed = next(future for future in errors if future.done() and future.exception(0) is not None)
+        assert isinstance(failed.exception(0), BufferExhaustedError)
+        assert "the last error of orders-" in str(failed.exception(0))
+        assert "KAFKA_STORAGE_ERROR from node 1" in str(failed.exception(0))

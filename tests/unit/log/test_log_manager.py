@@ -358,12 +358,21 @@ class TestManyLogs:
         checked: list[RecordBatch] = []
         listed: list[object] = []
         synced: list[int] = []
-        ensure_valid, scandir, fsync = RecordBatch.ensure_valid, os.scandir, os.fsync
+        ensure_valid, scandir = RecordBatch.ensure_valid, os.scandir
+
+        def check(batch: RecordBatch) -> None:
+            checked.append(batch)
+            ensure_valid(batch)
+
+        def list_directory(path: Any) -> Any:
+            listed.append(path)
+            return scandir(path)
+
         with monkeypatch.context() as patch:
-            patch.setattr(RecordBatch, "ensure_valid", lambda batch: (checked.append(batch), ensure_valid(batch)))
-            patch.setattr(os, "scandir", lambda path: (listed.append(path), scandir(path))[1])
+            patch.setattr(RecordBatch, "ensure_valid", check)
+            patch.setattr(os, "scandir", list_directory)
             patch.setattr(os, "fdatasync", synced.append)
-            patch.setattr(os, "fsync", lambda fd: (synced.append(fd), fsync(fd)))
+            patch.setattr(os, "fsync", synced.append)
             manager = broker.start()
         assert len(manager.current_logs()) == self.COUNT
         assert len(checked) == 2 * self.COUNT

@@ -123,7 +123,10 @@ def test_memory_is_given_back_when_somebody_else_made_the_batch() -> None:
 def test_no_memory_and_no_time() -> None:
     harness = Harness(memory=200)
     harness.append()
-    with pytest.raises(BufferExhaustedError):
+    with pytest.raises(BufferExhaustedError, match=r"Poolable size: \d+ bytes$"):
+        harness.append(partition=1)
+    harness.accumulator.leaderless_topics = {"orders", "bills"}
+    with pytest.raises(BufferExhaustedError, match=r"Batches wait for a leader of partitions of bills, orders$"):
         harness.append(partition=1)
     assert harness.accumulator.pool.available_memory() == 0
 

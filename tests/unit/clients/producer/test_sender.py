@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.clients.producer.errors import BufferExhaustedError
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
 from barnabas.clients.producer.kafka_producer import KafkaProducer
 from barnabas.clients.testing import Fate, Handled, ScriptedCluster
@@ -269,6 +270,37 @@ def test_the_request_timeout_and_the_delivery_deadline() -> None:
     waited = cluster.clock.hi_res_milliseconds() - before
     assert 1_000 <= waited <= 1_110
     assert len(cluster.requests(ApiKey.PRODUCE)) > 2, "each attempt has its own, shorter limit"
+
+
+@pytest.mark.mechanism("P11")
+def test_a_delivery_time_out_names_the_last_error() -> None:
+    cluster = ScriptedCluster({"t": 1})
+    producer = cluster.producer(request_timeout_ms=100, delivery_timeout_ms=1_000, **PLAIN)
+    # After 0, 100, 300 and 700 ms; the next attempt would be too late.
+    cluster.fail_next(ApiKey.PRODUCE, *[Errors.KAFKA_STORAGE_ERROR] * 4)
+    future = producer.send("t", b"v")
+    cluster.run_until(producer, future.done)
+    assert str(future.exception(0)).endswith(". The last error was KAFKA_STORAGE_ERROR from node 1")
+    settle(cluster, producer, producer.send("t", b"v"))
+    assert not producer.accumulator.last_errors, "it works again"
+
+
+@pytest.mark.mechanism("P11")
+def test_a_send_without_memory_names_the_last_error() -> None:
+    """A full disk, say: the application cannot know otherwise why its records are not sent."""
+    cluster = ScriptedCluster({"t": 3})
+    producer = cluster.producer(batch_size=1_000, buffer_memory=3_000, max_block_ms=0, **PLAIN)
+    settle(cluster, producer, *[producer.send("t", b"v", partition=partition) for partition in range(3)])
+    cluster.fail_next(ApiKey.PRODUCE, *[Errors.KAFKA_STORAGE_ERROR] * 20)
+    for partition in range(3):
+        producer.send("t", bytes(900), partition=partition)
+    cluster.run_until(producer, lambda: len(producer.accumulator.last_errors) == 3)
+    error = producer.send("t", bytes(900), partition=0).exception(0)
+    assert isinstance(error, BufferExhaustedError)
+    assert str(error).startswith("Failed to allocate ")
+    assert "Batches wait to be sent again: the last error of t-" in str(error)
+    assert str(error).endswith(" was KAFKA_STORAGE_ERROR from node 1 (and 2 more partitions)")
+    producer.close(0)
 
 
 @pytest.mark.mechanism("P11")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from barnabas.clients.producer.internals.sender_config import SenderConfig
     from barnabas.clients.producer.internals.sequence_resolution import SequenceResolver
     from barnabas.clients.producer.internals.transaction_manager import TransactionManager
+    from barnabas.common.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +102,7 @@ class BatchCompletion:
                     self._config.retries - batch.attempts - 1,
                     result.message or error.name,
                 )
+                self._note_error(batch.topic_partition, result)
                 self._reenqueue(batch, now)
             elif error is Errors.DUPLICATE_SEQUENCE_NUMBER:
                 # The broker has it, and does not remember where.
@@ -111,6 +113,12 @@ class BatchCompletion:
                 self._metadata.request_update()
         if self._config.guarantee_message_order:
             accumulator.unmute_partition(batch.topic_partition)
+
+    def _note_error(self, partition: TopicPartition, result: PartitionResult) -> None:
+        leader = self._metadata.snapshot.leader_for(partition)
+        where = "" if leader is None else f" from node {leader.id}"
+        what = "" if result.message is None else f" ({result.message})"
+        self._accumulator.note_error(partition, f"{result.error.name}{where}{what}")
 
     def _can_retry(self, batch: ProducerBatch, result: PartitionResult, now: int) -> bool:
         manager = self._transaction_manager
@@ -148,6 +156,8 @@ class BatchCompletion:
                 assert self.resolver is not None
                 self.resolver.proved(batch)
             manager.handle_completed_batch(batch, base_offset)
+        if self._accumulator.last_errors:
+            self._accumulator.last_errors.pop(batch.topic_partition, None)
         return batch.complete(base_offset, log_append_time)
 
     def complete_as_written(self, batch: ProducerBatch) -> None:
@@ -189,11 +199,13 @@ class BatchCompletion:
 
     def fail_expired(self, expired: Iterable[ProducerBatch], now: int) -> None:
         for batch in expired:
+            why = self._accumulator.why_unsent(batch.topic_partition)
+            last_error = "" if why is None else f". The last error was {why}"
             self._fail(
                 batch,
                 KafkaTimeoutError(
                     f"Expiring {batch.record_count} record(s) for {batch.topic_partition}:{now - batch.created_ms} ms "
-                    "has passed since batch creation"
+                    f"has passed since batch creation{last_error}"
                 ),
                 adjust_sequence_numbers=False,
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
 from barnabas.clients.common.metadata_snapshot import EMPTY_SNAPSHOT, MetadataSnapshot
-from barnabas.clients.producer.errors import ProducerClosedError
+from barnabas.clients.producer.errors import BufferExhaustedError, ProducerClosedError
 from barnabas.clients.producer.internals.append_state import (
     PartitionQueue,
     StickyPartitionInfo,
@@ -192,6 +192,11 @@ class RecordAccumulator:
         self._batch_max_size = max(config.batch_max_size or 0, config.batch_size)
         self._not_expanded: set[str] = set()
         """Topics whose broker has refused a batch as too large. Grows only, on the I/O thread."""
+        self.last_errors: dict[TopicPartition, str] = {}
+        """What the last attempt to send to a partition failed with, until one succeeds; the latest error last. Written
+        by the I/O thread, and read by others for the messages of time-outs."""
+        self.leaderless_topics: set[str] = set()
+        """Topics with batches for partitions that have no leader. Replaced by the I/O thread as a whole."""
         self.closed = False
         self._flushes_in_progress = 0
         self._nodes: dict[int, _NodeState] = {}
@@ -288,10 +293,36 @@ class RecordAccumulator:
                         return RecordAppendResult(future, effective, len(queue.batches) <= 2, True)
                 if abort_on_new_batch:
                     return RecordAppendResult(None, effective, False, False, True)
-                reserved = self.pool.allocate(max(self.config.batch_size, size), max_time_to_block_ms)
+                try:
+                    reserved = self.pool.allocate(max(self.config.batch_size, size), max_time_to_block_ms)
+                except BufferExhaustedError as error:
+                    raise BufferExhaustedError(f"{error}{self._why_memory_is_not_freed()}") from None
         finally:
             if reserved:
                 self.pool.deallocate(reserved)
+
+    def note_error(self, partition: TopicPartition, error: str) -> None:
+        """Remembers why a batch is sent again."""
+        self.last_errors.pop(partition, None)
+        self.last_errors[partition] = error
+
+    def why_unsent(self, partition: TopicPartition) -> str | None:
+        """Why the batches of a partition are not sent, as far as that is known."""
+        error = self.last_errors.get(partition)
+        if error is None and partition.topic in self.leaderless_topics:
+            return "no leader is known"
+        return error
+
+    def _why_memory_is_not_freed(self) -> str:
+        errors = list(self.last_errors.copy().items())
+        if errors:
+            partition, error = errors[-1]
+            others = f" (and {len(errors) - 1} more partitions)" if len(errors) > 1 else ""
+            return f". Batches wait to be sent again: the last error of {partition} was {error}{others}"
+        topics = sorted(self.leaderless_topics)
+        if topics:
+            return f". Batches wait for a leader of partitions of {', '.join(topics[:3])}"
+        return ""
 
     def open_queue(self, topic: str, partition: int) -> PartitionQueue:
         """The queue of a partition, made if there is none."""

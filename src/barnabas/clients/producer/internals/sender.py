@@ -317,6 +317,9 @@ class Sender:
                 self._metadata.add(topic, now)
             log.debug("Asking for metadata: no leader is known for partitions of %s", result.unknown_leader_topics)
             self._metadata.request_update()
+            accumulator.leaderless_topics = result.unknown_leader_topics
+        elif accumulator.leaderless_topics:
+            accumulator.leaderless_topics = set()
         not_ready_ms = FOREVER
         ready_nodes: list[Node] = []
         for node in result.ready_nodes:
