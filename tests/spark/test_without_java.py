@@ -23,7 +23,7 @@ import barnabas.spark
 
 bootstrap, topic, checkpoint = sys.argv[1:]
 spark = (
-    SparkSession.builder.master("local[1]")
+    SparkSession.builder.master("local[1,4]")  # a worker that takes ten seconds to start is tried again
     .config("spark.ui.enabled", "false")
     .config("spark.driver.host", "127.0.0.1")
     .config("spark.driver.bindAddress", "127.0.0.1")

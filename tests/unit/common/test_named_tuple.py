@@ -68,7 +68,7 @@ def test_any_class_is_as_the_standard_library_makes_it() -> None:
         assert ours.__doc__ == theirs.__doc__.replace(",)", ")")
         assert parameters(ours) == parameters(theirs)
         assert ours.__bases__ == theirs.__bases__
-        assert set(dir(theirs)) - set(dir(ours)) <= {"__orig_bases__", "__replace__"}
+        assert set(dir(theirs)) - set(dir(ours)) <= {"__orig_bases__", "__replace__", "__annotate_func__"}
         by_name = {name: chance.random() for name in fields if name not in defaults or chance.random() < 0.5}
         one, other = ours(**by_name), theirs(**by_name)
         assert one == other
