@@ -15,7 +15,7 @@ import math
 import os
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -142,6 +142,24 @@ def is_code(*codes: int) -> Callable[[Any], bool]:
     return lambda value: value in codes
 
 
+ACL_NUMBERS: Final[dict[str, Container[int]]] = {
+    "resource_type": range(2, 8),
+    "resource_pattern_type": (3, 4),
+    "resource_type_filter": range(1, 8),
+    "pattern_type_filter": range(1, 5),
+    "operation": range(1, 16),
+    "permission_type": range(1, 4),
+}
+"""The numbers that mean something, by the field of a request that they are in."""
+
+
+def has_unknown_acl_numbers(request: Any) -> bool:
+    def unknown_in(known: Container[int]) -> Callable[[Any], bool]:
+        return lambda value: value not in known
+
+    return any(has(request, name, unknown_in(known)) for name, known in ACL_NUMBERS.items())
+
+
 ACL_APIS: Final = (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
 
 KNOWN: Final = (
@@ -161,7 +179,18 @@ KNOWN: Final = (
         "APIs, versions and features of the two brokers are not the same",
         path=r"api_keys.*|supported_features.*|finalized_features.*",
     ),
-    Known(ACL_APIS, "unknown numbers in ACLs are INVALID_REQUEST; Kafka closes the connection or finds nothing"),
+    Known(
+        (ApiKey.CREATE_ACLS,),
+        "an ACL for any operation or permission is INVALID_REQUEST; Kafka fails with an internal error",
+        when=lambda request: has(request, "operation", is_code(1)) or has(request, "permission_type", is_code(1)),
+        ours=is_code(42),
+        apache=is_code(-1),
+    ),
+    Known(
+        ACL_APIS,
+        "unknown numbers in ACLs are INVALID_REQUEST; Kafka closes the connection or finds nothing",
+        when=has_unknown_acl_numbers,
+    ),
     Known(
         (ApiKey.FETCH,),
         "a negative number of bytes to fetch is INVALID_REQUEST; Kafka takes it for 0, or fails with an internal error",
