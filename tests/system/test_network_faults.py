@@ -213,7 +213,7 @@ def test_damaged_requests_end_their_own_connections_only(
         bystanders.ask_all()
         refused = stats_of(server, "invalid_receives") + bad_requests(server)
         refused += sum(errors_of(server).values())
-        assert len(warnings_in(caplog)) == refused
+        assert 0 < len(warnings_in(caplog)) <= refused, "a line each, as far as the limit on such lines allows"
         assert answered > 20
         assert refused > 20
 
@@ -336,7 +336,8 @@ def test_thousands_of_connects_and_disconnects(policy: Policy, caplog: pytest.Lo
         bystanders.ask_all()
         assert server.sockets.quotas.total == len(bystanders)
         assert stats_of(server, "connections_closed") == bursts * at_once
-        assert stats_of(server, "invalid_receives") == len(warnings_in(caplog)) == bursts * at_once // len(lives)
+        assert stats_of(server, "invalid_receives") == bursts * at_once // len(lives)
+        assert 0 < len(warnings_in(caplog)) <= bursts * at_once // len(lives)
         channels = sum(type(thing) is KafkaChannel for thing in gc.get_objects())
         assert channels < 200, "connections that are gone are still held"
 
