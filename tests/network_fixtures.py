@@ -326,6 +326,13 @@ class Plane:
     def answer(self, request: Request, body: bytes = b"") -> None:
         self.channel.send_parts(request, answer_parts(request, body))
 
+    def count_of(self, api: str, histogram: str) -> int:
+        """How many requests of an API a histogram has counted."""
+        for mbean, metric in self.registry.metrics.items():
+            if mbean.name == histogram and dict(mbean.tags or {}) == {"request": api} and hasattr(metric, "snapshot"):
+                return int(metric.count)
+        return 0
+
     def times_of(self, name: str) -> dict[str, float]:
         """The means of an API's histograms."""
         return {

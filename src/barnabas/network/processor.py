@@ -33,7 +33,15 @@ from barnabas.network.local_transport import LocalTransportLayer
 from barnabas.network.memory_pool import MemoryPool
 from barnabas.network.mute import ChannelMuteEvent
 from barnabas.network.plane import ConnectionContext, RequestPlane
-from barnabas.network.response import CLOSE_CONNECTION, NO_OP, SEND, START_THROTTLING, AnyResponse, SendResponse
+from barnabas.network.response import (
+    CLOSE_CONNECTION,
+    DROP_CONNECTION,
+    NO_OP,
+    SEND,
+    START_THROTTLING,
+    AnyResponse,
+    SendResponse,
+)
 from barnabas.network.selector import ChannelFactory, CloseMode, Selector, plaintext
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader, parse_request_header
@@ -311,6 +319,8 @@ class Processor:
                 elif response.kind is CLOSE_CONNECTION:
                     request.response_dequeue_time_ns = self._now()
                     request.complete(0, response)
+                    self._close_by_id(request.connection_id)
+                elif response.kind is DROP_CONNECTION:  # closing it completes the request, with what was sent of it
                     self._close_by_id(request.connection_id)
                 else:  # no moment of the timeline: it may come while the answer is still going out
                     self._throttle(response)

@@ -1,8 +1,8 @@
 """Responses: what a handler may tell the processor to do with a request.
 
-There are five kinds. Three of them end a request, and each request gets exactly one of those: an answer, no answer (a
-produce with acks=0), or the end of its connection. The other two start and end the muting of a throttled client and go
-along with the first three.
+Three kinds end a request, and each request gets exactly one of those: a response, no response (a produce with acks=0),
+or the end of its connection. Two start and end the muting of a throttled client and go along with the first three. The
+last one drops a connection whose response has been sent but is not read.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class ResponseKind(IntEnum):
     CLOSE_CONNECTION = auto()
     START_THROTTLING = auto()
     END_THROTTLING = auto()
+    DROP_CONNECTION = auto()
 
 
 SEND = ResponseKind.SEND
@@ -26,6 +27,7 @@ NO_OP = ResponseKind.NO_OP
 CLOSE_CONNECTION = ResponseKind.CLOSE_CONNECTION
 START_THROTTLING = ResponseKind.START_THROTTLING
 END_THROTTLING = ResponseKind.END_THROTTLING
+DROP_CONNECTION = ResponseKind.DROP_CONNECTION
 
 
 class PendingRequest(Protocol):

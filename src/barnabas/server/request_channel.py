@@ -26,6 +26,7 @@ from barnabas.common.memory_reuse import empty
 from barnabas.network.plane import ProcessorHandle
 from barnabas.network.response import (
     CLOSE_CONNECTION,
+    DROP_CONNECTION,
     END_THROTTLING,
     NO_OP,
     START_THROTTLING,
@@ -83,6 +84,8 @@ class _Handler(threading.local):
 
     bulk: Request | None = None
     """The bulk request that the thread is at."""
+    was_bulk = False
+    """Whether the thread's last request was a bulk one: the next is an ordinary one then, if one waits."""
     draining = False
     """Whether the thread is counted in ``RequestChannel._draining``."""
     to_wake: dict[int, ProcessorHandle] | None = None
@@ -258,10 +261,13 @@ class RequestChannel:
                 self._draining += 1
             if self._callbacks:
                 return self._taken(handler, self._callbacks.popleft())
-            if bulk_ready:
-                # Not after ordinary requests, or it would never be its turn; as few handlers do this, they lose little.
+            if bulk_ready and not (handler.was_bulk and self._requests):
+                # Ahead of ordinary requests, or it might never get its turn. A handler alternates between the two, so
+                # that with num.io.threads=1 neither queue starves.
                 handler.bulk = request = self._bulk.start()
+                handler.was_bulk = True
                 return self._taken(handler, request, bulk=True)
+            handler.was_bulk = False
             item = self._requests.popleft()
             if self._blocked_processors:
                 self._not_full.notify()
@@ -321,7 +327,7 @@ class RequestChannel:
                 request.connection_id,
                 STALLED_MS // 1000,
             )
-            self._route(NetworkResponse(CLOSE_CONNECTION, request))
+            self._route(NetworkResponse(DROP_CONNECTION, request))
 
     def _taken(self, handler: _Handler, item: Item, *, bulk: bool = False) -> Item:
         """With the lock held: a handler that may not be back soon has somebody else look after the rest."""

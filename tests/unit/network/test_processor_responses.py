@@ -11,6 +11,7 @@ import pytest
 
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.mute import NOT_MUTED, RESPONSE_PENDING, THROTTLED
+from barnabas.network.response import DROP_CONNECTION, NetworkResponse
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.server.request import Request
 from barnabas.server.request_channel import AlreadyAnsweredError
@@ -70,6 +71,20 @@ def test_a_close_response_ends_the_connection(policy: Policy) -> None:
         assert s.quotas.total == 1
         assert s.received == 0, "what it sent after that is not handled"
         assert s.receive_one(other, heartbeat(3)).correlation_id == 3
+
+
+@every_policy
+def test_a_dropped_connection_counts_its_half_sent_request_once(policy: Policy) -> None:
+    with stepping(policy) as s:
+        client = s.connect()
+        request = s.receive_one(client, heartbeat(1))
+        s.answer(request, bytes(64 << 20))  # more than socket buffers hold: the client leaves it unread
+        s.turn()
+        assert s.only_channel.send is not None
+        s.processor.enqueue_response(NetworkResponse(DROP_CONNECTION, request))
+        s.turn()
+        assert s.disconnected == [request.connection_id]
+        assert s.count_of("Heartbeat", "TotalTimeMs") == 1
 
 
 @pytest.mark.mechanism("N10")

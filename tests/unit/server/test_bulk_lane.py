@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.common.clock import MockClock
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.network.response import CLOSE_CONNECTION, SEND
+from barnabas.network.response import CLOSE_CONNECTION, DROP_CONNECTION, SEND
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.server.bulk_lane import BULK_QUEUE_BYTES, BULK_RESPONSE_BYTES, STALLED_MS
 from barnabas.server.dispatch import LIGHT_BYTES
@@ -67,6 +67,20 @@ def test_the_next_bulk_request_starts_when_the_one_before_is_done() -> None:
     assert b.take() is second
 
 
+def test_a_single_handler_alternates_between_bulk_and_ordinary_requests() -> None:
+    b = Bench()
+    bulk = [b.request(number) for number in (1, 2)]
+    ordinary = [b.request(number) for number in (3, 4)]
+    b.channel.send_bulk(bulk)
+    b.channel.send_requests(ordinary)
+    assert b.take() is bulk[0]
+    b.channel.finish_bulk()
+    assert b.take() is ordinary[0], "num.io.threads=1: an ordinary request does not wait for the whole bulk lane"
+    assert b.take() is bulk[1]
+    b.channel.finish_bulk()
+    assert b.take() is ordinary[1]
+
+
 def test_as_many_handlers_as_the_lane_is_wide() -> None:
     b = Bench(bulk_width=2)
     requests = [b.request(number) for number in range(3)]
@@ -115,7 +129,7 @@ def test_who_leaves_a_response_unread_while_others_wait_is_cut_off() -> None:
     b.clock.advance(1)
     b.take()
     response = b.processor.next_response()
-    assert (response.kind, response.request) == (CLOSE_CONNECTION, first)
+    assert (response.kind, response.request) == (DROP_CONNECTION, first)
     del unread
 
 
