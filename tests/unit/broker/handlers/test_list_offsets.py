@@ -86,10 +86,11 @@ def test_who_asks(replica_id: int, level: int, isolation: IsolationLevel | None,
     assert bench.replicas.offset_calls == [(TopicPartition("t", 1), -1, isolation, 5, only_leader)]
 
 
-def test_without_an_epoch_none_is_compared() -> None:
+@pytest.mark.parametrize(("epoch", "compared"), [(-1, None), (-2, -2)])
+def test_only_minus_one_means_that_no_epoch_is_compared(epoch: int, compared: int | None) -> None:
     bench = DataBench()
-    ask(bench, ("t", 1, -1))
-    assert bench.replicas.offset_calls[0][3] is None
+    ask(bench, ("t", 1, -1), epoch=epoch)
+    assert bench.replicas.offset_calls[0][3] == compared
 
 
 def test_a_partition_twice() -> None:

@@ -25,6 +25,7 @@ BODY = OffsetForLeaderEpochRequest(
             partitions=[
                 OffsetForLeaderPartition(partition=0, current_leader_epoch=5, leader_epoch=4),
                 OffsetForLeaderPartition(partition=1, leader_epoch=3),
+                OffsetForLeaderPartition(partition=2, current_leader_epoch=-2, leader_epoch=3),
             ],
         ),
         OffsetForLeaderTopic(topic="compact", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=0)]),
@@ -47,8 +48,13 @@ def answers(bench: DataBench, version: int = 4) -> dict[str, tuple[Errors, int, 
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_every_version(version: int) -> None:
     bench = DataBench()
-    assert answers(bench, version) == dict.fromkeys(("t-0", "t-1", "compact-0"), (Errors.NONE, 3, 42))
-    assert bench.replicas.epoch_calls == [(("t", 0), 5, 4), (("t", 1), None, 3), (("compact", 0), None, 0)]
+    assert answers(bench, version) == dict.fromkeys(("t-0", "t-1", "t-2", "compact-0"), (Errors.NONE, 3, 42))
+    assert bench.replicas.epoch_calls == [
+        (("t", 0), 5, 4),
+        (("t", 1), None, 3),
+        (("t", 2), -2, 3),  # only -1 means that the client knows no epoch
+        (("compact", 0), None, 0),
+    ]
 
 
 def test_an_error() -> None:
@@ -62,6 +68,7 @@ def test_consumers_need_describe() -> None:
     assert answers(DataBench(auth=auth)) == {
         "t-0": (Errors.NONE, 3, 42),
         "t-1": (Errors.NONE, 3, 42),
+        "t-2": (Errors.NONE, 3, 42),
         "compact-0": (Errors.TOPIC_AUTHORIZATION_FAILED, -1, -1),
     }
     # That a consumer is no broker is nothing to write down.
