@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from barnabas.records import _columns_kernel, _columns_pure
+from barnabas._kernels import columns as _columns_kernel
+from barnabas._kernels import is_compiled
+from barnabas._kernels.pure import columns as _columns_pure
 from barnabas.records.columns import (
-    ACCELERATED,
     HEADERS_TYPE,
     decode_batch,
     decode_batches,
@@ -172,7 +173,7 @@ def single_batches(rounds: int) -> list[Row]:
 
 
 def _rows(case: str, ours: Callable[[], int], theirs: Callable[[], int], target: float, rounds: int) -> list[Row]:
-    if not ACCELERATED:
+    if not is_compiled("columns"):
         return compare(case, "records/s", rates({TWIN: ours, PEER: theirs}, rounds), TWIN, {PEER: target})
     measured = rates({OURS: ours, TWIN: partial(_with_twin, ours), PEER: theirs}, rounds)
     return compare(case, "records/s", measured, OURS, {PEER: target})
@@ -185,7 +186,7 @@ def _with_twin(work: Callable[[], int]) -> int:
 
 @contextmanager
 def _twin() -> Iterator[None]:
-    names = [name for name in _columns_kernel.__all__ if name != "ACCELERATED"]
+    names = _columns_pure.__all__
     before: dict[str, Any] = {name: getattr(_columns_kernel, name) for name in names}
     for name in names:
         setattr(_columns_kernel, name, getattr(_columns_pure, name))

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import cramjam
 
+from barnabas._kernels import checksum
 from barnabas.common.identifiers import Uuid
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.message import Request
@@ -47,7 +48,8 @@ from barnabas.protocol.messages.describe_transactions import DescribeTransaction
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
 from barnabas.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, CompressionType
-from barnabas.records.checksum import crc32c
+
+crc32c = checksum.crc32c
 
 TARGET: Final = "target"
 """The topic that attacks name; it has 64 partitions."""

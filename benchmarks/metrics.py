@@ -11,11 +11,12 @@ import math
 import random
 from collections.abc import Callable, Sequence
 
+from barnabas._kernels import is_compiled
+from barnabas._kernels.pure import metrics as pure_metrics
 from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.metrics.config import MetricConfig, Quota
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.stats import Rate, TokenBucket
-from barnabas.metrics.yammer import _buckets_pure, buckets
 from barnabas.metrics.yammer.histogram import FADING_PER_SECOND, Histogram, HistogramSet
 from barnabas.metrics.yammer.meter import Meter
 from benchmarks.measure import Row, print_rows, rates
@@ -36,7 +37,7 @@ def request_times(rounds: int) -> list[Row]:
 
     together = HistogramSet(TIMES, SYSTEM_CLOCK, divisor=1e6).update
     apart = [Histogram(SYSTEM_CLOCK, divisor=1e6).update for _ in range(TIMES)]
-    pure = _buckets_pure.BucketTable(TIMES, FADING_PER_SECOND, now_ns, 1e6).add_row
+    pure = pure_metrics.BucketTable(TIMES, FADING_PER_SECOND, now_ns, 1e6).add_row
     reservoirs = [Reservoir(now_ns).update for _ in range(TIMES)]
 
     def in_one_call(update: Callable[[tuple[int, ...], int], None]) -> Callable[[], int]:
@@ -58,7 +59,7 @@ def request_times(rounds: int) -> list[Row]:
 
     measured = rates(
         {
-            f"one set of seven{'' if buckets.ACCELERATED else ' (not compiled)'}": in_one_call(together),
+            f"one set of seven{'' if is_compiled('metrics') else ' (not compiled)'}": in_one_call(together),
             "seven histograms": one_by_one(apart),
             "one set of seven, pure Python": in_one_call(pure),
             "seven reservoirs like Yammer's": one_by_one(reservoirs),

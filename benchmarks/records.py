@@ -8,7 +8,6 @@ because some make a field only when it is asked for.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -18,12 +17,16 @@ from typing import Any
 from aiokafka.record._crecords import default_records as aiokafka_records
 from kafka.record import default_records as kafka_records
 
+from barnabas import _kernels
+from barnabas._kernels import is_compiled
+from barnabas._kernels.pure import record_codec as pure_codec
+from barnabas._kernels.pure.checksum import Checksum, from_package
 from barnabas.records import builder, reader
-from barnabas.records.accelerator import ACCELERATED
 from barnabas.records.batch import RecordBatch
-from barnabas.records.checksum import Checksum, from_package
 from barnabas.records.validation import validate_header, validate_records
 from benchmarks.measure import Row, compare, rates
+
+ACCELERATED = is_compiled("record_codec")
 
 NOW = 1_700_000_000_000
 VALUE = b"v" * 100
@@ -53,17 +56,14 @@ def run(rounds: int = 9) -> list[Row]:
 
 def plain_python(name: str) -> ModuleType:
     """A module of ours, loaded a second time on top of the record codec in plain Python."""
-    names = ["barnabas.records.accelerator", "barnabas.records.builder", "barnabas.records.reader"]
+    names = ["barnabas.records.builder", "barnabas.records.reader"]
     compiled = {module: sys.modules.pop(module, None) for module in names}
-    before = os.environ.get("BARNABAS_PURE")
-    os.environ["BARNABAS_PURE"] = "1"
+    chosen = _kernels.record_codec
+    vars(_kernels)["record_codec"] = pure_codec
     try:
         return importlib.import_module(f"barnabas.records.{name}")
     finally:
-        if before is None:
-            del os.environ["BARNABAS_PURE"]
-        else:
-            os.environ["BARNABAS_PURE"] = before
+        vars(_kernels)["record_codec"] = chosen
         sys.modules.update({module: loaded for module, loaded in compiled.items() if loaded is not None})
 
 
@@ -192,7 +192,7 @@ def validating(rounds: int) -> list[Row]:
 def checksums(rounds: int) -> list[Row]:
     """Each kernel that this processor can run, and the package that is there for others."""
     try:
-        from barnabas.records import _checksum
+        _checksum = importlib.import_module("barnabas._kernels.compiled.checksum")
     except ImportError:
         return []
     rows: list[Row] = []

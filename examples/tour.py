@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 
+from barnabas._kernels import is_compiled
 from barnabas.common.errors import ProtocolError
 from barnabas.common.identifiers import random_uuid, uuid_to_string
 from barnabas.protocol.api_keys import ApiKey
@@ -13,7 +14,6 @@ from barnabas.protocol.framing import FrameReader, encode_request
 from barnabas.protocol.headers import parse_request_header
 from barnabas.protocol.json_form import to_json
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.records.accelerator import ACCELERATED
 from barnabas.records.batch import CompressionType, RecordBatch
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.reader import read_records
@@ -94,7 +94,7 @@ def batches() -> None:
 
 
 def speed() -> None:
-    title(f"Speed ({'compiled' if ACCELERATED else 'pure Python'} accelerator)")
+    title(f"Speed ({'compiled' if is_compiled('record_codec') else 'pure Python'} accelerator)")
     value, count = b"x" * 100, 200_000
     started = time.perf_counter()
     builder = RecordBatchBuilder()

@@ -11,13 +11,15 @@ import confluent_kafka
 import pyarrow as pa
 import pytest
 
+from barnabas._kernels import murmur2
 from barnabas.clients.producer import KafkaProducer
-from barnabas.common.murmur2 import partition_for_key
 from clients.broker_process import BrokerProcess
 from clients.drivers import create_topic
 from clients.test_producer import stored
 from oracles.java import OracleUnavailableError
 from oracles.kafka_server import KafkaServer, ensure_available
+
+partition_for_key = murmur2.partition_for_key
 
 PARTITIONS = 3
 

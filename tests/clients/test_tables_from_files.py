@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from barnabas._kernels import is_compiled
 from barnabas.clients.admin import KafkaAdminClient, NewTopic
 from barnabas.clients.consumer import KafkaConsumer
 from barnabas.clients.consumer.internals.fetch_files import FetchFiles
@@ -21,14 +22,13 @@ from barnabas.clients.producer import KafkaProducer
 from barnabas.common.errors import CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.embedded import EmbeddedBroker
-from barnabas.records import _columns_kernel
 from barnabas.records.unread_records import UnreadRecords
 
 pa = pytest.importorskip("pyarrow")
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux has sockets and memory like that"),
-    pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin has everything in memory first"),
+    pytest.mark.skipif(not is_compiled("columns"), reason="the twin has everything in memory first"),
 ]
 
 PARTITIONS = 4

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
+from barnabas._kernels import murmur2
 from barnabas.spark import register
 from spark.sink_streams import (
     committed_values,
@@ -18,6 +19,8 @@ from spark.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+partition_for_key = murmur2.partition_for_key
 
 pytestmark = pytest.mark.mechanism("S04")
 
@@ -71,7 +74,6 @@ def test_the_option_topic_wins_and_keys_choose_partitions_as_in_java(
     topics.create(topic, 4)
     rows = spark.range(20).selectExpr("'elsewhere' AS topic", "CAST(id AS STRING) AS key", "concat('v', id) AS value")
     _save(rows, bootstrap, topic=topic)
-    from barnabas.common.murmur2 import partition_for_key
 
     found = _read(spark, bootstrap, topic)
     assert len(found) == 20

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import barnabas
+from barnabas import _kernels
 
 if TYPE_CHECKING:
     from barnabas.broker.config.kafka_config import KafkaConfig
@@ -36,25 +35,7 @@ def running_code() -> str:
     Twins run where the extensions were not built for this interpreter, and with ``BARNABAS_PURE=1``. The broker then
     does the same, only slower.
     """
-    version = ".".join(map(str, sys.version_info[:3]))
-    return f"{_code_of(Path(barnabas.__file__).parent)}, Python {version}"
-
-
-def _code_of(package: Path) -> str:
-    if os.environ.get("BARNABAS_PURE") == "1":
-        return "pure Python (BARNABAS_PURE=1)"
-    from importlib.machinery import EXTENSION_SUFFIXES  # noqa: PLC0415
-
-    sources = built = 0
-    for _, directories, files in os.walk(package):
-        directories[:] = [name for name in directories if name != "__pycache__"]
-        names = set(files)
-        for stem in (name.removesuffix(".pyx") for name in files if name.endswith(".pyx")):
-            sources += 1
-            built += any(stem + suffix in names for suffix in EXTENSION_SUFFIXES)
-    if not built:
-        return "pure Python (no extension is built for this interpreter)"
-    return "compiled" if built == sources else f"partly compiled ({built} of {sources} extensions)"
+    return f"{_kernels.running_code()}, Python {'.'.join(map(str, sys.version_info[:3]))}"
 
 
 def open_listener_warning(config: KafkaConfig, advertised: Sequence[str]) -> str | None:

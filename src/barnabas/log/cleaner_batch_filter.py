@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from barnabas._kernels import checksum, record_codec
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.cleaner_offset_map import OffsetMap
 from barnabas.log.cleaner_stats import CleanerStats
 from barnabas.log.log_producers import LastRecord
-from barnabas.records.accelerator import Record, RecordAppender, iterate_records
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
@@ -23,12 +23,16 @@ from barnabas.records.batch import (
     RecordBatch,
     TimestampType,
 )
-from barnabas.records.checksum import crc32c
 from barnabas.records.compression import compress
 from barnabas.records.reader import uncompressed_records
 
 if TYPE_CHECKING:
     from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata
+
+Record = record_codec.Record
+RecordAppender = record_codec.RecordAppender
+iterate_records = record_codec.iterate_records
+crc32c = checksum.crc32c
 
 _CRC_END: Final = ATTRIBUTES_OFFSET
 _LARGEST_BATCH: Final = 2**31 - 1

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
+from barnabas._kernels import checksum, compressed_batch, record_batch
 from barnabas.common.clock import Clock
 from barnabas.common.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from barnabas.common.named_tuple import NamedTuple
@@ -39,12 +40,14 @@ from barnabas.records.batch import (
     TimestampType,
     iter_batches,
 )
-from barnabas.records.checksum import crc32c
-from barnabas.records.compressed_batch import decompressed_bound, size_if_plain
 from barnabas.records.compression import compress
-from barnabas.records.plain_batch import is_plain_batch
 from barnabas.records.reader import Record, read_records, uncompressed_records
 from barnabas.records.validation import RecordsSummary, validate_header, validate_records
+
+crc32c = checksum.crc32c
+is_plain_batch = record_batch.is_plain_batch
+decompressed_bound = compressed_batch.decompressed_bound
+size_if_plain = compressed_batch.size_if_plain
 
 _CODECS: Final = {codec.value: codec for codec in CompressionType if codec is not CompressionType.NONE}
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from barnabas._kernels import record_batch
 from barnabas.common.errors import KafkaStorageError, OffsetOutOfRangeError, RecordBatchTooLargeError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
@@ -43,7 +44,8 @@ from barnabas.records.batch import (
     RecordBatch,
     TimestampType,
 )
-from barnabas.records.plain_batch import place_batch
+
+place_batch = record_batch.place_batch
 
 logger = logging.getLogger(__name__)
 

@@ -24,12 +24,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from barnabas._kernels import checksum
 from barnabas.common.errors import BarnabasError, ProtocolError
 from barnabas.log.durable_file import write_file
 from barnabas.log.producer_state_entry import BatchMetadata, ProducerStateEntry
 from barnabas.log.storage_errors import disk_access
 from barnabas.protocol.internal.storage import ProducerEntry, ProducerSnapshot
-from barnabas.records.checksum import crc32c
+
+crc32c = checksum.crc32c
 
 VERSION: Final = 1
 _HEADER: Final = struct.Struct(">hI")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Protocol
 
+from barnabas._kernels import reactor, sockets
 from barnabas.common.errors import AuthenticationError
 from barnabas.common.memory_reuse import is_free
 from barnabas.network.channel_state import (
@@ -29,9 +30,10 @@ from barnabas.network.frame_references import MARK
 from barnabas.network.frame_references import MOST_BYTES as MOST_REFERENCE_BYTES
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.mute import MUTED, NOT_MUTED, ChannelMuteEvent, next_state
-from barnabas.network.reactor import ChannelCore
 from barnabas.network.send import NetworkSend
-from barnabas.network.transport import TransportLayer, large_buffer, new_buffer
+from barnabas.network.transport import TransportLayer
+
+ChannelCore = reactor.ChannelCore
 
 _SIZE = struct.Struct(">i")
 _unpack_size = _SIZE.unpack_from
@@ -183,10 +185,10 @@ class KafkaChannel(ChannelCore):
             self._refuse(size)
         spares = self.spares
         if spares is None or not LARGE <= size <= WHOLE_ALLOCATION:
-            return new_buffer(size)
+            return sockets.new_buffer(size)
         payload = self._spare(size)
         if payload is None:
-            payload = large_buffer(with_room_to_grow(size))
+            payload = sockets.large_buffer(with_room_to_grow(size))
         self._small = 0
         spares.append(payload)
         del spares[:-MOST_SPARES]
@@ -203,10 +205,10 @@ class KafkaChannel(ChannelCore):
         if self.spares is not None and LARGE <= size <= WHOLE_ALLOCATION:
             payload = self._spare(size)
             if payload is None:
-                payload = large_buffer(with_room_to_grow(size))
+                payload = sockets.large_buffer(with_room_to_grow(size))
         if payload is None:
             likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * len(view)))
-            payload = new_buffer(max(min(size, likely), arrived))
+            payload = sockets.new_buffer(max(min(size, likely), arrived))
         self._payload = payload
         self._start = 0
         self._filled = arrived

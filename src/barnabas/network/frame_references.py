@@ -39,14 +39,15 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from barnabas._kernels import reactor, sockets
 from barnabas.common.memory_reuse import is_free
 from barnabas.network.channel_state import with_room_to_grow
-from barnabas.network.reactor import FileRegion
 from barnabas.network.shared_memory import LEAST_BYTES, SharedMemory, map_memory, memory_of
-from barnabas.network.transport import large_buffer
 from barnabas.network.unread_message import LEAST_BYTES as LEAST_UNREAD_BYTES
 from barnabas.network.unread_message import MOST_FILES as MOST_UNREAD_FILES
 from barnabas.network.unread_message import FileReading, UnreadFile, UnreadMessages
+
+FileRegion = reactor.FileRegion
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +200,7 @@ class FrameReferences:
         """The buffer of the last batch, if nobody looks at it any more: new memory costs as much as the copy."""
         buffer = self._kept
         if buffer is None or len(buffer) < size or not is_free(buffer):
-            buffer = self._kept = large_buffer(with_room_to_grow(size))
+            buffer = self._kept = sockets.large_buffer(with_room_to_grow(size))
         return buffer
 
     def _in_files(self, reference: memoryview, buffer_for: Callable[[int], bytearray], most: int) -> memoryview:

@@ -12,18 +12,12 @@ import select
 import selectors
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    _wait: Callable[[int, float], list[tuple[int, int]]] | None
-else:
-    _wait = None
-    if os.environ.get("BARNABAS_PURE") != "1":
-        with suppress(ImportError):  # not built, or not Linux
-            from barnabas.network._epoll import wait as _wait
+from barnabas._kernels import sockets
 
+_wait = sockets.wait
 READ = 1
 WRITE = 4
 _HANGUP = 0x18
@@ -49,22 +43,16 @@ class Poller(Protocol):
 class EpollPoller:
     """epoll, on Linux."""
 
-    MAX_EVENTS = 512
-
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._fd = self._epoll.fileno()
         self.register = self._epoll.register
         self.modify = self._epoll.modify
         self.unregister = self._epoll.unregister
 
     def poll(self, timeout_ms: float) -> list[tuple[int, int]]:
-        if _wait is None:
-            return self._epoll.poll(timeout_ms / 1000, self.MAX_EVENTS)
-        return _wait(self._fd, timeout_ms)
+        return _wait(self._epoll, timeout_ms)
 
     def close(self) -> None:
-        self._fd = -1
         self._epoll.close()
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 from typing import Protocol
 
+from barnabas._kernels import reactor
 from barnabas.network.channel import ChannelState, KafkaChannel
-from barnabas.network.reactor import SelectorStats
 from barnabas.network.selector import CloseMode
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import TransportLayer
+
+SelectorStats = reactor.SelectorStats
 
 
 class Selectable(Protocol):

@@ -30,6 +30,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import IntEnum, auto
 
+from barnabas._kernels import reactor
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import AuthenticationError, ProtocolError
 from barnabas.common.log_safety import LimitedLogger
@@ -39,9 +40,11 @@ from barnabas.network.local_transport import LocalTransportLayer
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.mute import NOT_MUTED
 from barnabas.network.poller import READ, WRITE, Poller, make_poller, make_waker
-from barnabas.network.reactor import SelectorCore, SelectorStats
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
+
+SelectorCore = reactor.SelectorCore
+SelectorStats = reactor.SelectorStats
 
 log = LimitedLogger(logging.getLogger(__name__))
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sized
 from typing import Final
 
+from barnabas._kernels import reactor
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.stats import Avg, CountedAvg, CountedMax, CountedRate, CountedTotal, Counter, Max, Measurable
 from barnabas.metrics.units import TimeUnit
-from barnabas.network.reactor import SelectorStats
+
+SelectorStats = reactor.SelectorStats
 
 TICK_MS: Final = 1_000
 """How often rates catch up with what was counted."""

@@ -8,7 +8,10 @@ the buffers before and after each region are joined, and are not sent off alone 
 
 from __future__ import annotations
 
-from barnabas.network.reactor import FileRegion, SendCore
+from barnabas._kernels import reactor
+
+FileRegion = reactor.FileRegion
+SendCore = reactor.SendCore
 
 
 class NetworkSend(SendCore):

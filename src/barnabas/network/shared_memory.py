@@ -27,26 +27,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 if sys.platform != "win32":
     import fcntl
 
-if TYPE_CHECKING:
-    from barnabas.network._socket_io import address_of
-else:
-    try:
-        if os.environ.get("BARNABAS_PURE") == "1":
-            raise ImportError
-        from barnabas.network._socket_io import address_of
-    except ImportError:
-        import ctypes
+from barnabas._kernels import sockets
 
-        def address_of(buffer: Any) -> int:
-            """Where the first byte of a buffer is."""
-            return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-
-
+address_of = sockets.address_of
 log = logging.getLogger(__name__)
 
 SUPPORTED: Final = sys.platform == "linux" and hasattr(os, "memfd_create")

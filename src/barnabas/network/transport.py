@@ -1,7 +1,7 @@
 """Transports: how bytes get in and out of one socket.
 
 Everything above works with this interface, so that TLS is another class here and nothing else. The methods that move
-data are attributes holding the socket's own methods, or those of the compiled `_socket_io`: the plaintext transport
+data are attributes holding the socket's own methods, or those of the compiled `sockets`: the plaintext transport
 adds no Python call to a read or a write.
 """
 
@@ -15,29 +15,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from barnabas._kernels import sockets
 from barnabas.network.loopback import do_not_pace
 
 if TYPE_CHECKING:
-    from barnabas.network._socket_io import SENDS_FILES, SocketIo, large_buffer, new_buffer, resize
     from barnabas.network.frame_references import FrameReferences
-else:
-    SocketIo = None
-    SENDS_FILES = False
-    new_buffer = large_buffer = bytearray
-
-    def resize(buffer: bytearray, size: int) -> None:
-        """Makes a buffer longer."""
-        buffer.extend(bytes(size - len(buffer)))
-
-    if os.environ.get("BARNABAS_PURE") != "1":
-        with suppress(ImportError):  # not built
-            from barnabas.network._socket_io import SENDS_FILES, SocketIo, large_buffer, new_buffer, resize
-
-__all__ = ["PlaintextTransportLayer", "SocketIo", "TransportLayer", "large_buffer", "new_buffer", "resize"]
-
-_TRY_AGAIN = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR}
-_FALLBACK_CHUNK = 1 << 18
-_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class TransportLayer(Protocol):
@@ -115,16 +97,13 @@ class PlaintextTransportLayer:
         self._expected = 1
         self.references: FrameReferences | None = None
         self._can_expect = sys.platform == "linux" and sock.family != socket.AF_UNIX
-        self._io = None if SocketIo is None else SocketIo(self._fd)
-        io = sock if self._io is None else self._io
+        self._io = io = sockets.SocketIo(sock)
         self.recv: Callable[[int], bytes | bytearray] = io.recv
         self.recv_into: Callable[[Any], int] = io.recv_into
         self.send: Callable[[Any], int] = io.send
-        self.send_more: Callable[[Any], int] = self._send_more if self._io is None else self._io.send_more
+        self.send_more: Callable[[Any], int] = io.send_more
         self.sendmsg: Callable[[Any], int] = io.sendmsg
-        self.send_file: Callable[[int, int, int], int] = (
-            self._io.send_file if SENDS_FILES and self._io is not None else self._send_file
-        )
+        self.send_file: Callable[[int, int, int], int] = io.send_file
 
     def handshake(self) -> None: ...
 
@@ -150,16 +129,6 @@ class PlaintextTransportLayer:
         do_not_pace(self._socket, peer)
         return True
 
-    def _send_file(self, fd: int, position: int, count: int) -> int:
-        """File to socket inside the kernel where there is ``sendfile``."""
-        if hasattr(os, "sendfile"):
-            return _sendfile(self._fd, fd, position, count)
-        chunk = os.pread(fd, min(count, _FALLBACK_CHUNK), position)
-        return self.send(chunk) if chunk else 0
-
-    def _send_more(self, data: Any) -> int:
-        return self._socket.send(data, _MORE)
-
     def fileno(self) -> int:
         return self._fd
 
@@ -168,15 +137,5 @@ class PlaintextTransportLayer:
         return self._socket
 
     def close(self) -> None:
-        if self._io is not None:
-            self._io.close()
+        self._io.close()
         self._socket.close()
-
-
-def _sendfile(out: int, source: int, position: int, count: int) -> int:
-    try:
-        return os.sendfile(out, source, position, count)
-    except OSError as error:
-        if error.errno in _TRY_AGAIN:
-            raise BlockingIOError(error.errno, "the socket is full") from None
-        raise

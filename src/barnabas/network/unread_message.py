@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from barnabas._kernels import sockets
 from barnabas.common.memory_reuse import is_free
-from barnabas.network.shared_memory import address_of
-from barnabas.network.transport import resize
 
 LEAST_BYTES: Final = 1 << 18
 """What is smaller is read with the message: it costs little, and its file need not stay open."""
@@ -99,7 +98,7 @@ class UnreadMessages:
         message, room = UnreadMessage(), ROOM
         while room < size:
             room *= 2
-        resize(message, room)
+        sockets.resize(message, room)
         messages.append(message)
         del messages[:-MOST_MESSAGES]
         return message
@@ -113,7 +112,7 @@ def unread_file_of(view: object) -> UnreadFile | None:
     if type(view) is not memoryview or not view or type(view.obj) is not UnreadMessage:
         return None
     message = view.obj
-    start = address_of(view) - address_of(message)
+    start = sockets.address_of(view) - sockets.address_of(message)
     for index, file in enumerate(message.files):
         if file.start == start and file.size == len(view):
             return message.files.pop(index)

@@ -11,7 +11,7 @@ from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
-from barnabas.common._wire cimport int32_at, int64_at, length_at, put_int32
+from barnabas._kernels.compiled.octets cimport int32_at, int64_at, length_at, put_int32
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL

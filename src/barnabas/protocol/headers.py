@@ -11,10 +11,9 @@ then find the client id, for its logs and quotas, in a request of any API and ve
 
 from __future__ import annotations
 
-import os
 import struct
-from collections.abc import Callable
 
+from barnabas._kernels import headers
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.api_keys import ApiKey
@@ -110,17 +109,5 @@ def _skip_tags(buffer: Buffer, start: int, api_key: ApiKey, version: int) -> int
     return start
 
 
-def _choose() -> Callable[[Buffer], ParsedHeader]:
-    """The compiled reader in front of the one above, where there is one."""
-    if os.environ.get("BARNABAS_PURE") == "1":
-        return parse_request_header_pure
-    try:
-        from barnabas.protocol._headers import header_parser  # noqa: PLC0415 - may not have been built
-    except ImportError:
-        return parse_request_header_pure
-    parser = header_parser(_APIS, ParsedHeader, parse_request_header_pure)
-    parser.__doc__ = parse_request_header_pure.__doc__
-    return parser
-
-
-parse_request_header = _choose()
+parse_request_header = headers.header_parser(_APIS, ParsedHeader, parse_request_header_pure)
+"""Parses the header of a request; see `parse_request_header_pure`."""

@@ -9,5 +9,5 @@
     columns       batches from Arrow arrays and back, with no object per record
 
 Nothing is imported from here: the parts are imported by name, so that nobody pays for those they do not use. Below
-them, `accelerator` chooses between the compiled codec for single records (`_accelerator`) and its twin (`_pure`).
+them, `barnabas._kernels.record_codec` reads and writes single records.
 """

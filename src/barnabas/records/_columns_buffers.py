@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from barnabas.records import _columns_kernel as kernel
+from barnabas._kernels import columns as kernel
 from barnabas.records.column_memory import ColumnMemory, ColumnPieces
 
 

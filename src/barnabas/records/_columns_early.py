@@ -7,11 +7,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from barnabas.records import _columns_kernel as kernel
+from barnabas._kernels import columns as kernel
+from barnabas._kernels.pure.columns_format import READING_ROOM
 from barnabas.records._columns_buffers import BinaryBuffers, allocated
-from barnabas.records._columns_format import READING_ROOM
-from barnabas.records._columns_plan import MAX_COLUMN_BYTES, ColumnPlan, column_plan
-from barnabas.records._columns_pure import Totals
+from barnabas.records._columns_plan import MAX_COLUMN_BYTES, ColumnPlan, Totals, column_plan
 from barnabas.records.column_memory import ColumnPieces, TableMemory
 from barnabas.records.unread_records import UnreadRecords
 

@@ -8,8 +8,9 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from barnabas._kernels import checksum
+from barnabas._kernels import columns as kernel
 from barnabas.common.dataclass import dataclass
-from barnabas.records import _columns_kernel as kernel
 from barnabas.records._columns_input import Column, encoder_for, timestamps_or
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
@@ -26,8 +27,9 @@ from barnabas.records.batch import (
     CompressionType,
     increment_sequence,
 )
-from barnabas.records.checksum import crc32c
 from barnabas.records.compression import check_level, compress
+
+crc32c = checksum.crc32c
 
 _MAX_INT32: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.records import _columns_kernel as kernel
+from barnabas._kernels import columns as kernel
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 """An array, or several that continue each other."""

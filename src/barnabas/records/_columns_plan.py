@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import threading
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from barnabas._kernels import columns as kernel
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import CorruptRecordError
-from barnabas.records import _columns_kernel as kernel
 from barnabas.records._columns_buffers import BinaryBuffers, ViewBuffers
 from barnabas.records._columns_input import HEADERS_TYPE
-from barnabas.records._columns_pure import Totals
+
+
+class Totals(NamedTuple):
+    """The sizes of several sections together, under the same names."""
+
+    records: int
+    null_keys: int
+    key_bytes: int
+    null_values: int
+    value_bytes: int
+    headers: int
+    header_key_bytes: int
+    null_header_values: int
+    header_value_bytes: int
+
 
 SCHEMA: Final = pa.schema(
     [

@@ -28,8 +28,11 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
+from barnabas._kernels import checksum
 from barnabas.common.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
-from barnabas.records.checksum import crc32c
+from barnabas.common.timestamp_type import TimestampType as TimestampType  # noqa: PLC0414 - passed on
+
+crc32c = checksum.crc32c
 
 MAGIC: Final = 2
 """The format of this module. 0 and 1 are message sets from before Kafka 0.11, which are refused."""
@@ -89,24 +92,6 @@ class CompressionType(IntEnum):
             if member.codec_name == name:
                 return member
         raise ValueError(f"unknown compression type {name!r}: expected one of {', '.join(m.codec_name for m in cls)}")
-
-
-class TimestampType(IntEnum):
-    """Whose clock a batch's timestamps come from: the producer's, or the broker's at the moment of the append."""
-
-    CREATE_TIME = 0
-    LOG_APPEND_TIME = 1
-
-    @property
-    def kafka_name(self) -> str:
-        return "CreateTime" if self is TimestampType.CREATE_TIME else "LogAppendTime"
-
-    @classmethod
-    def for_name(cls, name: str) -> TimestampType:
-        for member in cls:
-            if member.kafka_name == name:
-                return member
-        raise ValueError(f"unknown timestamp type {name!r}: expected CreateTime or LogAppendTime")
 
 
 def increment_sequence(sequence: int, increment: int) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from barnabas.records.accelerator import RecordAppender, size_of_payload
+from barnabas._kernels import checksum, record_codec
+from barnabas._kernels.varint import size_of_varint, size_of_varlong
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
     CONTROL_MASK,
@@ -26,12 +27,14 @@ from barnabas.records.batch import (
     CompressionType,
     TimestampType,
 )
-from barnabas.records.checksum import crc32c
 from barnabas.records.compression import check_level, compress
-from barnabas.records.varint import size_of_varint, size_of_varlong
 
 if TYPE_CHECKING:
-    from barnabas.records._pure import BytesLike, Headers
+    from barnabas._kernels.pure.record_codec import BytesLike, Headers
+
+RecordAppender = record_codec.RecordAppender
+size_of_payload = record_codec.size_of_payload
+crc32c = checksum.crc32c
 
 COMPRESSION_RATE_ESTIMATION_FACTOR: Final = 1.05
 """Estimates of compressed size are made larger by this: better a batch a little short of full than one too large."""

@@ -14,7 +14,7 @@ The columns are those of Spark's Kafka source (`SCHEMA`): ``key`` and ``value`` 
 timestamp is in microseconds of UTC, ``headers`` is a list of key and value structs. Where 2 GiB of one column are not
 enough, the table gets a further chunk, which starts with a batch.
 
-The work on bytes is done by a kernel that `_columns_kernel` chooses, compiled or on numpy. This module needs the extra
+The kernel `barnabas._kernels.columns` does the work on bytes, compiled or on numpy. This module needs the extra
 ``barnabas[arrow]``; nothing else in this package imports Arrow or numpy.
 """
 
@@ -31,12 +31,11 @@ with extra("arrow", "barnabas.records.columns"):
     import numpy  # noqa: F401, ICN001 - for what stands below
     import pyarrow as pa
 
+from barnabas._kernels import columns as kernel
 from barnabas.common.errors import CorruptRecordError
-from barnabas.records import _columns_kernel as kernel
 from barnabas.records._columns_early import EarlyColumns, early_columns
 from barnabas.records._columns_encoder import BatchEncoder, encode_batch, encode_batches
 from barnabas.records._columns_input import HEADERS_TYPE
-from barnabas.records._columns_kernel import ACCELERATED
 from barnabas.records._columns_plan import (
     BINARY,
     BINARY_TYPES,
@@ -44,9 +43,9 @@ from barnabas.records._columns_plan import (
     MAX_COLUMN_BYTES,
     SCHEMA,
     ColumnPlan,
+    Totals,
     column_plan,
 )
-from barnabas.records._columns_pure import Totals
 from barnabas.records.aborted_transactions import AbortedTransactions
 from barnabas.records.batch import HEADER_SIZE, RecordBatch, TimestampType, iter_batches
 from barnabas.records.column_memory import TableMemory
@@ -55,7 +54,6 @@ from barnabas.records.reader import uncompressed_records
 from barnabas.records.unread_records import UnreadRecords
 
 __all__ = [
-    "ACCELERATED",
     "BINARY",
     "BINARY_TYPES",
     "BINARY_VIEW",

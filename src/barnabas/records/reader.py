@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from barnabas._kernels import record_codec
 from barnabas.common.errors import CorruptRecordError
-from barnabas.records.accelerator import Record, iterate_records
 from barnabas.records.batch import RecordBatch, TimestampType
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, decompress
+
+Record = record_codec.Record
+iterate_records = record_codec.iterate_records
 
 __all__ = ["Record", "read_records", "uncompressed_records"]
 

@@ -15,12 +15,14 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from barnabas._kernels import record_codec
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import CorruptRecordError, InvalidRecordError
-from barnabas.records.accelerator import walk_records
 from barnabas.records.batch import NO_TIMESTAMP, RecordBatch, TimestampType
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from barnabas.records.reader import uncompressed_records
+
+walk_records = record_codec.walk_records
 
 _MAX_OFFSET: Final = 2**63 - 1
 

@@ -11,7 +11,7 @@ from barnabas.common._tuples cimport item
 from barnabas.common.errors import KafkaStorageError
 from barnabas.log.log_watermarks import no_listener as _no_listener
 from barnabas.log.plain_append import append_plain as _append_plain
-from barnabas.records.plain_batch import is_plain_batch as _is_plain_batch
+from barnabas._kernels.compiled.record_batch import is_plain_batch as _is_plain_batch
 
 cdef extern from "Python.h":
     Py_buffer *PyMemoryView_GET_BUFFER(object view)

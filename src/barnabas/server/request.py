@@ -20,12 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from barnabas._kernels import timeline
 from barnabas.common.errors import ProtocolError
 from barnabas.network.plane import ConnectionContext
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Request as RequestMessage
 from barnabas.security.request_context import RequestContext
-from barnabas.server.timeline import NOT_SET, Timeline
+
+NOT_SET = timeline.NOT_SET
+Timeline = timeline.Timeline
 
 _MESSAGES: dict[ApiKey, type[RequestMessage]] = {}
 """The classes of the requests that have come so far: to ask the API for its class is to ask for its module."""

@@ -11,16 +11,18 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from barnabas._kernels import timeline
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.metrics.yammer.meter import EventCount, Meter
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.network.response import AnyResponse
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.server.timeline import TimelineRecorder
 
 if TYPE_CHECKING:
     from barnabas.server.request import Request
+
+TimelineRecorder = timeline.TimelineRecorder
 
 FETCH = ApiKey.FETCH
 CONSUMER_FETCH = "FetchConsumer"

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from barnabas._kernels import checksum
 from barnabas.common.client_pattern import ClientPattern
 from barnabas.common.dataclass import dataclass
 from barnabas.common.identifiers import Uuid
-from barnabas.records.checksum import crc32c
 
 if TYPE_CHECKING:
     from barnabas.telemetry.telemetry_client import TelemetryClient
+
+crc32c = checksum.crc32c
 
 ALL_METRICS: Final = "*"
 DEFAULT_INTERVAL_MS: Final = 5 * 60 * 1000

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
+from barnabas._kernels import murmur2
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID
-from barnabas.common.murmur2 import murmur2
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.scheduler import ScheduledTask, Scheduler
 from barnabas.metadata.cache import MetadataCache
@@ -255,7 +255,7 @@ class TopicWriter(Generic[T]):
             except Exception:  # noqa: BLE001 - one record that cannot be told of does not keep the others back
                 self.could_not_be_told()
                 continue
-            choice = self._turn if record.key is None else murmur2(record.key) & 0x7FFFFFFF
+            choice = self._turn if record.key is None else murmur2.murmur2(record.key) & 0x7FFFFFFF
             number = partitions[choice % len(partitions)]
             by_partition.setdefault(number, []).append((item, size, record))
         try:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from barnabas import EmbeddedBroker
+from barnabas import EmbeddedBroker, _kernels
 from barnabas.cli.main import run
 from barnabas.clients.admin import KafkaAdminClient
 
@@ -188,7 +188,7 @@ def test_the_installation(doctor: Doctor, monkeypatch: pytest.MonkeyPatch, tmp_p
     java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setenv("BARNABAS_PURE", "1")
+    monkeypatch.setattr(_kernels, "PURE", True)
     findings = doctor("127.0.0.1:1", 1)
     assert findings["barnabas"]["status"] == "warning"
     assert "pure Python (BARNABAS_PURE=1), Python 3." in findings["barnabas"]["what"]

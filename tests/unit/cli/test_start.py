@@ -10,18 +10,16 @@ import socket
 import subprocess
 import sys
 import time
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 from benchmarks.wire_client import WireClient
 
-import barnabas
-from barnabas import __version__
+from barnabas import __version__, _kernels
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.storage_formatter import format_storage
 from barnabas.cli import main
-from barnabas.cli.banner import _code_of, open_listener_warning
+from barnabas.cli.banner import open_listener_warning
 from barnabas.cli.logs import ColorFormatter, configure_logging
 from barnabas.cli.open_files import allow_open_files
 from barnabas.embedded import EmbeddedBroker
@@ -261,25 +259,16 @@ def test_a_mistake_of_ours_is_one_line_too(monkeypatch: pytest.MonkeyPatch, caps
 
 
 @pytest.mark.parametrize("pure", ["", "1"])
-def test_the_banner_and_the_version_say_which_code_runs(tmp_path: Path, pure: str) -> None:
+def test_the_banner_and_the_version_say_which_code_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pure: str
+) -> None:
+    monkeypatch.setattr(_kernels, "PURE", pure == "1")
     python = ".".join(map(str, sys.version_info[:3]))
-    expected = "pure Python (BARNABAS_PURE=1)" if pure else _code_of(Path(barnabas.__file__).parent)
+    expected = _kernels.running_code()
     with broker(tmp_path / "data", env=environment(BARNABAS_PURE=pure)) as terminal:
         terminal.read_until(r"Ctrl-C stops it")
         assert f"code              {expected}, Python {python}" in terminal.text
     assert run("--version", BARNABAS_PURE=pure).stdout == f"barnabas {__version__} ({expected}, Python {python})\n"
-
-
-def test_which_code_runs_is_told_by_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BARNABAS_PURE", raising=False)
-    for name in ("_one.pyx", "_two.pyx"):
-        (tmp_path / name).touch()
-    assert _code_of(tmp_path).startswith("pure Python")
-    (tmp_path / f"_one{EXTENSION_SUFFIXES[0]}").touch()
-    (tmp_path / "_two.cpython-27-somewhere.so").touch()
-    assert _code_of(tmp_path) == "partly compiled (1 of 2 extensions)"
-    (tmp_path / f"_two{EXTENSION_SUFFIXES[0]}").touch()
-    assert _code_of(tmp_path) == "compiled"
 
 
 def test_python_runs_the_package() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas._kernels import checksum
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import (
     BarnabasError,
@@ -38,10 +39,11 @@ from barnabas.records.batch import (
     TimestampType,
 )
 from barnabas.records.builder import RecordBatchBuilder
-from barnabas.records.checksum import crc32c
 from barnabas.records.control import ControlRecordType
 from barnabas.records.reader import read_records
 from log_fixtures import NOW, client_batch, marker
+
+crc32c = checksum.crc32c
 
 PARTITION = TopicPartition("orders", 3)
 HOUR = 3_600_000

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas._kernels import checksum
 from barnabas.common.errors import KafkaStorageError
 from barnabas.log.producer_snapshot import (
     CorruptSnapshotError,
@@ -16,8 +17,9 @@ from barnabas.log.producer_snapshot import (
 )
 from barnabas.log.producer_snapshot_files import ProducerSnapshotFiles, SnapshotFile, list_snapshot_files
 from barnabas.log.producer_state_entry import BatchMetadata, ProducerStateEntry
-from barnabas.records.checksum import crc32c
 from unit.log.producer_samples import NOW, entry
+
+crc32c = checksum.crc32c
 
 TWO = [
     entry(1, BatchMetadata(9, 9, 9, 4), epoch=2, coordinator_epoch=3, timestamp=4),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
+from barnabas._kernels import reactor
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import ApiError, AuthenticationError
 from barnabas.network.channel import ChannelState, KafkaChannel
@@ -17,7 +18,6 @@ from barnabas.network.client_request import ClientRequest, ClientResponse
 from barnabas.network.host_resolver import ResolvedAddress
 from barnabas.network.metadata_updater import ManualMetadataUpdater, MetadataClient
 from barnabas.network.node import Node
-from barnabas.network.reactor import SelectorStats
 from barnabas.network.selector import CloseMode
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import TransportLayer
@@ -26,6 +26,8 @@ from barnabas.protocol.framing import response_parts
 from barnabas.protocol.headers import ParsedHeader, parse_request_header
 from barnabas.protocol.message import Request, Response
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+
+SelectorStats = reactor.SelectorStats
 
 LIMIT = 100 * 1024 * 1024
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from barnabas import _kernels
+from barnabas._kernels.pure import sockets as pure_sockets
 from barnabas.network import frame_references, shared_memory, transport
 from barnabas.network.channel import InvalidReceiveError, KafkaChannel
 from barnabas.network.channel_state import LARGE
@@ -38,8 +40,8 @@ def transports(
 ) -> Iterator[tuple[LocalTransportLayer, LocalTransportLayer]]:
     """Two ends of a local socket on which references were agreed on."""
     if request.param == "pure":
-        monkeypatch.setattr(transport, "SocketIo", None)
-    elif transport.SocketIo is None:
+        monkeypatch.setattr(transport.sockets, "SocketIo", pure_sockets.SocketIo)
+    elif not _kernels.is_compiled("sockets"):
         pytest.skip("not built")
     ends = socket.socketpair(socket.AF_UNIX)
     made = []
@@ -269,7 +271,7 @@ def test_descriptors_are_closed_where_no_references_were_agreed_on(
     how: str, is_compiled: bool, log: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_compiled:
-        monkeypatch.setattr(transport, "SocketIo", None)
+        monkeypatch.setattr(transport.sockets, "SocketIo", pure_sockets.SocketIo)
     fd, _ = log
     ends = socket.socketpair(socket.AF_UNIX)
     layer, _ = plaintext("c", ends[1])

@@ -6,30 +6,28 @@ import importlib
 import os
 import random
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from barnabas.network import _reactor_pure
+from barnabas._kernels.pure import reactor as pure_reactor
 from barnabas.network.channel_state import ChannelState
 from barnabas.network.memory_pool import UNBOUNDED
 from barnabas.network.mute import MUTED, NOT_MUTED, RESPONSE_PENDING
 from barnabas.network.poller import READ, WRITE
 
-IMPLEMENTATIONS: list[ModuleType] = [_reactor_pure]
+IMPLEMENTATIONS: list[ModuleType] = [pure_reactor]
 try:
-    IMPLEMENTATIONS.append(importlib.import_module("barnabas.network._reactor"))
+    IMPLEMENTATIONS.append(importlib.import_module("barnabas._kernels.compiled.reactor"))
 except ImportError:
     # Built without a compiler. A CI run must not lose half of these tests.
     assert os.environ.get("CI") != "true", "the compiled reactor is not built"
 needs_both = pytest.mark.skipif(len(IMPLEMENTATIONS) < 2, reason="the compiled reactor is not built")
 
 
-@pytest.fixture(params=IMPLEMENTATIONS, ids=lambda module: module.__name__.rpartition(".")[2])
+@pytest.fixture(params=IMPLEMENTATIONS, ids=lambda module: module.__name__.split(".")[-2])
 def reactor(request: pytest.FixtureRequest) -> Any:
     return request.param
 
@@ -369,17 +367,3 @@ def test_the_time_that_an_answer_takes_is_added_if_asked_for(reactor: Any, room:
     spent = 5 + 110 - request.response_dequeue_time_ns  # the clock's second reading
     assert channel.network_thread_time_ns == (0 if room else spent)
     assert request.completed == ([(spent, response)] if room else [])
-
-
-@needs_both
-def test_the_twin_can_be_asked_for() -> None:
-    program = "from barnabas.network.reactor import ACCELERATED; print(ACCELERATED)"
-    for pure, expected in [("0", "True"), ("1", "False")]:
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "BARNABAS_PURE": pure},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.strip() == expected

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 from benchmarks.waiting import until
 
+from barnabas import _kernels
+from barnabas._kernels.pure import sockets as pure_sockets
 from barnabas.network import transport
 from barnabas.network.channel import InvalidReceiveError, KafkaChannel
 from barnabas.network.client_request import ClientResponse
@@ -116,8 +118,8 @@ class Line:
 @pytest.fixture(params=["compiled", "pure"])
 def line(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
     if request.param == "pure":
-        monkeypatch.setattr(transport, "SocketIo", None)
-    elif transport.SocketIo is None:
+        monkeypatch.setattr(transport.sockets, "SocketIo", pure_sockets.SocketIo)
+    elif not _kernels.is_compiled("sockets"):
         pytest.skip("not built")
     made = Line()
     yield made

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
+from barnabas._kernels import checksum
 from barnabas.records.batch import ATTRIBUTES_OFFSET, CRC_OFFSET, HEADER_SIZE, LOG_OVERHEAD, CompressionType
 from barnabas.records.builder import RecordBatchBuilder
-from barnabas.records.checksum import crc32c
+
+crc32c = checksum.crc32c
 
 CODECS = [codec for codec in CompressionType if codec is not CompressionType.NONE]
 # One less than there is: a delta of 2**63 - 1 from a base of -1 is the largest that can be written.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import random
 import subprocess
 import sys
@@ -12,17 +11,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.records import checksum
+from barnabas._kernels import checksum, is_compiled, record_batch
+from barnabas._kernels.pure.checksum import Checksum, from_package
 from barnabas.records.batch import RecordBatch
 from barnabas.records.builder import RecordBatchBuilder
-from barnabas.records.checksum import Checksum, crc32c, from_package, implementation
-from barnabas.records.plain_batch import is_plain_batch
 
-BUILT = importlib.util.find_spec("barnabas.records._checksum") is not None
+crc32c = checksum.crc32c
+is_plain_batch = record_batch.is_plain_batch
+
+BUILT = importlib.util.find_spec("barnabas._kernels.compiled.checksum") is not None
 KERNELS: tuple[str, ...] = ()
 if BUILT:
-    from barnabas.records import _checksum
-
+    _checksum = importlib.import_module("barnabas._kernels.compiled.checksum")
     KERNELS = _checksum.KERNELS
 needs_extension = pytest.mark.skipif(not BUILT, reason="the extension was not built")
 
@@ -134,23 +134,17 @@ def test_a_kernel_that_is_not_there() -> None:
 
 
 @pytest.mark.skipif(not KERNELS, reason="no kernel for this processor")
-@pytest.mark.skipif(os.environ.get("BARNABAS_PURE") == "1", reason="which keeps it out")
+@pytest.mark.skipif(not is_compiled("checksum"), reason="BARNABAS_PURE=1")
 def test_the_extension_is_used_and_the_package_is_not_even_loaded() -> None:
-    assert implementation() is _checksum.crc32c
+    assert checksum.crc32c is _checksum.crc32c
     script = (
-        "import sys; from barnabas.records.checksum import crc32c; assert crc32c(b'123456789') == 0xE3069283;"
+        "import sys; from barnabas._kernels import checksum; assert checksum.crc32c(b'123456789') == 0xE3069283;"
         "assert not any(name.startswith('crc32c') for name in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_chosen_once(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
-    monkeypatch.setattr(checksum, "_crc32c", None)
-    if not compiled:
-        monkeypatch.setenv("BARNABAS_PURE", "1")
+def test_pieces_of_the_same_bytes() -> None:
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(b"6789", crc32c(b"12345")) == 0xE3069283
-    assert implementation() is implementation()
-    if not compiled:
-        assert implementation() is from_package()
+    assert from_package() is from_package()

@@ -9,7 +9,8 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -22,11 +23,13 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
+from barnabas._kernels import checksum
+from barnabas._kernels import columns as _columns_kernel
+from barnabas._kernels.pure import columns as _columns_pure
 from barnabas.common.errors import ApiError, CorruptRecordError, InvalidRecordError
-from barnabas.records import _columns_kernel, _columns_pure, columns
+from barnabas.records import columns
 from barnabas.records.batch import CompressionType, RecordBatch, TimestampType, iter_batches
 from barnabas.records.builder import RecordBatchBuilder
-from barnabas.records.checksum import crc32c
 from barnabas.records.columns import (
     HEADERS_TYPE,
     SCHEMA,
@@ -40,16 +43,14 @@ from barnabas.records.control import ControlRecordType, EndTransactionMarker, en
 from barnabas.records.reader import read_records
 from oracles.java import JavaOracle
 
+crc32c = checksum.crc32c
+
 Headers: TypeAlias = "list[tuple[str, bytes | None]]"
 Row: TypeAlias = "tuple[bytes | None, bytes | None, Headers, int]"
 
 KERNELS: list[ModuleType] = [_columns_pure]
-try:
-    from barnabas.records import _columns
-except ImportError:
-    pass  # not built: the twin is all there is to test
-else:
-    KERNELS.append(_columns)
+with suppress(ImportError):  # not built: the twin is all there is to test
+    KERNELS.append(import_module("barnabas._kernels.compiled.columns"))
 
 NOW = 1_700_000_000_000
 ROWS: list[Row] = [
@@ -63,7 +64,7 @@ ROWS: list[Row] = [
 @contextmanager
 def kernel(implementation: ModuleType) -> Iterator[None]:
     """Has `columns` work with this kernel."""
-    names = [name for name in _columns_kernel.__all__ if name != "ACCELERATED"]
+    names = _columns_pure.__all__
     before = {name: getattr(_columns_kernel, name) for name in names}
     for name in names:
         setattr(_columns_kernel, name, getattr(implementation, name))
@@ -811,15 +812,6 @@ def test_without_arrow_the_error_says_what_to_install() -> None:
     assert (
         "barnabas.records.columns needs pyarrow, which is not installed: pip install 'barnabas[arrow]'" in result.stderr
     )
-
-
-def test_the_environment_chooses_the_twin() -> None:
-    code = (
-        "from barnabas.records import columns, _columns_kernel as k; print(columns.ACCELERATED, k.Section.__module__)"
-    )
-    assert run(code, BARNABAS_PURE="1").stdout.split() == ["False", "barnabas.records._columns_pure"]
-    if len(KERNELS) > 1:
-        assert run(code, BARNABAS_PURE="0").stdout.split() == ["True", "barnabas.records._columns"]
 
 
 def test_batches_are_views_that_iterate() -> None:

@@ -12,17 +12,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from barnabas._kernels import checksum, is_compiled
+from barnabas._kernels import columns as _columns_kernel
+from barnabas._kernels.pure.columns_format import READING_ROOM
 from barnabas.common.errors import BarnabasError
-from barnabas.records import _columns_early, _columns_kernel, columns
-from barnabas.records._columns_format import READING_ROOM
+from barnabas.records import _columns_early
 from barnabas.records.batch import CompressionType, RecordBatch, TimestampType
 from barnabas.records.builder import RecordBatchBuilder
-from barnabas.records.checksum import crc32c
 from barnabas.records.column_memory import TableMemory
 from barnabas.records.columns import assemble_batches, assemble_sections, fetch_sections, shared_columns
 from barnabas.records.unread_records import UnreadRecords
 
-compiled = pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin reads files into memory first")
+crc32c = checksum.crc32c
+
+compiled = pytest.mark.skipif(not is_compiled("columns"), reason="the twin reads files into memory first")
 
 BLOCK = 1 << 16
 """What is read at once."""
@@ -155,7 +158,7 @@ def test_the_same_comes_out(first: int, tmp_path: Path) -> None:
             whole += file.read_bytes == before and not unread.is_read
             failed += len(expected) == 2
     assert failed
-    assert bool(whole) == _columns_kernel.ACCELERATED
+    assert bool(whole) == is_compiled("columns")
 
 
 def attempt(octets: Any, **options: Any) -> Any:
@@ -333,4 +336,4 @@ def test_tables_from_files_in_memory_that_is_used_again(tmp_path: Path) -> None:
             kept.append((table, values))
     for table, values in kept:
         assert table.column("value").to_pylist() == values
-    assert bool(memory.values._spares) == columns.ACCELERATED
+    assert bool(memory.values._spares) == is_compiled("columns")

@@ -9,6 +9,8 @@ import struct
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -17,20 +19,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas._kernels import record_codec
+from barnabas._kernels.pure import columns as _columns_pure
+from barnabas._kernels.varint import encode_varint, encode_varlong
 from barnabas.common.errors import ApiError, CorruptRecordError, InvalidRecordError
-from barnabas.records import _columns_pure
-from barnabas.records.accelerator import walk_records
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.columns import encode_batch
-from barnabas.records.varint import encode_varint, encode_varlong
+
+walk_records = record_codec.walk_records
 
 KERNELS: list[ModuleType] = [_columns_pure]
-try:
-    from barnabas.records import _columns
-except ImportError:
-    pass  # not built: the twin is all there is to test
-else:
-    KERNELS.append(_columns)
+with suppress(ImportError):  # not built: the twin is all there is to test
+    KERNELS.append(import_module("barnabas._kernels.compiled.columns"))
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda module: module.__name__.rpartition(".")[2])
 

@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
+from barnabas._kernels import checksum, is_compiled
+from barnabas._kernels import columns as _columns_kernel
+from barnabas._kernels.pure import columns as _columns_pure
 from barnabas.common.errors import BarnabasError, CorruptRecordError, InvalidRecordError
-from barnabas.records import _columns_early, _columns_kernel, _columns_pure, columns
+from barnabas.records import _columns_early, columns
 from barnabas.records.batch import CompressionType, RecordBatch, TimestampType
 from barnabas.records.builder import RecordBatchBuilder
-from barnabas.records.checksum import crc32c
 from barnabas.records.columns import assemble_batches, assemble_sections, fetch_sections, shared_columns
 from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch
+
+crc32c = checksum.crc32c
 
 PRODUCER = 7
 
@@ -74,7 +78,7 @@ def read(data: bytes, options: dict[str, Any]) -> Any:
 
 
 @pytest.mark.usefixtures("early")
-@pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin reads nothing by itself")
+@pytest.mark.skipif(not is_compiled("columns"), reason="the twin reads nothing by itself")
 def test_the_same_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(300):
         chance = random.Random(seed)
@@ -97,7 +101,7 @@ def test_the_same_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
             assert found == read(data, options), f"seed {seed}"
 
 
-@pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin reads nothing by itself")
+@pytest.mark.skipif(not is_compiled("columns"), reason="the twin reads nothing by itself")
 def test_a_run_ends_where_something_else_begins() -> None:
     builder = RecordBatchBuilder(base_offset=3)
     builder.append(1, None, b"v")
@@ -113,7 +117,7 @@ def test_a_run_ends_where_something_else_begins() -> None:
     assert _columns_kernel.totals(sections)[0] == 2
 
 
-@pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin reads nothing by itself")
+@pytest.mark.skipif(not is_compiled("columns"), reason="the twin reads nothing by itself")
 def test_the_beginning_of_a_batch_with_something_wrong_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is cut off is passed over. What cannot be the beginning of a batch is damage, as soon as it can be seen."""
     builder = RecordBatchBuilder(base_offset=3)
@@ -149,7 +153,7 @@ def long_batch(chance: random.Random, base_offset: int) -> bytearray:
 
 
 @pytest.mark.usefixtures("early")
-@pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin reads nothing by itself")
+@pytest.mark.skipif(not is_compiled("columns"), reason="the twin reads nothing by itself")
 def test_long_batches_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are gone through block by block: whatever is wrong in whichever block, a wrong checksum comes first."""
     found_corrupt = found_invalid = 0
@@ -197,7 +201,7 @@ def as_before(fetched: list[columns.FetchedSections]) -> Any:
     return assemble_sections(fetched)
 
 
-compiled = pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin copies nothing early")
+compiled = pytest.mark.skipif(not is_compiled("columns"), reason="the twin copies nothing early")
 
 
 @compiled
@@ -365,7 +369,7 @@ def test_several_answers_fill_the_same_columns(later: bool, monkeypatch: pytest.
             as_before([alone[number] for number in chosen])
         ), f"seed {seed}"
     assert failed
-    assert bool(alone_in_one) == (not later and _columns_kernel.ACCELERATED)
+    assert bool(alone_in_one) == (not later and is_compiled("columns"))
 
 
 def test_shared_columns_are_the_same_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import struct
+from contextlib import suppress
+from importlib import import_module
 from types import ModuleType
 
 import cramjam
@@ -9,25 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas._kernels import compressed_batch
+from barnabas._kernels.pure import compressed_batch as pure
 from barnabas.common.clock import MockClock
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_validator import LogValidator
-from barnabas.records import _compressed_batch_pure, compressed_batch
 from barnabas.records.batch import HEADER_SIZE, CompressionType, RecordBatch
 from barnabas.records.builder import RecordBatchBuilder
 from unit.records.strategies import with_crc
 
-TWINS: list[ModuleType] = [_compressed_batch_pure]
-try:
-    from barnabas.records import _compressed_batch
-except ImportError:  # not built here
-    pass
-else:
-    TWINS.append(_compressed_batch)
+TWINS: list[ModuleType] = [pure]
+with suppress(ImportError):  # not built here
+    TWINS.append(import_module("barnabas._kernels.compiled.compressed_batch"))
 
-both = pytest.mark.parametrize("twin", TWINS, ids=lambda module: module.__name__.rsplit(".", 1)[-1])
+both = pytest.mark.parametrize("twin", TWINS, ids=lambda module: module.__name__.split(".")[-2])
 CODECS = [codec for codec in CompressionType if codec is not CompressionType.NONE]
 every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.codec_name)
 
@@ -170,7 +169,7 @@ def test_unusual_frames_are_in_order_or_for_somebody_to_look_at(name: str) -> No
     count = COUNTS.get(name, 2)
     data = with_records(codec, compressed, count)
     expected = len(records_of(count))
-    assert size(_compressed_batch_pure, data) == expected
+    assert size(pure, data) == expected
     for twin in TWINS[1:]:
         assert size(twin, data) in (expected, -1)
 
@@ -189,7 +188,7 @@ def test_frames_that_are_damaged_at_their_ends(codec: CompressionType) -> None:
     refused = 0
     for frame in frames:
         data = with_records(codec, frame)
-        found = size(_compressed_batch_pure, data)
+        found = size(pure, data)
         refused += found < 0
         for twin in TWINS[1:]:
             assert size(twin, data) in (found, -1)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from barnabas._kernels import record_codec
+from barnabas._kernels.pure import record_codec as pure
 from barnabas.common.errors import ApiError, CorruptRecordError, InvalidRecordError, ProtocolError
-from barnabas.records import _pure, accelerator
 from barnabas.records.batch import HEADER_SIZE, CompressionType, RecordBatch, TimestampType, iter_batches
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.compression import compress, decompress
@@ -111,7 +112,7 @@ def compare_twins(batch: RecordBatch) -> None:
     ignored: Counter[str] = Counter()
     count, base_timestamp = batch.record_count, batch.base_timestamp
     walks, reads = [], []
-    for twin in (accelerator, _pure):
+    for twin in (record_codec, pure):
         walks.append(
             outcome(ignored, twin.walk_records, section, count, base_timestamp, batch.last_offset_delta, False)
         )

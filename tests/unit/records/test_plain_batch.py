@@ -2,31 +2,30 @@ from __future__ import annotations
 
 import random
 import struct
+from contextlib import suppress
+from importlib import import_module
 from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas._kernels import record_batch
+from barnabas._kernels.pure import record_batch as pure
 from barnabas.common.clock import MockClock
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_validator import LogValidator
-from barnabas.records import _plain_batch_pure, plain_batch
 from barnabas.records.batch import HEADER, CompressionType, RecordBatch
 from barnabas.records.builder import RecordBatchBuilder
 from unit.records.strategies import with_crc
 
-TWINS: list[ModuleType] = [_plain_batch_pure]
-try:
-    from barnabas.records import _plain_batch
-except ImportError:  # not built here
-    pass
-else:
-    TWINS.append(_plain_batch)
+TWINS: list[ModuleType] = [pure]
+with suppress(ImportError):  # not built here
+    TWINS.append(import_module("barnabas._kernels.compiled.record_batch"))
 
-both = pytest.mark.parametrize("twin", TWINS, ids=lambda module: module.__name__.rsplit(".", 1)[-1])
+both = pytest.mark.parametrize("twin", TWINS, ids=lambda module: module.__name__.split(".")[-2])
 
 NOW = 1_000_000
 BEFORE, AFTER = 2**63 - 1, 3_600_000
@@ -183,7 +182,7 @@ def test_long_batches_with_anything_wrong() -> None:
 
 
 def test_somebody_was_chosen() -> None:
-    assert plain_batch.is_plain_batch in [twin.is_plain_batch for twin in TWINS]
+    assert record_batch.is_plain_batch in [twin.is_plain_batch for twin in TWINS]
 
 
 @settings(max_examples=300)

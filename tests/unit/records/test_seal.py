@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib import import_module
 from random import Random
 from types import ModuleType
 
 import pytest
 
-from barnabas.records import _columns_pure
+from barnabas._kernels import checksum
+from barnabas._kernels.pure import columns as _columns_pure
 from barnabas.records.batch import HEADER_SIZE, CompressionType, RecordBatch
 from barnabas.records.builder import RecordBatchBuilder
-from barnabas.records.checksum import crc32c
+
+crc32c = checksum.crc32c
 
 TWINS: list[ModuleType] = [_columns_pure]
-try:
-    from barnabas.records import _columns
-except ImportError:
-    pass
-else:
-    TWINS.append(_columns)
+with suppress(ImportError):  # not built: the twin is all there is to test
+    TWINS.append(import_module("barnabas._kernels.compiled.columns"))
 
 
 def built(random: Random, **state: int) -> bytearray:

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas._kernels.faults import Fault, record_error
+from barnabas._kernels.pure import record_codec as pure
+from barnabas._kernels.varint import encode_varint, encode_varlong
 from barnabas.common.errors import ApiError
-from barnabas.records import _pure, accelerator
-from barnabas.records.damage import Fault, record_error
-from barnabas.records.varint import encode_varint, encode_varlong
 from unit.records.strategies import RecordInput, mutate, payloads, record_inputs, section_of
 
-compiled = pytest.importorskip("barnabas.records._accelerator", reason="the compiled codec was not built")
+compiled = pytest.importorskip("barnabas._kernels.compiled.record_codec", reason="the compiled codec was not built")
 
 Outcome = tuple[str, Any]
 
@@ -54,14 +54,14 @@ def agree(section: bytes, count: int, base_timestamp: int = 1000, last: int | No
     """Asks both twins everything about a section; they must agree. Returns the verdict of the walk."""
     last = count - 1 if last is None else last
     assert read(compiled, section, count, base_timestamp=base_timestamp) == read(
-        _pure, section, count, base_timestamp=base_timestamp
+        pure, section, count, base_timestamp=base_timestamp
     )
     for options in ({"log_append_time": 7}, {"copy": False}):
-        assert read(compiled, section, count, **options) == read(_pure, section, count, **options)
+        assert read(compiled, section, count, **options) == read(pure, section, count, **options)
     verdicts = []
     for consecutive in (False, True):
         verdicts.append(walk(compiled, section, count, base_timestamp, last, consecutive))
-        assert verdicts[-1] == walk(_pure, section, count, base_timestamp, last, consecutive)
+        assert verdicts[-1] == walk(pure, section, count, base_timestamp, last, consecutive)
     return verdicts[-1]
 
 
@@ -167,7 +167,7 @@ def test_damaged_sections(records: list[RecordInput], seed: int) -> None:
 def test_writing(
     base_timestamp: int | None, max_size: int, factor: float, steps: list[tuple[RecordInput, int, bool]]
 ) -> None:
-    twins = [twin.RecordAppender(base_timestamp, max_size, factor) for twin in (compiled, _pure)]
+    twins = [twin.RecordAppender(base_timestamp, max_size, factor) for twin in (compiled, pure)]
 
     def same(question: Callable[[Any], Any]) -> Any:
         first, second = (question(twin) for twin in twins)
@@ -198,8 +198,8 @@ def test_writing(
 
 @given(payloads, payloads, st.lists(st.tuples(st.text(max_size=5), payloads), max_size=3))
 def test_sizes(key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> None:
-    assert compiled.size_of_payload(key, value, headers) == _pure.size_of_payload(key, value, headers)
-    assert compiled.encode_headers(headers) == _pure.encode_headers(headers)
+    assert compiled.size_of_payload(key, value, headers) == pure.size_of_payload(key, value, headers)
+    assert compiled.encode_headers(headers) == pure.encode_headers(headers)
 
 
 def test_errors_of_the_writers_agree() -> None:
@@ -214,43 +214,29 @@ def test_errors_of_the_writers_agree() -> None:
     for arguments in bad:
         for method in ("append", "try_append"):
             raised = []
-            for twin in (compiled, _pure):
+            for twin in (compiled, pure):
                 appender = twin.RecordAppender(None, 1000, 1.0)
                 with pytest.raises((TypeError, ValueError)) as caught:
                     getattr(appender, method)(*arguments)
                 raised.append(caught.type)
             assert raised[0] is raised[1]
-    for twin in (compiled, _pure):
+    for twin in (compiled, pure):
         with pytest.raises(ValueError, match="invalid timestamp -5"):
             twin.RecordAppender(-5, 1000, 1.0)
 
 
 def test_taking_with_another_reserve() -> None:
-    for twin in (compiled, _pure):
+    for twin in (compiled, pure):
         for reserve in (0, 5, 61, 100):
             appender = twin.RecordAppender(None, 1000, 1.0)
             appender.append(1, None, b"v")
             assert appender.take(reserve) == bytes(reserve) + record(HEAD, NULL, encode_varint(1), b"v", NO_HEADERS)
 
 
-def test_the_choice_of_twin() -> None:
-    assert accelerator.ACCELERATED is (os.environ.get("BARNABAS_PURE") != "1")
-    program = "from barnabas.records import accelerator as a; print(a.ACCELERATED, a.Record.__module__)"
-
-    def answer(**environment: str) -> str:
-        inherited = {name: value for name, value in os.environ.items() if name != "BARNABAS_PURE"}
-        return subprocess.run(
-            [sys.executable, "-c", program], env=inherited | environment, capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    assert answer(BARNABAS_PURE="1") == "False barnabas.records._pure"
-    assert answer() == "True barnabas.records._accelerator"
-
-
 def test_importing_the_package_is_cheap() -> None:
     program = (
         "import sys, barnabas.records, barnabas.records.validation, barnabas.records.control\n"
-        "print(*sorted({'numpy', 'pyarrow', 'crc32c', 'barnabas.records._pure'} & set(sys.modules)))"
+        "print(*sorted({'numpy', 'pyarrow', 'crc32c', 'barnabas._kernels.pure.record_codec'} & set(sys.modules)))"
     )
     inherited = {name: value for name, value in os.environ.items() if name != "BARNABAS_PURE"}
     loaded = subprocess.run([sys.executable, "-c", program], env=inherited, capture_output=True, text=True, check=True)

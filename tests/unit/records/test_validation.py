@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas._kernels.varint import encode_varint
 from barnabas.common.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
 from barnabas.records.batch import HEADER_SIZE, CompressionType, RecordBatch, TimestampType
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.compression import compress
 from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch
 from barnabas.records.validation import AppendOrigin, RecordsSummary, validate_header, validate_records
-from barnabas.records.varint import encode_varint
 from unit.records.strategies import CODECS, RecordInput, build, record_inputs, with_crc, with_section
 
 BROKER_ORIGINS = [origin for origin in AppendOrigin if origin is not AppendOrigin.CLIENT]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.common.errors import CorruptRecordError
-from barnabas.records.varint import (
+from barnabas._kernels.varint import (
     decode_varint,
     decode_varlong,
     encode_varint,
@@ -15,6 +14,7 @@ from barnabas.records.varint import (
     size_of_varint,
     size_of_varlong,
 )
+from barnabas.common.errors import CorruptRecordError
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

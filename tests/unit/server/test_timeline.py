@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import random
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType
@@ -14,21 +12,23 @@ from typing import Any
 
 import pytest
 
-from barnabas.metrics.yammer import _buckets_pure, _meter_pure
+from barnabas._kernels import timeline
+from barnabas._kernels.pure import metrics as pure_metrics
+from barnabas._kernels.pure import timeline as pure_timeline
 from barnabas.network.memory_pool import UNBOUNDED, SimpleMemoryPool
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.server import _timeline_pure
-from barnabas.server.timeline import NOT_SET
+
+NOT_SET = timeline.NOT_SET
 
 Kit = tuple[ModuleType, ModuleType, ModuleType]
 """Timelines and the two kinds of metrics that they are written to."""
-IMPLEMENTATIONS: list[Kit] = [(_timeline_pure, _buckets_pure, _meter_pure)]
+IMPLEMENTATIONS: list[Kit] = [(pure_timeline, pure_metrics, pure_metrics)]
 try:
     IMPLEMENTATIONS.append(
         (
-            importlib.import_module("barnabas.server._timeline"),
-            importlib.import_module("barnabas.metrics.yammer._buckets"),
-            importlib.import_module("barnabas.metrics.yammer._meter"),
+            importlib.import_module("barnabas._kernels.compiled.timeline"),
+            importlib.import_module("barnabas._kernels.compiled.metrics"),
+            importlib.import_module("barnabas._kernels.compiled.metrics"),
         )
     )
 except ImportError:
@@ -162,7 +162,7 @@ def test_the_moments_become_durations(kit: Kit) -> None:
         setattr(one, name, moment)
     one.api_throttle_time_ms = 33
     one.record_in(metrics, 250)
-    assert [totals.origin for totals, _, _ in metrics.read()] == [10, 20, 30, 33, 40, 50, 150, 10]
+    assert [totals[1] for totals, _, _ in metrics.read()] == [10, 20, 30, 33, 40, 50, 150, 10]
     one.record_in(metrics, 250)
     assert {version: count.count for version, count in metrics.counts.items()} == {9: 2}
 
@@ -219,17 +219,3 @@ def test_requests_of_one_api_count_in_two_places(kit: Kit) -> None:
         recorder.record(one, "answer")
     assert len(heard) == 3
     assert first.counts[9].count == 6, "all of them are in the metrics"
-
-
-@needs_both
-def test_the_twin_can_be_asked_for() -> None:
-    program = "from barnabas.server.timeline import ACCELERATED; print(ACCELERATED)"
-    for pure, expected in [("0", "True"), ("1", "False")]:
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "BARNABAS_PURE": pure},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.strip() == expected

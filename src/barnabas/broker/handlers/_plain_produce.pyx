@@ -7,7 +7,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
-from barnabas.common._wire cimport int32_at, length_at
+from barnabas._kernels.compiled.octets cimport int32_at, length_at
 
 cdef enum:
     FLEXIBLE = 9

@@ -30,6 +30,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from barnabas._kernels import compressed_batch
+from barnabas._kernels.pure.compressed_batch import decompressed_bound as bound_of_any_frame
 from barnabas.broker.handlers.current_leader import current_leader
 from barnabas.broker.handlers.plain_produce import plain_produce
 from barnabas.broker.handlers.produce_answer import FIRST_VERSION, one_topic_answer
@@ -58,7 +60,6 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas.records._compressed_batch_pure import decompressed_bound as bound_of_any_frame
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
@@ -68,7 +69,6 @@ from barnabas.records.batch import (
     TRANSACTIONAL_MASK,
     CompressionType,
 )
-from barnabas.records.compressed_batch import decompressed_bound
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
 from barnabas.security.acl import AclOperation, ResourceType
@@ -77,6 +77,8 @@ from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
+
+decompressed_bound = compressed_batch.decompressed_bound
 
 logger = LimitedLogger(logging.getLogger(__name__))
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from barnabas.common.errors import BarnabasError
+from barnabas.common.serialization_errors import SerializationError
+
+__all__ = ["CommitFailedError", "IllegalStateError", "SerializationError"]
 
 
 class IllegalStateError(BarnabasError, RuntimeError):
     """A method was called that makes no sense now: the client is closed, or something has to be done first."""
-
-
-class SerializationError(BarnabasError):
-    """A key or a value could not be made into bytes, or bytes into a key or a value."""
 
 
 class CommitFailedError(BarnabasError):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.clients.common.errors import CommitFailedError, IllegalStateError, SerializationError
+from barnabas.clients.common.errors import CommitFailedError, IllegalStateError
 from barnabas.clients.common.offsets import OffsetAndMetadata
 from barnabas.common.errors import BarnabasError, InvalidOffsetError, OffsetOutOfRangeError, RetriableError
+from barnabas.common.serialization_errors import RecordDeserializationError, SerializationError
 from barnabas.common.topic_partition import TopicPartition
 
 __all__ = [
@@ -62,18 +63,6 @@ class LogTruncationError(FetchOffsetOutOfRangeError):
     ) -> None:
         self.divergent_offsets = dict(divergent_offsets)
         super().__init__(offsets, "Detected log truncation with diverging offsets")
-
-
-class RecordDeserializationError(SerializationError):
-    """A deserializer failed. The position stays before the record: seek past it to go on (KIP-334)."""
-
-    def __init__(self, partition: TopicPartition, offset: int, what: str) -> None:
-        self.partition = partition
-        self.offset = offset
-        super().__init__(
-            f"Error deserializing {what} for partition {partition} at offset {offset}. If needed, please seek past the "
-            "record to continue consumption."
-        )
 
 
 class RetriableCommitFailedError(RetriableError):

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from barnabas._kernels import columns
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.records._columns_kernel import repeat_numbers
 from barnabas.records.columns import BINARY, BINARY_TYPES, FetchedSections, assemble_batches
 from barnabas.records.columns import SCHEMA as BATCH_SCHEMA
 
 if TYPE_CHECKING:
     from barnabas.clients.consumer.internals.consumer_core import ConsumerCore
     from barnabas.clients.consumer.internals.fetch_collector import Collected
+
+repeat_numbers = columns.repeat_numbers
 
 _TOPIC: Final = pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 _PARTITION: Final = pa.field("partition", pa.int32(), nullable=False)

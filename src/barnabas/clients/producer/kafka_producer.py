@@ -10,6 +10,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from barnabas._kernels import murmur2
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import client_properties, refuse_unknown
 from barnabas.clients.common.client_metrics import make_metrics, metric_value
@@ -54,7 +55,6 @@ from barnabas.common.errors import (
 )
 from barnabas.common.extras import extra
 from barnabas.common.identifiers import Uuid
-from barnabas.common.murmur2 import partition_for_key
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
@@ -67,6 +67,8 @@ from barnabas.records.builder import estimate_size_in_bytes_upper_bound
 
 if TYPE_CHECKING:
     from barnabas.clients.producer.internals.table_send import TableSender
+
+partition_for_key = murmur2.partition_for_key
 
 log = logging.getLogger(__name__)
 

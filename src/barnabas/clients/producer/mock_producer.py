@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from barnabas._kernels import murmur2
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo, TopicInfo
 from barnabas.clients.producer.errors import IllegalStateError
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
@@ -25,11 +26,12 @@ from barnabas.clients.producer.table_metadata import TableFuture
 from barnabas.common.errors import ProducerFencedError
 from barnabas.common.extras import extra
 from barnabas.common.identifiers import ZERO_UUID
-from barnabas.common.murmur2 import partition_for_key
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
 from barnabas.network.node import Node
+
+partition_for_key = murmur2.partition_for_key
 
 _NODE = Node(0, "mock.test", 9092)
 

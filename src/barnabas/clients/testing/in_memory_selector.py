@@ -5,14 +5,16 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from barnabas._kernels import reactor
 from barnabas.network.channel import ChannelState, KafkaChannel
-from barnabas.network.reactor import SelectorStats
 from barnabas.network.selector import CloseMode
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import TransportLayer
 
 if TYPE_CHECKING:
     from barnabas.clients.testing.scripted_cluster import ScriptedCluster
+
+SelectorStats = reactor.SelectorStats
 
 _LIMIT: Final = 100 * 1024 * 1024
 

@@ -7,8 +7,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
+from barnabas._kernels import metrics
 from barnabas.common.clock import Clock
-from barnabas.metrics.yammer.buckets import BucketTable, Totals
+
+BucketTable = metrics.BucketTable
 
 FADING_PER_SECOND = 0.015
 """Yammer's alpha: a value of five minutes ago weighs 1 % of one of now."""
@@ -23,15 +25,15 @@ class Snapshot:
 
     __slots__ = ("_running", "_values", "count", "max", "mean", "min", "stddev", "sum")
 
-    def __init__(self, totals: Totals, values: list[float], weights: list[float]) -> None:
-        self.count = totals.events
-        self.min = totals.low
-        self.max = totals.high
-        self.sum = totals.origin * totals.events + totals.distance
-        self.mean = self.sum / totals.events if totals.events else 0.0
+    def __init__(
+        self, totals: tuple[int, float, float, float, float, float], values: list[float], weights: list[float]
+    ) -> None:
+        self.count, origin, distance, squares, self.min, self.max = totals
+        self.sum = origin * self.count + distance
+        self.mean = self.sum / self.count if self.count else 0.0
         self.stddev = 0.0
-        if totals.events > 1:
-            variance = (totals.squares - totals.distance * totals.distance / totals.events) / (totals.events - 1)
+        if self.count > 1:
+            variance = (squares - distance * distance / self.count) / (self.count - 1)
             self.stddev = math.sqrt(max(variance, 0.0))
         self._values = values
         self._running = list(accumulate(weights))
@@ -81,8 +83,9 @@ class Histogram:
     """The spread of values, with more regard for recent ones.
 
     **What it does.** Each value adds to one of a set of buckets, whose widths grow with the value, so that any quantile
-    is known to 0.39 %; what a value adds grows with time, so that older ones fade (both told in `_buckets_pure`). An
-    update is a few additions, whatever the values are: the broker makes more than seven for every request.
+    is known to 0.39 %; what a value adds grows with time, so that older ones fade (see
+    `barnabas._kernels.pure.metrics`). An update is a few additions, whatever the values are: the broker
+    makes more than seven for every request.
 
     **What differs from Yammer's.** Yammer keeps a sample of 1,028 values. A new value gets the priority
     ``exp(0.015 * seconds) / random`` and drives out the lowest one, so that what is in the sample is a random draw in

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
-
+from barnabas._kernels import metrics
 from barnabas.common.clock import Clock
 from barnabas.metrics.units import TimeUnit
-from barnabas.metrics.yammer._meter_pure import TICK_NS
 
-if TYPE_CHECKING or os.environ.get("BARNABAS_PURE") == "1":
-    from barnabas.metrics.yammer._meter_pure import EventCount
-else:
-    try:
-        from barnabas.metrics.yammer._meter import EventCount
-    except ImportError:
-        from barnabas.metrics.yammer._meter_pure import EventCount
+EventCount = metrics.EventCount
 
 
 class Meter:
@@ -99,4 +90,4 @@ class IdleMeter(Meter):
         self.mark(nanoseconds // threads, now_ns)
 
 
-__all__ = ["TICK_NS", "EventCount", "IdleMeter", "Meter"]
+__all__ = ["EventCount", "IdleMeter", "Meter"]

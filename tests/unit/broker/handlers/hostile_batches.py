@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from barnabas._kernels import checksum
+from barnabas._kernels.varint import encode_varint, encode_varlong
 from barnabas.common.errors import Errors
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
@@ -28,10 +30,10 @@ from barnabas.records.batch import (
     TRANSACTIONAL_MASK,
     CompressionType,
 )
-from barnabas.records.checksum import crc32c
 from barnabas.records.compression import compress
-from barnabas.records.varint import encode_varint, encode_varlong
 from log_fixtures import NOW, client_batch
+
+crc32c = checksum.crc32c
 
 COUNT_OFFSET = 57
 LAST_OFFSET_DELTA_OFFSET = 23

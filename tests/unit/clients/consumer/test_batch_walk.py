@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from barnabas.clients.consumer.internals import _batch_walk_pure as pure
-from barnabas.clients.consumer.internals import batch_walk
+from barnabas._kernels import record_batch
+from barnabas._kernels.pure import record_batch as pure
 from barnabas.records.batch import iter_batches
 from barnabas.records.builder import RecordBatchBuilder
 
@@ -26,8 +26,8 @@ def batches(source: random.Random, count: int) -> bytes:
 
 def same(data: bytes, offset: int) -> None:
     view = memoryview(data)
-    assert batch_walk.offset_after(view) == pure.offset_after(view)
-    assert batch_walk.leader_epoch_before(view, offset) == pure.leader_epoch_before(view, offset)
+    assert record_batch.offset_after(view) == pure.offset_after(view)
+    assert record_batch.leader_epoch_before(view, offset) == pure.leader_epoch_before(view, offset)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -49,22 +49,22 @@ def test_what_they_find() -> None:
     source = random.Random(9)
     data = batches(source, 4)
     found = list(iter_batches(memoryview(data)))
-    assert batch_walk.offset_after(memoryview(data)) == found[-1].next_offset
-    assert batch_walk.offset_after(memoryview(data[:-1])) == found[-2].next_offset
+    assert record_batch.offset_after(memoryview(data)) == found[-1].next_offset
+    assert record_batch.offset_after(memoryview(data[:-1])) == found[-2].next_offset
     for batch in found:
-        epoch = batch_walk.leader_epoch_before(memoryview(data), batch.base_offset + 1)
+        epoch = record_batch.leader_epoch_before(memoryview(data), batch.base_offset + 1)
         assert (-1 if epoch is None else epoch) == batch.partition_leader_epoch
-    assert batch_walk.leader_epoch_before(memoryview(data), found[0].base_offset) is None
+    assert record_batch.leader_epoch_before(memoryview(data), found[0].base_offset) is None
 
 
 def test_offsets_that_cannot_be_are_not_cut_to_64_bits() -> None:
     data = bytearray(batches(random.Random(1), 1))
     struct.pack_into(">q", data, 0, 2**63 - 1)
     struct.pack_into(">i", data, 23, 5)
-    assert batch_walk.offset_after(memoryview(data)) == 2**63 + 5
+    assert record_batch.offset_after(memoryview(data)) == 2**63 + 5
 
 
 def test_no_headers_no_answer() -> None:
     for data in (b"", bytes(26), bytes(61), b"\xff" * 100):
-        assert batch_walk.offset_after(memoryview(data)) is None
-        assert batch_walk.leader_epoch_before(memoryview(data), 5) is None
+        assert record_batch.offset_after(memoryview(data)) is None
+        assert record_batch.leader_epoch_before(memoryview(data), 5) is None

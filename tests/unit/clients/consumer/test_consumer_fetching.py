@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from barnabas._kernels import record_batch
 from barnabas.clients.consumer import ConsumerRecord, KafkaConsumer, TopicPartition
 from barnabas.clients.consumer.errors import (
     FetchOffsetOutOfRangeError,
     NoOffsetForPartitionError,
     RecordDeserializationError,
 )
-from barnabas.clients.consumer.internals.batch_walk import offset_after
 from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, FetchReading
 from barnabas.clients.consumer.testing import ConsumerCluster
 from barnabas.common.errors import CorruptRecordError, Errors, TopicAuthorizationError
@@ -23,6 +23,8 @@ from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.records.batch import CompressionType, TimestampType
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch
+
+offset_after = record_batch.offset_after
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)

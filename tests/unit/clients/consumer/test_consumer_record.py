@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas._kernels.pure import consumer_record as pure
 from barnabas.clients.consumer.errors import RecordDeserializationError
-from barnabas.clients.consumer.internals import _consumer_record_pure as pure
 from barnabas.common.errors import ApiError
 from barnabas.records.batch import RecordBatch
 from barnabas.records.builder import RecordBatchBuilder
 
-compiled: Any = pytest.importorskip("barnabas.clients.consumer.internals._consumer_record")
+compiled: Any = pytest.importorskip("barnabas._kernels.compiled.consumer_record")
 READERS = [pure, compiled]
 
 field = st.none() | st.binary(max_size=200)

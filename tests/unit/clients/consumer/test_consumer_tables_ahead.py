@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from barnabas._kernels import is_compiled
 from barnabas.clients.consumer import TopicPartition
 from barnabas.clients.consumer.internals.fetch_collector import Collected
 from barnabas.clients.consumer.testing import ConsumerCluster
-from barnabas.records import _columns_early, _columns_kernel
+from barnabas.records import _columns_early
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 COUNT = 60
@@ -119,7 +120,7 @@ def test_old_news_does_not_end_a_wait() -> None:
     assert core.buffer.take_news(), "what is told while it looks may be about what it has looked at already"
 
 
-@pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin copies nothing early")
+@pytest.mark.skipif(not is_compiled("columns"), reason="the twin copies nothing early")
 def test_long_records_of_several_partitions_share_their_columns() -> None:
     cluster = ConsumerCluster({"t": len(PARTITIONS)})
     long = bytes(2000)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from barnabas._kernels import is_compiled
 from barnabas.clients.consumer.internals import table_reader
 from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, FetchReading
 from barnabas.clients.consumer.internals.table_reader import LEAST_BYTES, TableReader
@@ -18,7 +19,7 @@ from barnabas.common.errors import CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.unread_message import UnreadFile
 from barnabas.protocol.messages.fetch import PartitionData
-from barnabas.records import _columns_kernel, _columns_plan, columns
+from barnabas.records import _columns_plan, columns
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.unread_records import UnreadRecords
 
@@ -257,7 +258,7 @@ def test_two_threads_have_one_plan() -> None:
         assert found[0] is found[1], f"round {number}"
 
 
-@pytest.mark.skipif(not _columns_kernel.ACCELERATED, reason="the twin has everything in memory first")
+@pytest.mark.skipif(not is_compiled("columns"), reason="the twin has everything in memory first")
 def test_nothing_of_it_was_in_memory(tmp_path: Path) -> None:
     """However short the records are."""
     builder = RecordBatchBuilder(base_offset=0)

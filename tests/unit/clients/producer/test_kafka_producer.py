@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas._kernels import murmur2
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
 from barnabas.clients.producer import KafkaProducer, ProducerRecord, RecordMetadata
 from barnabas.clients.producer.errors import (
@@ -29,8 +30,9 @@ from barnabas.common.errors import (
     RecordTooLargeError,
     TopicAuthorizationError,
 )
-from barnabas.common.murmur2 import partition_for_key
 from barnabas.protocol.api_keys import ApiKey
+
+partition_for_key = murmur2.partition_for_key
 
 
 def settle(cluster: ScriptedCluster, producer: KafkaProducer, *futures: Any) -> None:

@@ -6,12 +6,14 @@ import contextlib
 
 import pytest
 
+from barnabas._kernels import murmur2
 from barnabas.clients.producer import MockProducer
 from barnabas.clients.producer.errors import IllegalStateError, SerializationError
 from barnabas.clients.producer.partitioner import RoundRobinPartitioner
 from barnabas.common.errors import NotEnoughReplicasError, ProducerFencedError
-from barnabas.common.murmur2 import partition_for_key
 from barnabas.common.topic_partition import TopicPartition
+
+partition_for_key = murmur2.partition_for_key
 
 
 def test_remembers_and_completes() -> None:

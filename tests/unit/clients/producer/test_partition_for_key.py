@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
-from barnabas.common.murmur2 import partition_for_key
+from barnabas._kernels import murmur2
 from oracles.producer import ProducerOracle
+
+partition_for_key = murmur2.partition_for_key
 
 
 @pytest.mark.java

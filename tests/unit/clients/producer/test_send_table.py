@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
@@ -14,10 +13,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from barnabas._kernels import murmur2
+from barnabas._kernels.pure import murmur2 as pure_murmur2
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
 from barnabas.clients.producer import AsyncKafkaProducer, KafkaProducer, MockProducer, TableSendError
 from barnabas.clients.producer.errors import BufferExhaustedError, IllegalStateError, ProducerClosedError
-from barnabas.clients.producer.internals import _table_hash_pure, table_hash
+from barnabas.clients.producer.internals import table_hash
 from barnabas.clients.producer.internals.produce_request_result import ProduceRequestResult
 from barnabas.clients.producer.internals.spare_buffers import SpareBuffers
 from barnabas.clients.producer.internals.table_result import TableProgress, row_numbers
@@ -29,10 +30,11 @@ from barnabas.common.errors import (
     RecordTooLargeError,
     TopicAuthorizationError,
 )
-from barnabas.common.murmur2 import partition_for_key
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.records.batch import RecordBatch
+
+partition_for_key = murmur2.partition_for_key
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -138,11 +140,11 @@ def test_the_hash_of_a_column_is_that_of_each_key() -> None:
         found = np.empty(len(column), np.int32)
         wide = pa.types.is_large_binary(column.type)
         validity, offsets, data = column.buffers()
-        _table_hash_pure.partitions_for_keys(validity, offsets, data, wide, column.offset, len(column), 7, found)
+        pure_murmur2.partitions_for_keys(validity, offsets, data, wide, column.offset, len(column), 7, found)
         assert found.tolist() == expected
 
 
-@pytest.mark.parametrize("kernel", [vars(table_hash)["_implementation"], _table_hash_pure])
+@pytest.mark.parametrize("kernel", [murmur2, pure_murmur2])
 def test_the_hash_checks_what_it_is_given(kernel: Any) -> None:
     validity, offsets, data = pa.array([b"a", b"bc"]).buffers()
     out = np.empty(2, np.int32)
@@ -861,7 +863,3 @@ def _one_thread() -> Iterator[None]:
     pa.set_cpu_count(1)
     yield
     pa.set_cpu_count(before)
-
-
-def test_the_compiled_hash_is_in_use() -> None:
-    assert table_hash.ACCELERATED is (os.environ.get("BARNABAS_PURE") != "1")

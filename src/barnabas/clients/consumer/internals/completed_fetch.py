@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from barnabas._kernels import record_batch, sockets
 from barnabas.clients.consumer.consumer_config import IsolationLevel
 from barnabas.clients.consumer.consumer_record import ConsumerRecord, ConsumerRecordReader
-from barnabas.clients.consumer.internals.batch_walk import leader_epoch_before, offset_after
 from barnabas.clients.consumer.internals.consumer_metrics import FetchedAnswer
 from barnabas.common.errors import BarnabasError, CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.channel_state import with_room_to_grow
-from barnabas.network.transport import large_buffer
 from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.records.aborted_transactions import AbortedTransactions
 from barnabas.records.batch import RecordBatch, TimestampType, iter_batches
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
     from barnabas.records.column_memory import TableMemory
     from barnabas.records.columns import EarlyColumns
     from barnabas.records.unread_records import UnreadRecords
+
+leader_epoch_before = record_batch.leader_epoch_before
+offset_after = record_batch.offset_after
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ def new_table_memory() -> TableMemory:
     """For the tables of one consumer."""
     from barnabas.records.column_memory import TableMemory  # noqa: PLC0415
 
-    return TableMemory(large_buffer, with_room_to_grow)
+    return TableMemory(sockets.large_buffer, with_room_to_grow)
 
 
 class FetchReading(NamedTuple):

@@ -15,14 +15,14 @@ from cpython.ref cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
-from barnabas.records._accelerator cimport RecordAppender
+from barnabas._kernels.compiled.record_codec cimport RecordAppender
 
 from collections import deque
 
 from barnabas.clients.producer.internals._future_pure import FutureRecordMetadata as _Pure
 from barnabas.common.clock import SystemClock
-from barnabas.common.murmur2 import partition_for_key
-from barnabas.records._accelerator import size_of_payload
+from barnabas._kernels.compiled.murmur2 import partition_for_key
+from barnabas._kernels.compiled.record_codec import size_of_payload
 
 cdef extern from "Python.h":
     PyObject *dict_get "PyDict_GetItemWithError"(object mapping, object key) except? NULL

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
+from barnabas._kernels import murmur2
 from barnabas.clients.producer.internals.append_state import PartitionerCore, StickyPartitionInfo, load_table
-from barnabas.common.murmur2 import partition_for_key
 
 if TYPE_CHECKING:
     from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
+
+partition_for_key = murmur2.partition_for_key
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
+from barnabas._kernels import checksum
 from barnabas.clients.producer.internals.append_state import BatchCore
 from barnabas.clients.producer.internals.compression_ratio_estimator import CompressionRatioEstimator
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
@@ -31,8 +32,9 @@ from barnabas.records.batch import (
     increment_sequence,
 )
 from barnabas.records.builder import RecordBatchBuilder, estimate_size_in_bytes_upper_bound
-from barnabas.records.checksum import crc32c
 from barnabas.records.reader import read_records
+
+crc32c = checksum.crc32c
 
 log = logging.getLogger(__name__)
 

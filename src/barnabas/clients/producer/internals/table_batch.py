@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas.records._columns_kernel import records_checksum, seal
+from barnabas._kernels import columns
 from barnabas.records.batch import HEADER_SIZE, CompressionType
 from barnabas.records.builder import RecordBatchBuilder
+
+records_checksum = columns.records_checksum
+seal = columns.seal
 
 _UNCOMPRESSED: Final = CompressionType.NONE
 

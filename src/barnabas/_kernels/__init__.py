@@ -1,0 +1,97 @@
+"""Kernels: the compiled code of Barnabas, each with a Python twin, and the one place that chooses between them.
+
+A kernel is a function on buffers and numbers. It knows no class of the layers above, keeps no state, and touches no
+private attribute of another class. Four compiled classes are allowed beside them, because they run per record or per
+event and hold no policy: the channel and selector (`reactor`), the request's `timeline`, the producer's append state,
+and the `consumer_record`.
+
+`compiled/NAME.pyx` is the kernel, `pure/NAME.py` its twin with the same public names and the same behaviour. Use::
+
+    from barnabas._kernels import checksum
+
+    checksum.crc32c(data)
+
+The first use of a name loads the compiled module. The twin is loaded instead if the extension is not built for this
+interpreter, or if the environment has ``BARNABAS_PURE=1``. Nothing is loaded that is not used.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from types import ModuleType
+
+    from barnabas._kernels.pure import (
+        checksum,
+        columns,
+        compressed_batch,
+        consumer_record,
+        headers,
+        metrics,
+        murmur2,
+        reactor,
+        record_batch,
+        record_codec,
+        sockets,
+        timeline,
+    )
+
+__all__ = [
+    "checksum",
+    "columns",
+    "compressed_batch",
+    "consumer_record",
+    "headers",
+    "metrics",
+    "murmur2",
+    "reactor",
+    "record_batch",
+    "record_codec",
+    "sockets",
+    "timeline",
+]
+
+PURE: Final = os.environ.get("BARNABAS_PURE") == "1"
+"""Whether the environment asks for the twins: to debug, to compare, or to keep C extensions out of a process."""
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = globals()[name] = _choose(name)
+    return module
+
+
+def _choose(name: str) -> ModuleType:
+    if not PURE:
+        try:
+            return import_module(f"{__name__}.compiled.{name}")
+        except ImportError:
+            pass  # not built for this interpreter
+    return import_module(f"{__name__}.pure.{name}")
+
+
+def is_compiled(name: str) -> bool:
+    """Tells whether the compiled kernel of this name is the one in use."""
+    return "compiled" in __getattr__(name).__name__
+
+
+def running_code() -> str:
+    """Says which code runs, for people: all kernels compiled, some of them, or none and why. Loads no kernel."""
+    if PURE:
+        return "pure Python (BARNABAS_PURE=1)"
+    from pathlib import Path  # noqa: PLC0415 - a started broker does not need it
+
+    return _describe({path.name for path in (Path(__file__).parent / "compiled").iterdir()})
+
+
+def _describe(files: Collection[str]) -> str:
+    built = sum(any(name + suffix in files for suffix in EXTENSION_SUFFIXES) for name in __all__)
+    if not built:
+        return "pure Python (no extension is built for this interpreter)"
+    return "compiled" if built == len(__all__) else f"partly compiled ({built} of {len(__all__)} extensions)"

@@ -1,0 +1,86 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=False
+# cython: freethreading_compatible=True
+"""CRC-32C by the best kernel that this processor can run; ``crc32c_kernels.h`` tells how they work.
+
+Where it can run none (it is not an x86-64, or one from before 2010), the package ``crc32c`` does the work, for compiled
+callers too: they need not know.
+"""
+
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+
+cdef extern from "crc32c_kernels.h" nogil:
+    ctypedef uint32_t (*crc32c_kernel)(uint32_t state, const uint8_t *data, size_t size) noexcept nogil
+
+    ctypedef struct crc32c_choice:
+        const char *name
+        crc32c_kernel kernel
+
+    enum: CRC32C_CHOICES
+    int crc32c_choices(crc32c_choice *choices) noexcept
+    uint32_t crc32c_combined(uint32_t first, uint32_t second, uint64_t size) noexcept
+
+cdef enum:
+    # From this size on, other threads get a turn. To give the GIL away and ask for it again costs nothing as long as
+    # nobody wants it; but a thread that computes keeps it for 5 ms, and this much takes a hundredth of that.
+    LONG = 1 << 21
+
+cdef crc32c_choice choices[CRC32C_CHOICES]
+cdef int choice_count = crc32c_choices(choices)
+cdef crc32c_kernel chosen = choices[0].kernel if choice_count else NULL
+cdef object package = None
+
+KERNELS = tuple([choices[index].name.decode() for index in range(choice_count)])
+"""What this processor can run, the best one first, which is used."""
+
+
+def choose(name):
+    """Another one of `KERNELS`, or None for the package: to test and to compare them."""
+    global chosen
+    cdef int index
+    if name is None:
+        chosen = NULL
+        return
+    for index in range(choice_count):
+        if choices[index].name.decode() == name:
+            chosen = choices[index].kernel
+            return
+    raise ValueError(f"no kernel {name} here, but {', '.join(KERNELS) or 'none'}")
+
+
+cdef int64_t crc32c_of(const uint8_t *data, size_t size, uint32_t value) except -1 nogil:
+    cdef crc32c_kernel kernel = chosen
+    if kernel != NULL:
+        return <uint32_t> ~kernel(~value, data, size)
+    with gil:
+        return by_package(data, size, value)
+
+
+cdef int64_t by_package(const uint8_t *data, size_t size, uint32_t value) except -1:
+    global package
+    if package is None:
+        from barnabas._kernels.pure.checksum import from_package
+
+        package = from_package()
+    return <uint32_t> package(PyMemoryView_FromMemory(<char *> data, <Py_ssize_t> size, PyBUF_READ), value)
+
+
+cdef uint32_t combined(uint32_t first, uint32_t second, uint64_t length) noexcept nogil:
+    return crc32c_combined(first, second, length)
+
+
+def crc32c(data, uint32_t value=0):
+    """The checksum of `data`, behind other data whose checksum is `value`."""
+    cdef Py_buffer buffer
+    cdef int64_t found
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        if buffer.len < LONG:
+            found = crc32c_of(<const uint8_t *> buffer.buf, buffer.len, value)
+        else:
+            with nogil:
+                found = crc32c_of(<const uint8_t *> buffer.buf, buffer.len, value)
+    finally:
+        PyBuffer_Release(&buffer)
+    return found

@@ -1,0 +1,1543 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: freethreading_compatible=True, auto_pickle=False
+"""The compiled half of `barnabas.records.columns`: records sections from raw Arrow memory, and back.
+
+Everything here works on the *records section* of a batch, the bytes after its 61-byte header, once decompressed.
+Both directions go over their input twice, so that each output is allocated once, at its exact size:
+
+    encode   `Encoder.measure` finds how many records fit and how long they get, `Encoder.write` lays them down
+    decode   `Section` checks every byte, counts, and notes where fields lie; `Section.fill` copies them into the
+             buffers of a `ColumnSink`
+
+Long keys and values are the exception: `plain_sections` copies them right after their checksum, into buffers that are
+large enough for certain, as it takes most of the time to bring them into the processor's cache a second time; and with
+them goes everything else of their records. Of batches that are in a file still it reads a block at a time to where the
+values of its records are to stay, and all that it has to do with these is to close the gaps between them.
+
+The loops hold no Python object and run without the GIL. They reach the memory of Arrow's buffers through the buffer
+protocol, so nothing is linked against Arrow's own libraries. `pure.columns` is the twin with the same classes; what
+went wrong in a damaged section is told by its `section_error`, so that both say it in the same words.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_Check,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_Resize,
+)
+from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memmove, memset
+
+from barnabas._kernels.compiled.faults cimport *
+from barnabas._kernels.compiled.record_codec cimport short_number
+from barnabas._kernels.compiled.checksum cimport combined, crc32c_of
+
+from barnabas._kernels.faults import section_error
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define fetch_early(address) __builtin_prefetch(address)
+    #else
+    #define fetch_early(address) ((void) (address))
+    #endif
+    """
+    # Asks for memory that will be read soon, so that its way into the cache need not be waited for then.
+    void fetch_early(const void *address) noexcept nogil
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #if defined(_WIN32)
+    static int read_file(int fd, void *into, size_t size, long long position) {
+        (void) fd; (void) into; (void) size; (void) position;
+        return 0;
+    }
+    #else
+    #include <unistd.h>
+    static int read_file(int fd, void *into, size_t size, long long position) {
+        char *at = (char *) into;
+        while (size) {
+            ssize_t count = pread(fd, at, size, (off_t) position);
+            if (count < 0 && errno == EINTR) continue;
+            if (count <= 0) return 0;
+            at += count;
+            position += count;
+            size -= (size_t) count;
+        }
+        return 1;
+    }
+    #endif
+    """
+    # Whether all of so many bytes could be read.
+    bint read_file(int fd, void *into, size_t size, long long position) noexcept nogil
+
+cdef extern from "recycled_memory.h" nogil:
+    void *recycled_take(size_t size) noexcept
+    void recycled_give(void *memory) noexcept
+
+cdef enum:
+    # How many records ahead. Records of some hundred bytes lie on lines that the processor does not guess by itself.
+    EARLY = 8
+
+cdef enum:
+    MAX_SECTION = 2147483647 - 61
+    # length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each at least.
+    MIN_RECORD = 7
+    # A header is at least two lengths.
+    MIN_HEADER = 2
+    # What a view has room for besides the length.
+    INLINE = 12
+
+cdef enum:
+    HEADER_SIZE = 61
+    OVERHEAD = 12
+    MAGIC_AT = 16
+    CRC_START = 17
+    CRC_COVERS = 21
+    PRODUCER_ID = 43
+    PRODUCER_EPOCH = 51
+    BASE_SEQUENCE = 53
+    APPEND_TIME = 0x08
+    TRANSACTIONAL = 0x10
+
+cdef enum:
+    # How many bytes get their checksum before their records are looked at.
+    BLOCK = 1 << 16
+    # From this size on, other threads get a turn while a section is gone through. Below, that is quicker than a thread
+    # that asks for the GIL gets it back from one that computes.
+    LONG_WALK = 1 << 17
+    # What the processor copies at once. From a file, it copies a third more quickly if both sides lie on such lines
+    # alike; and if the target is a little ahead of the source in its page, it takes five times as long.
+    LINE = 64
+    # What `usual_record` looks at before it looks how much is left: four numbers of three bytes, and one byte.
+    ENOUGH = 16
+    # No number of three bytes is larger.
+    SHORT_DELTA = 1 << 20
+
+@cython.final
+cdef class Lease:
+    """Holds one object's memory through the buffer protocol until the last user is gone."""
+
+    cdef Py_buffer view
+    cdef bint held
+
+    def __cinit__(self, source, bint writable=False):
+        self.held = False
+        PyObject_GetBuffer(source, &self.view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
+        self.held = True
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+
+cdef inline Lease lease(source):
+    return None if source is None else Lease(source)
+
+
+# --- checksum -------------------------------------------------------------------------------------------------------
+
+def combined_crc32c(uint32_t first, uint32_t second, uint64_t length):
+    """See `pure.columns`."""
+    return combined(first, second, length)
+
+
+def records_checksum(batch not None):
+    """See `pure.columns`."""
+    cdef Py_buffer view
+    cdef int64_t found
+    if len(batch) < HEADER_SIZE:
+        raise ValueError(f"{len(batch)} bytes are no batch")
+    PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
+    try:
+        if view.len < LONG_WALK:
+            found = crc32c_of(<const uint8_t *>view.buf + HEADER_SIZE, view.len - HEADER_SIZE, 0)
+        else:
+            with nogil:
+                found = crc32c_of(<const uint8_t *>view.buf + HEADER_SIZE, view.len - HEADER_SIZE, 0)
+    finally:
+        PyBuffer_Release(&view)
+    return found
+
+
+def seal(
+    batch not None, int64_t producer_id, int16_t epoch, int32_t sequence, bint transactional, uint32_t checksum
+):
+    """See `pure.columns`."""
+    cdef Py_buffer view
+    cdef uint8_t *data
+    cdef Py_ssize_t size
+    cdef uint32_t crc
+    cdef int index
+    PyObject_GetBuffer(batch, &view, PyBUF_WRITABLE)
+    data, size = <uint8_t *>view.buf, view.len
+    PyBuffer_Release(&view)  # nobody else gets a turn before this is done
+    if size < HEADER_SIZE:
+        raise ValueError(f"{size} bytes are no batch")
+    if producer_id != -1:
+        for index in range(8):
+            data[PRODUCER_ID + index] = <uint8_t>(<uint64_t>producer_id >> (56 - 8 * index))
+        for index in range(2):
+            data[PRODUCER_EPOCH + index] = <uint8_t>(<uint32_t>epoch >> (8 - 8 * index))
+        for index in range(4):
+            data[BASE_SEQUENCE + index] = <uint8_t>(<uint32_t>sequence >> (24 - 8 * index))
+        if transactional:
+            data[CRC_COVERS + 1] |= TRANSACTIONAL
+    crc = combined(
+        <uint32_t>crc32c_of(data + CRC_COVERS, HEADER_SIZE - CRC_COVERS, 0), checksum, size - HEADER_SIZE
+    )
+    for index in range(4):
+        data[CRC_START + index] = <uint8_t>(crc >> (24 - 8 * index))
+
+
+# --- encode ---------------------------------------------------------------------------------------------------------
+
+
+cdef inline int64_t offset_at(const char *offsets, bint wide, int64_t index) noexcept nogil:
+    # memcpy, as an Arrow buffer may be a slice of anything and so need not be aligned; it compiles to one load.
+    cdef int32_t narrow
+    cdef int64_t value
+    if wide:
+        memcpy(&value, offsets + index * 8, 8)
+        return value
+    memcpy(&narrow, offsets + index * 4, 4)
+    return narrow
+
+
+cdef inline bint is_valid(const uint8_t *bitmap, int64_t index) noexcept nogil:
+    return bitmap == NULL or (bitmap[index >> 3] >> (index & 7)) & 1
+
+
+@cython.final
+cdef class BinaryColumn:
+    """A binary or string Arrow array as raw memory: validity bits, 32- or 64-bit offsets, bytes.
+
+    `first` is the array's own offset (a sliced array shares its parent's buffers), `length` its number of elements.
+    """
+
+    cdef Lease validity_lease, offsets_lease, data_lease
+    cdef const uint8_t *validity
+    cdef const char *offsets
+    cdef const uint8_t *data
+    cdef int64_t data_size
+    cdef int64_t first
+    cdef int64_t length
+    cdef bint wide
+
+    def __cinit__(self, validity, offsets, data, bint wide, int64_t first, int64_t length):
+        cdef int64_t width = 8 if wide else 4
+        if first < 0 or length < 0:
+            raise ValueError("an Arrow array cannot start or end before its buffers do")
+        self.validity_lease, self.offsets_lease, self.data_lease = lease(validity), lease(offsets), lease(data)
+        self.wide, self.first, self.length = wide, first, length
+        self.validity = self.offsets = self.data = NULL
+        self.data_size = 0
+        if self.validity_lease is not None:
+            self.validity = <const uint8_t *> self.validity_lease.view.buf
+            if self.validity_lease.view.len * 8 < first + length:
+                raise ValueError("the validity bitmap is shorter than its array")
+        if length:
+            if self.offsets_lease is None or self.offsets_lease.view.len < (first + length + 1) * width:
+                raise ValueError("the offsets buffer is shorter than its array")
+            self.offsets = <const char *> self.offsets_lease.view.buf
+        if self.data_lease is not None:
+            self.data = <const uint8_t *> self.data_lease.view.buf
+            self.data_size = self.data_lease.view.len
+
+
+cdef inline int64_t span(BinaryColumn column, int64_t index, const uint8_t **start) noexcept nogil:
+    """Where element `index` lies: its length, -1 for null, -2 for offsets that point outside the data."""
+    cdef int64_t begin, end
+    index += column.first
+    if not is_valid(column.validity, index):
+        return -1
+    begin = offset_at(column.offsets, column.wide, index)
+    end = offset_at(column.offsets, column.wide, index + 1)
+    if begin < 0 or end < begin or end > column.data_size:
+        return -2
+    start[0] = column.data + begin
+    return end - begin
+
+
+@cython.final
+cdef class HeaderColumn:
+    """A list of (key, value) structs per record: the list's validity and offsets over two binary columns."""
+
+    cdef Lease validity_lease, offsets_lease
+    cdef const uint8_t *validity
+    cdef const char *offsets
+    cdef int64_t first
+    cdef int64_t length
+    cdef bint wide
+    cdef BinaryColumn keys
+    cdef BinaryColumn values
+
+    def __cinit__(
+        self, validity, offsets, bint wide, int64_t first, int64_t length,
+        BinaryColumn keys not None, BinaryColumn values not None,
+    ):
+        cdef int64_t width = 8 if wide else 4
+        if first < 0 or length < 0:
+            raise ValueError("an Arrow array cannot start or end before its buffers do")
+        self.validity_lease, self.offsets_lease = lease(validity), lease(offsets)
+        self.wide, self.first, self.length = wide, first, length
+        self.keys, self.values = keys, values
+        self.validity = self.offsets = NULL
+        if keys.length != values.length:
+            raise ValueError("header keys and values differ in number")
+        if self.validity_lease is not None:
+            self.validity = <const uint8_t *> self.validity_lease.view.buf
+            if self.validity_lease.view.len * 8 < first + length:
+                raise ValueError("the validity bitmap is shorter than its array")
+        if length:
+            if self.offsets_lease is None or self.offsets_lease.view.len < (first + length + 1) * width:
+                raise ValueError("the offsets buffer is shorter than its array")
+            self.offsets = <const char *> self.offsets_lease.view.buf
+
+
+cdef inline int64_t entries(HeaderColumn column, int64_t index, int64_t *begin) noexcept nogil:
+    """The headers of record `index`: how many, and the first of them; -2 for offsets outside the entries."""
+    cdef int64_t end
+    index += column.first
+    begin[0] = 0
+    if not is_valid(column.validity, index):
+        return 0
+    begin[0] = offset_at(column.offsets, column.wide, index)
+    end = offset_at(column.offsets, column.wide, index + 1)
+    if begin[0] < 0 or end < begin[0] or end > column.keys.length:
+        return -2
+    return end - begin[0]
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t> value << 1) ^ <uint64_t> (value >> 63)
+
+
+cdef inline int varint_size(uint64_t raw) noexcept nogil:
+    cdef int size = 1
+    while raw >= 0x80:
+        raw >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t *put_varint(uint8_t *out, uint64_t raw) noexcept nogil:
+    while raw >= 0x80:
+        out[0] = <uint8_t> (raw | 0x80)
+        out += 1
+        raw >>= 7
+    out[0] = <uint8_t> raw
+    return out + 1
+
+
+cdef inline uint8_t *put_bytes(uint8_t *out, const uint8_t *data, int64_t length) noexcept nogil:
+    """A length (-1 for null) and the bytes."""
+    out = put_varint(out, zigzag(length))
+    if length > 0:
+        memcpy(out, data, length)
+        out += length
+    return out
+
+
+cdef inline int64_t field_size(int64_t length) noexcept nogil:
+    return varint_size(zigzag(length)) + (length if length > 0 else 0)
+
+
+# What keeps a record from being encoded, as `Encoder._refuse` words it.
+cdef enum:
+    BAD_OFFSETS = -2
+    BAD_TIMESTAMP = -3
+    BAD_HEADER_KEY = -4
+    TOO_LARGE = -5
+
+
+@cython.final
+cdef class Encoder:
+    """Turns columns into records sections.
+
+    The first record of a section gives its base timestamp, as in Kafka's own builder, and deltas count from there:
+    a record's size depends on where its batch starts. That is why `measure` takes the first record, and is asked
+    batch by batch.
+    """
+
+    cdef BinaryColumn keys
+    cdef BinaryColumn values
+    cdef HeaderColumn headers
+    cdef Lease timestamps_lease
+    cdef const char *timestamps
+    cdef int64_t timestamp
+    cdef readonly int64_t length
+
+    def __cinit__(
+        self, BinaryColumn keys, BinaryColumn values not None, HeaderColumn headers,
+        timestamps, int64_t timestamps_first, int64_t timestamp,
+    ):
+        self.keys, self.values, self.headers = keys, values, headers
+        self.length = values.length
+        self.timestamps_lease = lease(timestamps)
+        self.timestamps = NULL
+        self.timestamp = timestamp
+        if keys is not None and keys.length != self.length:
+            raise ValueError(f"{keys.length} keys for {self.length} values")
+        if headers is not None and headers.length != self.length:
+            raise ValueError(f"headers of {headers.length} records for {self.length} values")
+        if self.timestamps_lease is not None:
+            if timestamps_first < 0 or self.timestamps_lease.view.len < (timestamps_first + self.length) * 8:
+                raise ValueError("fewer timestamps than values")
+            self.timestamps = <const char *> self.timestamps_lease.view.buf + timestamps_first * 8
+
+    cdef inline int64_t timestamp_at(self, int64_t index) noexcept nogil:
+        cdef int64_t value
+        if self.timestamps == NULL:
+            return self.timestamp
+        memcpy(&value, self.timestamps + index * 8, 8)
+        return value
+
+    def base_timestamp(self, int64_t first):
+        """The timestamp that the deltas of a section starting with record `first` count from."""
+        if not 0 <= first < self.length:
+            raise ValueError(f"no record {first} in {self.length}")
+        return self.timestamp_at(first)
+
+    cdef inline int64_t headers_size(self, int64_t index) noexcept nogil:
+        cdef int64_t begin, count, entry, key_length, value_length, size
+        cdef const uint8_t *start
+        if self.headers is None:
+            return 1
+        count = entries(self.headers, index, &begin)
+        if count < 0:
+            return count
+        size = varint_size(zigzag(count))
+        for entry in range(begin, begin + count):
+            key_length = span(self.headers.keys, entry, &start)
+            if key_length == -1:
+                return BAD_HEADER_KEY
+            value_length = span(self.headers.values, entry, &start)
+            if key_length < 0 or value_length < -1:
+                return BAD_OFFSETS
+            size += field_size(key_length) + field_size(value_length)
+            if size > MAX_SECTION:
+                return TOO_LARGE
+        return size
+
+    def measure(self, int64_t first, int64_t limit):
+        """How many records, from `first` on, make a section of at most `limit` bytes, and its exact size.
+
+        A single record larger than the limit is still one record: some batch has to carry it.
+        """
+        cdef int64_t total = 0, count = 0, index, base, stamp, key_length, value_length, headers_length, size
+        cdef int64_t refusal = 0
+        cdef const uint8_t *start
+        if not 0 <= first <= self.length:
+            raise ValueError(f"no record {first} in {self.length}")
+        if first == self.length:
+            return 0, 0
+        if limit > MAX_SECTION:
+            limit = MAX_SECTION
+        base = self.timestamp_at(first)
+        with nogil:
+            for index in range(first, self.length):
+                if index - first == INT32_MAX:
+                    break
+                stamp = self.timestamp_at(index)
+                # Only the largest timestamp of all, after a first record without one, has no delta.
+                if stamp < -1 or (base == -1 and stamp == INT64_MAX):
+                    refusal = BAD_TIMESTAMP
+                    break
+                key_length = -1 if self.keys is None else span(self.keys, index, &start)
+                value_length = span(self.values, index, &start)
+                if key_length < -1 or value_length < -1:
+                    refusal = BAD_OFFSETS
+                    break
+                headers_length = self.headers_size(index)
+                if headers_length < 0:
+                    refusal = headers_length
+                    break
+                size = 1 + varint_size(zigzag(stamp - base)) + varint_size(zigzag(index - first))
+                size += field_size(key_length) + field_size(value_length) + headers_length
+                size += varint_size(zigzag(size))
+                if total + size > limit and count > 0:
+                    break
+                if size > MAX_SECTION:
+                    refusal = TOO_LARGE
+                    break
+                total += size
+                count += 1
+        if refusal:
+            raise self._refuse(refusal, index)
+        return count, total
+
+    def _refuse(self, int64_t refusal, int64_t index):
+        if refusal == BAD_TIMESTAMP:
+            return ValueError(f"record {index}: timestamp {self.timestamp_at(index)} is out of range (-1 means none)")
+        if refusal == BAD_HEADER_KEY:
+            return ValueError(f"record {index}: a header key cannot be null")
+        if refusal == TOO_LARGE:
+            return ValueError(f"record {index}: larger than the {MAX_SECTION} bytes that a batch can carry")
+        return ValueError(f"record {index}: the array's offsets point outside its data")
+
+    def write(self, int64_t first, int64_t count, int64_t size, Py_ssize_t reserve, into=None):
+        """A bytearray of `reserve` zero bytes and the section of `count` records from `first`, measured at `size`.
+
+        Returns it with the largest timestamp. It is `into`, if that is given, whatever was in it before: a bytearray, or
+        a memoryview, which has to have the right size.
+        """
+        cdef object out
+        cdef Py_buffer *buffer
+        cdef uint8_t *position
+        cdef uint8_t *end
+        cdef const uint8_t *key = NULL
+        cdef const uint8_t *value = NULL
+        cdef int64_t index, base, stamp, latest, key_length, value_length, headers_length, body, begin, entry, number
+        cdef int64_t record_size
+        cdef bint exact = True
+        if not (0 <= first and 0 < count <= self.length - first and 0 <= size <= MAX_SECTION and reserve >= 0):
+            raise ValueError(f"no section of {count} records from {first} in {size} bytes")
+        out = into
+        if PyMemoryView_Check(into):
+            buffer = PyMemoryView_GET_BUFFER(into)
+            if buffer.readonly or buffer.len != reserve + size or not PyBuffer_IsContiguous(buffer, b"C"):
+                raise ValueError(f"{into!r} is not made for {reserve + size} bytes")
+            position = <uint8_t *> buffer.buf
+        else:
+            if into is None:
+                out = PyByteArray_FromStringAndSize(NULL, reserve + size)
+            elif PyByteArray_Check(into):
+                PyByteArray_Resize(out, reserve + size)
+            else:
+                raise TypeError(f"{into!r} is neither a bytearray nor a memoryview")
+            position = <uint8_t *> PyByteArray_AS_STRING(out)
+        memset(position, 0, reserve)
+        position += reserve
+        end = position + size
+        base = latest = self.timestamp_at(first)
+        with nogil:
+            for index in range(first, first + count):
+                stamp = self.timestamp_at(index)
+                if stamp > latest:
+                    latest = stamp
+                key_length = -1 if self.keys is None else span(self.keys, index, &key)
+                value_length = span(self.values, index, &value)
+                headers_length = self.headers_size(index)
+                if key_length < -1 or value_length < -1 or headers_length < 0:
+                    exact = False
+                    break
+                body = 1 + varint_size(zigzag(stamp - base)) + varint_size(zigzag(index - first))
+                body += field_size(key_length) + field_size(value_length) + headers_length
+                record_size = varint_size(zigzag(body)) + body
+                if record_size > end - position:
+                    exact = False
+                    break
+                position = put_varint(position, zigzag(body))
+                position[0] = 0
+                position = put_varint(position + 1, zigzag(stamp - base))
+                position = put_varint(position, zigzag(index - first))
+                position = put_bytes(position, key, key_length)
+                position = put_bytes(position, value, value_length)
+                if self.headers is None:
+                    position[0] = 0
+                    position += 1
+                    continue
+                number = entries(self.headers, index, &begin)
+                position = put_varint(position, zigzag(number))
+                for entry in range(begin, begin + number):
+                    key_length = span(self.headers.keys, entry, &key)
+                    position = put_bytes(position, key, key_length)
+                    value_length = span(self.headers.values, entry, &value)
+                    position = put_bytes(position, value, value_length)
+        if not exact or position != end:
+            raise ValueError(f"{count} records from {first} do not take {size} bytes")
+        return out, latest
+
+
+# --- decode ---------------------------------------------------------------------------------------------------------
+
+
+cdef struct Cursor:
+    const uint8_t *data
+    int64_t position
+    int64_t end
+    # The first thing found wrong, if any, and the number that goes with it.
+    int fault
+    int64_t detail
+
+
+cdef struct Field:
+    # Where the bytes are, and how many: -1 for null. A section is never longer than 32 bits can say.
+    int32_t start
+    int32_t length
+
+
+cdef struct Record:
+    int64_t timestamp
+    Field key
+    Field value
+    int32_t delta
+    int32_t headers
+    int32_t first_header
+    int32_t end
+
+
+cdef struct Header:
+    Field key
+    Field value
+
+
+cdef struct Counts:
+    # How far a scan of a section has come, and what it has found.
+    Cursor cursor
+    # The record that is looked at: its number, where it begins, and the offset delta of the one in front of it.
+    int64_t index
+    int64_t start
+    int64_t before
+    int64_t records
+    int64_t null_keys
+    int64_t key_bytes
+    int64_t null_values
+    int64_t value_bytes
+    int64_t headers
+    int64_t header_key_bytes
+    int64_t null_header_values
+    int64_t header_value_bytes
+
+
+cdef inline bint fail(Cursor *cursor, int fault, int64_t detail) noexcept nogil:
+    cursor.fault, cursor.detail = fault, detail
+    return False
+
+
+cdef bint get_any(Cursor *cursor, int64_t end, int width, int64_t *out) noexcept nogil:
+    """A number of `width` bits that lies before `end`."""
+    cdef int64_t position = cursor.position
+    cdef uint64_t raw = 0, byte
+    cdef int shift = 0
+    while True:
+        if position >= end:
+            return fail(cursor, TRUNCATED, 0)
+        byte = cursor.data[position]
+        position += 1
+        # The last byte that a number of this width can have has room for its highest bits, and no byte after it.
+        if shift + 7 >= width and byte >> (width - shift):
+            return fail(cursor, OVERLONG_VARINT, 0)
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    cursor.position = position
+    out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
+    return True
+
+
+cdef inline bint get_number(Cursor *cursor, int64_t end, int width, int64_t *out) noexcept nogil:
+    """`get_any`, with a short way for one and two bytes: nearly every number in a record."""
+    cdef int64_t position = cursor.position
+    cdef uint64_t raw, byte
+    if end - position < 2:
+        return get_any(cursor, end, width, out)
+    raw = cursor.data[position]
+    if raw < 0x80:
+        cursor.position = position + 1
+    else:
+        byte = cursor.data[position + 1]
+        if byte >= 0x80:
+            return get_any(cursor, end, width, out)
+        raw = (raw & 0x7F) | byte << 7
+        cursor.position = position + 2
+    out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
+    return True
+
+
+cdef inline bint get_varint(Cursor *cursor, int64_t end, int64_t *out) noexcept nogil:
+    return get_number(cursor, end, 32, out)
+
+
+cdef inline bint get_varlong(Cursor *cursor, int64_t end, int64_t *out) noexcept nogil:
+    return get_number(cursor, end, 64, out)
+
+
+cdef inline bint get_field(Cursor *cursor, int64_t end, Field *field) noexcept nogil:
+    """A length (-1 for null) and as many bytes, all before `end`."""
+    cdef int64_t length
+    if not get_varint(cursor, end, &length):
+        return False
+    if length < -1 or length > end - cursor.position:
+        return fail(cursor, FIELD_LENGTH, length)
+    field.start, field.length = <int32_t> cursor.position, <int32_t> length
+    if length > 0:
+        cursor.position += length
+    return True
+
+
+cdef inline bint get_header(Cursor *cursor, int64_t end, Header *header) noexcept nogil:
+    if not get_field(cursor, end, &header.key):
+        return False
+    if header.key.length < 0:
+        return fail(cursor, NULL_HEADER_KEY, header.key.length)
+    return get_field(cursor, end, &header.value)
+
+
+@cython.final
+cdef class BinarySink:
+    """The buffers of one binary column in the making: validity (none if no null is coming), offsets, bytes.
+
+    What is copied before it is counted may turn out not to fit. Then the sink is not `open` any more, and worth
+    nothing.
+    """
+
+    cdef Lease validity_lease, offsets_lease, data_lease
+    cdef uint8_t *validity
+    cdef int32_t *offsets
+    cdef uint8_t *data
+    cdef readonly int64_t rows
+    cdef readonly int64_t used
+    cdef readonly bint open
+    cdef int64_t max_rows
+    cdef int64_t max_used
+
+    def __cinit__(self, validity, offsets, data):
+        self.offsets_lease, self.data_lease = Lease(offsets, True), Lease(data, True)
+        self.rows = self.used = 0
+        self.open = True
+        self.max_rows = self.offsets_lease.view.len // 4 - 1
+        self.max_used = min(self.data_lease.view.len, INT32_MAX)
+        if self.max_rows < 0 or <size_t> self.offsets_lease.view.buf % 4:
+            raise ValueError("the offsets of n rows take n + 1 aligned 32-bit numbers")
+        self.offsets = <int32_t *> self.offsets_lease.view.buf
+        self.offsets[0] = 0
+        self.data = <uint8_t *> self.data_lease.view.buf
+        self.validity = NULL
+        if validity is not None:
+            self.validity_lease = Lease(validity, True)
+            self.validity = <uint8_t *> self.validity_lease.view.buf
+            if self.validity_lease.view.len * 8 < self.max_rows:
+                raise ValueError("the validity bitmap is shorter than its column")
+            memset(self.validity, 0, self.validity_lease.view.len)
+
+
+cdef inline void set_bits(uint8_t *bitmap, int64_t first, int64_t count) noexcept nogil:
+    cdef int64_t end = first + count
+    while first < end and first & 7:
+        bitmap[first >> 3] |= <uint8_t> (1 << (first & 7))
+        first += 1
+    if end - first >= 8:
+        memset(bitmap + (first >> 3), 0xFF, (end - first) >> 3)
+        first += (end - first) & ~<int64_t> 7
+    while first < end:
+        bitmap[first >> 3] |= <uint8_t> (1 << (first & 7))
+        first += 1
+
+
+cdef inline bint append(
+    BinarySink sink, const uint8_t *data, const char *fields, int64_t count, int64_t stride, int64_t nulls
+) noexcept nogil:
+    """Adds a row for each of the fields, which lie `stride` bytes apart, and of which so many are null.
+
+    False if there is no room, which the counting pass rules out unless the input changes underneath. The fields may lie
+    in the column's own memory, behind what there is of it.
+    """
+    cdef int64_t row = sink.rows, used = sink.used, max_used = sink.max_used, index
+    cdef uint8_t *validity = sink.validity
+    cdef int32_t *offsets = sink.offsets + row + 1
+    cdef const Field *field
+    if count > sink.max_rows - row or (nulls and validity == NULL):
+        return False
+    # All or none, as nearly always, need not be told apart one by one.
+    if nulls == count:
+        for index in range(count):
+            offsets[index] = <int32_t> used
+        sink.rows = row + count
+        return True
+    if nulls == 0:
+        for index in range(count):
+            field = <const Field *> (fields + index * stride)
+            # A negative one would be larger than any room there is.
+            if <uint32_t> field.length > <uint64_t> (max_used - used):
+                return False
+            memmove(sink.data + used, data + field.start, <uint32_t> field.length)
+            used += field.length
+            offsets[index] = <int32_t> used
+        if validity != NULL:
+            set_bits(validity, row, count)
+        sink.rows, sink.used = row + count, used
+        return True
+    for index in range(count):
+        field = <const Field *> (fields + index * stride)
+        if field.length >= 0:
+            if field.length > max_used - used:
+                return False
+            if validity != NULL:
+                validity[(row + index) >> 3] |= <uint8_t> (1 << ((row + index) & 7))
+            if field.length:
+                memmove(sink.data + used, data + field.start, field.length)
+                used += field.length
+        elif validity == NULL:
+            return False
+        offsets[index] = <int32_t> used
+    sink.rows, sink.used = row + count, used
+    return True
+
+
+cdef inline void append_early(
+    BinarySink sink, const uint8_t *data, const char *fields, int64_t count, int64_t stride, int64_t nulls
+) noexcept nogil:
+    """`append` while records are still being found."""
+    if sink is not None and sink.open:
+        sink.open = append(sink, data, fields, count, stride, nulls)
+
+
+cdef inline bint all_rows(BinarySink sink) noexcept nogil:
+    return sink is None or sink.rows == sink.max_rows
+
+
+cdef struct View:
+    # Up to twelve bytes stand here themselves. Of longer ones, the first four do: (buffer, start) says where all are.
+    int32_t length
+    uint8_t prefix[4]
+    int32_t buffer
+    int32_t start
+
+
+@cython.final
+cdef class ViewSink:
+    """One column of views in the making: validity (none if no null is coming), and sixteen bytes for each row.
+
+    Rows refer to bytes of the buffer that `place` named last, by its number among the column's buffers. `referring`
+    counts those that do: short ones, and nulls, need no buffer.
+    """
+
+    cdef Lease validity_lease, views_lease
+    cdef uint8_t *validity
+    cdef View *views
+    cdef int64_t rows
+    cdef int64_t max_rows
+    cdef int32_t buffer
+    cdef int64_t start
+    cdef readonly int64_t referring
+
+    def __cinit__(self, validity, views):
+        self.views_lease = Lease(views, True)
+        self.views = <View *> self.views_lease.view.buf
+        self.rows = self.referring = self.start = 0
+        self.buffer = 0
+        self.max_rows = self.views_lease.view.len // sizeof(View)
+        if self.views_lease.view.len and <size_t> self.views_lease.view.buf % 4:
+            raise ValueError("views are aligned")
+        self.validity = NULL
+        if validity is not None:
+            self.validity_lease = Lease(validity, True)
+            self.validity = <uint8_t *> self.validity_lease.view.buf
+            if self.validity_lease.view.len * 8 < self.max_rows:
+                raise ValueError("the validity bitmap is shorter than its column")
+            memset(self.validity, 0, self.validity_lease.view.len)
+
+    def place(self, int32_t buffer, int64_t start):
+        """The section that comes next begins at byte `start` of the column's buffer of that number."""
+        if buffer < 0 or not 0 <= start <= INT32_MAX:
+            raise ValueError(f"no view reaches byte {start} of buffer {buffer}")
+        self.buffer, self.start = buffer, start
+
+
+cdef inline bint append_views(
+    ViewSink sink, const uint8_t *data, int64_t size, const char *fields, int64_t count, int64_t stride
+) noexcept nogil:
+    """`append` for views of a section of so many bytes."""
+    cdef int64_t row = sink.rows, start = sink.start, referring = 0, index
+    cdef uint8_t *validity = sink.validity
+    cdef View *view
+    cdef const Field *field
+    if count > sink.max_rows - row or size > INT32_MAX - start:
+        return False
+    for index in range(count):
+        if index + EARLY < count:
+            fetch_early(data + (<const Field *> (fields + (index + EARLY) * stride)).start)
+        field = <const Field *> (fields + index * stride)
+        view = sink.views + row + index
+        if field.length < 0:
+            if validity == NULL:
+                return False
+            memset(view, 0, sizeof(View))
+            continue
+        if validity != NULL:
+            validity[(row + index) >> 3] |= <uint8_t> (1 << ((row + index) & 7))
+        if field.length <= INLINE:
+            memset(view, 0, sizeof(View))
+            view.length = field.length
+            memcpy(view.prefix, data + field.start, field.length)
+        else:
+            view.length = field.length
+            memcpy(view.prefix, data + field.start, 4)
+            view.buffer = sink.buffer
+            view.start = <int32_t> (start + field.start)
+            referring += 1
+    sink.rows = row + count
+    sink.referring += referring
+    return True
+
+
+cdef inline bint all_views(ViewSink sink) noexcept nogil:
+    return sink is None or sink.rows == sink.max_rows
+
+
+@cython.final
+cdef class ColumnSink:
+    """The columns being filled, None for those nobody asked for. Sections append to it one after the other.
+
+    With `plain_sections`, records go here as soon as they have been read. If something is wrong with their batch, what
+    there is of it is taken back, and the sink is not `open` any more.
+    """
+
+    cdef BinarySink keys
+    cdef BinarySink values
+    cdef ViewSink key_views
+    cdef ViewSink value_views
+    cdef BinarySink header_keys
+    cdef BinarySink header_values
+    cdef Lease offsets_lease, timestamps_lease, types_lease, header_offsets_lease
+    cdef int64_t *offsets
+    cdef int64_t *timestamps
+    cdef int32_t *types
+    cdef int32_t *header_offsets
+    cdef readonly int64_t rows
+    cdef readonly bint open
+    cdef int64_t max_rows
+
+    def __cinit__(
+        self, int64_t rows, keys, values, offsets, timestamps, timestamp_types,
+        header_offsets, BinarySink header_keys, BinarySink header_values,
+    ):
+        self.max_rows, self.rows = rows, 0
+        self.open = True
+        if isinstance(keys, ViewSink):
+            self.key_views = keys
+        else:
+            self.keys = keys
+        if isinstance(values, ViewSink):
+            self.value_views = values
+        else:
+            self.values = values
+        self.header_keys, self.header_values = header_keys, header_values
+        self.offsets = self.timestamps = NULL
+        self.types = self.header_offsets = NULL
+        if offsets is not None:
+            self.offsets_lease = self._column(offsets, 8, rows)
+            self.offsets = <int64_t *> self.offsets_lease.view.buf
+        if timestamps is not None:
+            self.timestamps_lease = self._column(timestamps, 8, rows)
+            self.timestamps = <int64_t *> self.timestamps_lease.view.buf
+        if timestamp_types is not None:
+            self.types_lease = self._column(timestamp_types, 4, rows)
+            self.types = <int32_t *> self.types_lease.view.buf
+        if header_offsets is not None:
+            if header_keys is None or header_values is None:
+                raise ValueError("header lists need their keys and values")
+            self.header_offsets_lease = self._column(header_offsets, 4, rows + 1)
+            self.header_offsets = <int32_t *> self.header_offsets_lease.view.buf
+            self.header_offsets[0] = 0
+
+    def is_full(self):
+        """Whether all rows are there that there was to be room for."""
+        return (
+            self.rows == self.max_rows and all_rows(self.keys) and all_rows(self.values)
+            and all_views(self.key_views) and all_views(self.value_views)
+            and all_rows(self.header_keys) and all_rows(self.header_values)
+        )
+
+    def _column(self, buffer, int64_t width, int64_t rows):
+        held = Lease(buffer, True)
+        # An empty buffer may be anywhere: since Python 3.13 that of a bytearray is not aligned.
+        if held.view.len < rows * width or (held.view.len and <size_t> held.view.buf % <size_t> width):
+            raise ValueError(f"no room for {rows} aligned numbers of {width} bytes")
+        return held
+
+
+@cython.final
+@cython.no_gc  # no cycle goes through one, and there may be hundreds at a time for the collector to look at
+cdef class Section:
+    """One decompressed records section, checked from end to end, with the sizes its columns will take.
+
+    `append_timestamp` is the batch's log-append time, which replaces the timestamps of all its records, or None.
+    Records before `start_offset` are checked but neither counted nor filled. Timestamps come out times `scale`.
+
+    Where the fields of each record lie is kept for `fill`, which then need not parse anything but headers. It also
+    makes `fill` safe on a buffer that somebody else can write: what it follows has been checked, and cannot change.
+
+    Who wants views says where the bytes stay: `source` is what holds them, and the section begins at `source_start`.
+    """
+
+    cdef Lease held
+    cdef const uint8_t *data
+    cdef int64_t size
+    cdef Record *places
+    cdef int64_t count
+    cdef int64_t base_offset
+    cdef int64_t last_offset_delta
+    cdef int64_t base_timestamp
+    cdef int64_t append_timestamp
+    cdef bint has_append_timestamp
+    cdef int64_t start_delta
+    cdef int64_t scale
+    cdef int64_t max_timestamp
+    # A usual record's timestamp is the first of these, plus the second times its delta.
+    cdef bint has_usual_timestamps
+    cdef int64_t usual_timestamp
+    cdef int64_t usual_factor
+    cdef readonly int64_t records
+    cdef readonly int64_t null_keys
+    cdef readonly int64_t key_bytes
+    cdef readonly int64_t null_values
+    cdef readonly int64_t value_bytes
+    cdef readonly int64_t headers
+    cdef readonly int64_t header_key_bytes
+    cdef readonly int64_t null_header_values
+    cdef readonly int64_t header_value_bytes
+    cdef public object source
+    cdef public int64_t source_start
+
+    def __init__(
+        self, data, int64_t count, int64_t base_offset, int64_t last_offset_delta, int64_t base_timestamp,
+        append_timestamp, int64_t start_offset, int64_t scale,
+    ):
+        cdef Lease held = Lease(data)
+        cdef bint has_append_timestamp = append_timestamp is not None
+        cdef int64_t append = append_timestamp if has_append_timestamp else 0
+        if scale < 1:
+            raise ValueError(f"a timestamp unit of 1/{scale} ms is none")
+        self._begin(
+            held, 0, held.view.len, count, base_offset, last_offset_delta, base_timestamp,
+            has_append_timestamp, append, start_offset, scale,
+        )
+        self._scan(-1, None, -1, 0)
+
+    def __dealloc__(self):
+        recycled_give(self.places)
+
+    cdef int _begin(
+        self, Lease held, int64_t start, int64_t size, int64_t count, int64_t base_offset, int64_t last_offset_delta,
+        int64_t base_timestamp, bint has_append_timestamp, int64_t append_timestamp, int64_t start_offset,
+        int64_t scale,
+    ) except -1:
+        """Takes up what the header says; `_scan` is what has to follow."""
+        if self.held is not None:
+            raise ValueError("a section is of one batch only")
+        self.held, self.data, self.size = held, <const uint8_t *> held.view.buf + start, size
+        self.count, self.base_offset, self.base_timestamp = count, base_offset, base_timestamp
+        # No offset goes beyond 64 bits, whatever the batch header says its last one is.
+        self.last_offset_delta = last_offset_delta
+        if base_offset > 0:
+            self.last_offset_delta = min(last_offset_delta, INT64_MAX - base_offset)
+        self.has_append_timestamp, self.append_timestamp = has_append_timestamp, append_timestamp
+        if start_offset <= base_offset:
+            self.start_delta = 0
+        elif base_offset < 0 and start_offset > INT64_MAX + base_offset:
+            self.start_delta = INT64_MAX
+        else:
+            self.start_delta = start_offset - base_offset
+        self.scale, self.max_timestamp = scale, INT64_MAX // scale
+        cdef int64_t first = append_timestamp if has_append_timestamp else base_timestamp
+        self.has_usual_timestamps = (
+            self.max_timestamp > SHORT_DELTA and -(self.max_timestamp - SHORT_DELTA) < first
+            and first < self.max_timestamp - SHORT_DELTA
+        )
+        if self.has_usual_timestamps:
+            self.usual_timestamp, self.usual_factor = first * scale, 0 if has_append_timestamp else scale
+        if size > INT32_MAX:
+            raise ValueError(f"a records section of {size} bytes is longer than a batch can be")
+        if count < 0 or count > size // MIN_RECORD:
+            raise section_error(RECORD_COUNT, base_offset, count, 0, size)
+        # One more than there are records: the scan writes a record before it knows whether it is kept.
+        self.places = <Record *> recycled_take((count + 1) * sizeof(Record))
+        if self.places == NULL:
+            raise MemoryError
+        return 0
+
+    cdef inline bint usual_record(self, Cursor *cursor, int64_t before, Record *record) noexcept nogil:
+        """`record` for one without headers, with short numbers, and more bytes behind it; all but the last are.
+
+        False for any other, and for what is wrong, with nothing changed but `record`: then `record` will say more. No
+        number here is longer than three bytes, so that one look at what is left is enough for several of them.
+        """
+        cdef const uint8_t *position = cursor.data + cursor.position
+        cdef const uint8_t *limit = cursor.data + cursor.end
+        cdef const uint8_t *end
+        cdef int64_t length, timestamp, delta
+        if limit - position < ENOUGH or not short_number(&position, &length):
+            return False
+        if length < MIN_RECORD - 1 or length > limit - position:
+            return False
+        end = position + length
+        position += 1
+        if not short_number(&position, &timestamp) or not short_number(&position, &delta):
+            return False
+        if delta <= before or delta > self.last_offset_delta or not short_number(&position, &length):
+            return False
+        if length < -1 or position > end or length > end - position:
+            return False
+        record.key.start, record.key.length = <int32_t> (position - cursor.data), <int32_t> length
+        if length > 0:
+            position += length
+        if limit - position < ENOUGH or not short_number(&position, &length):
+            return False
+        if length < -1 or position > end or length > end - position:
+            return False
+        record.value.start, record.value.length = <int32_t> (position - cursor.data), <int32_t> length
+        if length > 0:
+            position += length
+        if end - position != 1 or position[0]:
+            return False
+        record.timestamp = self.usual_timestamp + self.usual_factor * timestamp
+        record.delta, record.headers = <int32_t> delta, 0
+        record.first_header = record.end = <int32_t> (end - cursor.data)
+        cursor.position = record.end
+        return True
+
+    cdef bint record(self, Cursor *cursor, int64_t before, Record *record) noexcept nogil:
+        """Everything of a record up to its headers; the position is left at the first of them.
+
+        `before` is the offset delta of the record in front, which this one has to exceed.
+        """
+        cdef int64_t length, timestamp, delta, headers, end
+        if not get_varint(cursor, cursor.end, &length):
+            return False
+        if length < MIN_RECORD - 1 or length > cursor.end - cursor.position:
+            return fail(cursor, RECORD_LENGTH, length)
+        end = cursor.position + length
+        # The attributes byte has no use so far; readers skip it, whatever it says.
+        cursor.position += 1
+        if (
+            not get_varlong(cursor, end, &timestamp)
+            or not get_varint(cursor, end, &delta)
+            or not get_field(cursor, end, &record.key)
+            or not get_field(cursor, end, &record.value)
+            or not get_varint(cursor, end, &headers)
+        ):
+            return False
+        if headers < 0 or headers > (end - cursor.position) // MIN_HEADER:
+            return fail(cursor, HEADER_COUNT, headers)
+        if self.has_append_timestamp:
+            timestamp = self.append_timestamp
+        elif timestamp > 0 and self.base_timestamp > INT64_MAX - timestamp:
+            return fail(cursor, TIMESTAMP_RANGE, 0)
+        elif timestamp < 0 and self.base_timestamp < INT64_MIN - timestamp:
+            return fail(cursor, TIMESTAMP_RANGE, 0)
+        else:
+            timestamp += self.base_timestamp
+        if self.scale != 1:
+            if timestamp > self.max_timestamp or timestamp < -self.max_timestamp:
+                return fail(cursor, TIMESTAMP_UNIT, timestamp)
+            timestamp *= self.scale
+        if delta <= before or delta > self.last_offset_delta:
+            return fail(cursor, OFFSET_RANGE, delta)
+        record.timestamp, record.delta, record.headers = timestamp, <int32_t> delta, <int32_t> headers
+        record.first_header, record.end = <int32_t> cursor.position, <int32_t> end
+        return True
+
+    cdef bint _scan(self, int64_t crc, ColumnSink sink, int fd, int64_t position) except -1:
+        """Checks and counts all records, and, unless it is -1, that this is the checksum of the batch.
+
+        If it is not, that is all there is to say: False, whatever else may be wrong. A block of bytes gets its checksum
+        first and has its records read then, as long as it is in the processor's cache. The sink, if there is one, gets
+        them at the same time; nothing of a batch with something wrong counts as its.
+
+        With an open file, the section is there, at this position, and has to go through the sink. False also says then
+        that it could not be read, or that there is something wrong with it: once it is in memory, that can be told.
+        """
+        cdef Counts counts
+        cdef bint intact
+        cdef int64_t rows = 0, key_rows = 0, keys_used = 0, value_rows = 0, values_used = 0
+        if sink is not None:
+            rows = sink.rows
+            if sink.keys is not None:
+                key_rows, keys_used = sink.keys.rows, sink.keys.used
+            if sink.values is not None:
+                value_rows, values_used = sink.values.rows, sink.values.used
+        if fd >= 0:
+            with nogil:
+                intact = self._walk_file(fd, position, crc, &counts, sink, sink.values)
+        elif self.size < LONG_WALK:
+            intact = self._walk(crc, &counts, sink)
+        else:
+            with nogil:
+                intact = self._walk(crc, &counts, sink)
+        if sink is not None and (not intact or counts.cursor.fault):
+            # Nothing can be added any more: bits of what is taken back are set in the validity bitmaps.
+            sink.rows, sink.open = rows, False
+            if sink.keys is not None:
+                sink.keys.rows, sink.keys.used = key_rows, keys_used
+            if sink.values is not None:
+                sink.values.rows, sink.values.used = value_rows, values_used
+        if not intact:
+            return False
+        if counts.cursor.fault:
+            raise section_error(
+                counts.cursor.fault, self.base_offset, counts.index, counts.start, counts.cursor.detail
+            )
+        self.records = counts.records
+        self.null_keys, self.key_bytes = counts.null_keys, counts.key_bytes
+        self.null_values, self.value_bytes = counts.null_values, counts.value_bytes
+        self.headers, self.header_key_bytes = counts.headers, counts.header_key_bytes
+        self.null_header_values, self.header_value_bytes = counts.null_header_values, counts.header_value_bytes
+        return True
+
+    cdef bint _walk(self, int64_t crc, Counts *counts, ColumnSink sink) except -1 nogil:
+        cdef Cursor *cursor = &counts.cursor
+        # The checksum covers the last part of the header, too.
+        cdef const uint8_t *unchecked = self.data - (HEADER_SIZE - CRC_COVERS) if crc >= 0 else self.data
+        cdef const uint8_t *end = self.data + self.size
+        cdef int64_t block, found = 0, copied = 0, null_keys = 0, null_values = 0
+        memset(counts, 0, sizeof(Counts))
+        cursor.data, cursor.end = self.data, self.size
+        counts.before = -1
+        while unchecked < end:
+            block = min(end - unchecked, <int64_t> BLOCK)
+            if crc >= 0:
+                found = crc32c_of(unchecked, block, <uint32_t> found)
+            unchecked += block
+            self._count_to(unchecked - self.data, counts)
+            if sink is not None and sink.open:
+                self._copy(
+                    sink, self.data, copied, counts.records - copied, counts.null_keys - null_keys,
+                    counts.null_values - null_values,
+                )
+            copied, null_keys, null_values = counts.records, counts.null_keys, counts.null_values
+        if crc >= 0 and found != crc:
+            return False
+        if cursor.fault:
+            pass
+        elif counts.index < self.count:
+            counts.start = cursor.position
+            fail(cursor, TRUNCATED, 0)
+        elif cursor.position != cursor.end:
+            counts.index = max(counts.index - 1, 0)
+            fail(cursor, TRAILING_BYTES, cursor.end - cursor.position)
+        return True
+
+    cdef bint _walk_file(
+        self, int fd, int64_t position, int64_t crc, Counts *counts, ColumnSink sink, BinarySink values
+    ) except -1 nogil:
+        """`_walk`, a block at a time, of what is in a file.
+
+        A block is read to where the column of values ends at that time, and the values in it are moved down to there.
+        The part of a record at the end of a block goes in front of the next one.
+        """
+        cdef Cursor *cursor = &counts.cursor
+        cdef int64_t block, left, used, gap, arrived = 0, found = 0, copied = 0, null_keys = 0, null_values = 0
+        # Where the section would begin, if the part of it that is in memory now were not all there is.
+        cdef uint8_t *data = NULL
+        cdef uint8_t *into
+        memset(counts, 0, sizeof(Counts))
+        counts.before = -1
+        if crc >= 0:
+            # The checksum covers the last part of the header, too, which has been read.
+            found = crc32c_of(self.data - (HEADER_SIZE - CRC_COVERS), HEADER_SIZE - CRC_COVERS, 0)
+        while arrived < self.size:
+            block = min(self.size - arrived, <int64_t> BLOCK)
+            left, used = arrived - cursor.position, values.used
+            into = values.data + used + left
+            gap = <int64_t> ((<uint64_t> (position + arrived) - <uint64_t> into) % LINE)
+            into += gap
+            if left + gap + block > values.max_used - used:
+                return False
+            if left:
+                memmove(into - left, data + cursor.position, left)
+            if not read_file(fd, into, block, position + arrived):
+                return False
+            if crc >= 0:
+                found = crc32c_of(into, block, <uint32_t> found)
+            data = into - arrived
+            arrived += block
+            cursor.data, cursor.end = data, arrived
+            self._count_to(arrived, counts)
+            if cursor.fault:
+                if arrived == self.size:
+                    return False
+                # Perhaps there is just no more of it here. What there is of it is looked at again.
+                cursor.fault, cursor.position = NO_FAULT, counts.start
+            self._copy(
+                sink, data, copied, counts.records - copied, counts.null_keys - null_keys,
+                counts.null_values - null_values,
+            )
+            if not sink.open or not values.open:
+                return False
+            copied, null_keys, null_values = counts.records, counts.null_keys, counts.null_values
+        return (crc < 0 or found == crc) and counts.index == self.count and cursor.position == self.size
+
+    cdef void _copy(
+        self, ColumnSink sink, const uint8_t *data, int64_t first, int64_t count, int64_t null_keys,
+        int64_t null_values,
+    ) noexcept nogil:
+        """Appends some records, which lie in `data`, to all columns of a sink, while others are yet to be found."""
+        cdef const Record *places = self.places + first
+        cdef int64_t stride = sizeof(Record)
+        if count > sink.max_rows - sink.rows:
+            sink.open = False
+            return
+        self._copy_numbers(sink, places, count)
+        # Keys first: where there are keys, there may be values afterwards.
+        append_early(sink.keys, data, <const char *> &places.key, count, stride, null_keys)
+        append_early(sink.values, data, <const char *> &places.value, count, stride, null_values)
+        sink.rows += count
+
+    cdef inline void _copy_numbers(self, ColumnSink sink, const Record *places, int64_t count) noexcept nogil:
+        cdef int64_t index, row = sink.rows
+        cdef int32_t timestamp_type = 1 if self.has_append_timestamp else 0
+        if sink.offsets != NULL:
+            for index in range(count):
+                sink.offsets[row + index] = self.base_offset + places[index].delta
+        if sink.timestamps != NULL:
+            for index in range(count):
+                sink.timestamps[row + index] = places[index].timestamp
+        if sink.types != NULL:
+            for index in range(count):
+                sink.types[row + index] = timestamp_type
+
+    cdef void _count_to(self, int64_t limit, Counts *counts) noexcept nogil:
+        """Goes on with the records that begin before a position."""
+        cdef Cursor *cursor = &counts.cursor
+        cdef Record *record = self.places + counts.records
+        cdef Header header
+        cdef int64_t start, ordinal, ahead, key_bytes, null_values, value_bytes
+        cdef bint kept
+        while counts.index < self.count and cursor.position < limit and not cursor.fault:
+            start = counts.start = cursor.position
+            if not (self.has_usual_timestamps and self.usual_record(cursor, counts.before, record)):
+                if not self.record(cursor, counts.before, record):
+                    return
+            # Where a later record begins, if those in between are as long as this one.
+            ahead = record.end + EARLY * (record.end - start)
+            if ahead < cursor.end:
+                fetch_early(cursor.data + ahead)
+            key_bytes = null_values = value_bytes = 0
+            for ordinal in range(record.headers):
+                if not get_header(cursor, record.end, &header):
+                    return
+                key_bytes += header.key.length
+                if header.value.length < 0:
+                    null_values += 1
+                else:
+                    value_bytes += header.value.length
+            if cursor.position != record.end:
+                fail(cursor, RECORD_SIZE, record.end - cursor.position)
+                return
+            # Nothing has been counted before this: a record that is not whole is looked at again, with more of it.
+            counts.before = record.delta
+            kept = record.delta >= self.start_delta
+            counts.index += 1
+            if not kept:
+                continue
+            counts.header_key_bytes += key_bytes
+            counts.null_header_values += null_values
+            counts.header_value_bytes += value_bytes
+            if record.key.length < 0:
+                counts.null_keys += 1
+            else:
+                counts.key_bytes += record.key.length
+            if record.value.length < 0:
+                counts.null_values += 1
+            else:
+                counts.value_bytes += record.value.length
+            counts.headers += record.headers
+            counts.records += 1
+            record += 1
+
+    def fill(self, ColumnSink sink not None):
+        """Appends the records to the columns of `sink`, one column after the other."""
+        cdef bint room
+        if self.size < LONG_WALK:
+            room = self._fill(sink)
+        else:
+            with nogil:
+                room = self._fill(sink)
+        if not room:
+            raise section_error(CHANGED, self.base_offset, self.records, self.size, 0)
+        sink.rows += self.records
+
+    cdef bint _fill(self, ColumnSink sink) noexcept nogil:
+        cdef const uint8_t *data = self.data
+        cdef const Record *places = self.places
+        cdef int64_t records = self.records, stride = sizeof(Record)
+        cdef int64_t size = self.size
+        cdef bint room = records <= sink.max_rows - sink.rows
+        if room:
+            self._copy_numbers(sink, places, records)
+        if room and sink.keys is not None:
+            room = append(sink.keys, data, <const char *> &places.key, records, stride, self.null_keys)
+        if room and sink.values is not None:
+            room = append(sink.values, data, <const char *> &places.value, records, stride, self.null_values)
+        if room and sink.key_views is not None:
+            room = append_views(sink.key_views, data, size, <const char *> &places.key, records, stride)
+        if room and sink.value_views is not None:
+            room = append_views(sink.value_views, data, size, <const char *> &places.value, records, stride)
+        if room and sink.header_offsets != NULL:
+            room = self._fill_headers(sink)
+        return room
+
+    cdef bint _fill_headers(self, ColumnSink sink) noexcept nogil:
+        cdef Cursor cursor
+        cdef int32_t *ends = sink.header_offsets + sink.rows + 1
+        cdef const Record *record
+        cdef Header header
+        cdef int64_t index, ordinal
+        memset(&cursor, 0, sizeof(Cursor))
+        cursor.data, cursor.end = self.data, self.size
+        for index in range(self.records):
+            record = self.places + index
+            cursor.position = record.first_header
+            for ordinal in range(record.headers):
+                if not (
+                    get_header(&cursor, record.end, &header)
+                    and append(sink.header_keys, cursor.data, <const char *> &header.key, 1, 0, 0)
+                    and append(
+                        sink.header_values, cursor.data, <const char *> &header.value, 1, 0, header.value.length < 0
+                    )
+                ):
+                    return False
+            ends[index] = <int32_t> sink.header_keys.rows
+        return True
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+cdef inline uint64_t big_endian(const uint8_t *data, int size) noexcept nogil:
+    cdef uint64_t number = 0
+    cdef int index
+    for index in range(size):
+        number = number << 8 | data[index]
+    return number
+
+
+cdef struct Head:
+    # What is needed of a batch's header.
+    int64_t length
+    int64_t attributes
+    int64_t base_offset
+    int64_t last_delta
+    int64_t count
+
+
+cdef inline bint read_head(const uint8_t *batch, int64_t left, Head *head) noexcept nogil:
+    """False if there is no whole batch of the one format that there is."""
+    if left < HEADER_SIZE:
+        return False
+    head.length = OVERHEAD + <int64_t> (<int32_t> big_endian(batch + 8, 4))
+    head.attributes = <int64_t> big_endian(batch + 21, 2)
+    head.base_offset = <int64_t> big_endian(batch, 8)
+    head.last_delta = <int32_t> big_endian(batch + 23, 4)
+    head.count = <int32_t> big_endian(batch + 57, 4)
+    return HEADER_SIZE <= head.length <= left and batch[MAGIC_AT] == 2
+
+
+cdef inline bint is_plain(const Head *head, int64_t start_offset, bint may_be_transactional) noexcept nogil:
+    return not (
+        head.attributes & ~(APPEND_TIME | TRANSACTIONAL)
+        or (head.attributes & TRANSACTIONAL and not may_be_transactional)
+        or head.base_offset < 0 or head.last_delta < 0 or head.base_offset >= INT64_MAX - head.last_delta
+        or head.count <= 0 or head.count > (head.length - HEADER_SIZE) // MIN_RECORD
+        or head.base_offset + head.last_delta < start_offset
+    )
+
+
+cdef inline bint is_cut_off(const uint8_t *batch, int64_t left) noexcept nogil:
+    """Whether all there is of a batch is its beginning, with nothing wrong in it that can be seen."""
+    cdef int64_t length
+    if left <= MAGIC_AT or batch[MAGIC_AT] != 2:
+        return False
+    length = OVERHEAD + <int64_t> (<int32_t> big_endian(batch + 8, 4))
+    return length >= HEADER_SIZE and length > left
+
+
+def plain_extent(data not None, int64_t start_offset, bint may_be_transactional):
+    """See `pure.columns`."""
+    cdef Lease held = Lease(data)
+    cdef const uint8_t *batch = <const uint8_t *> held.view.buf
+    cdef int64_t left = held.view.len, records = 0, size = 0
+    cdef Head head
+    while read_head(batch, left, &head) and is_plain(&head, start_offset, may_be_transactional):
+        records += head.count
+        size += head.length - HEADER_SIZE - MIN_RECORD * head.count
+        batch += head.length
+        left -= head.length
+    return records, size, left == 0 or is_cut_off(batch, left)
+
+
+def plain_sections(
+    data not None, int64_t at, int64_t start_offset, int64_t scale, bint check_crc, bint may_be_transactional, source,
+    bint has_views, ColumnSink sink, int fd=-1, int64_t position=0,
+):
+    """See `pure.columns`, which leaves all batches to who calls this."""
+    cdef Lease held = Lease(data)
+    cdef const uint8_t *batch
+    cdef int64_t end = held.view.len
+    cdef Head head
+    cdef list found = []
+    cdef Section section
+    next_offset = None
+    if fd >= 0 and (sink is None or sink.values is None):
+        raise ValueError("what is in a file goes to a column of values")
+    while True:
+        batch = <const uint8_t *> held.view.buf + at
+        if not read_head(batch, end - at, &head) or not is_plain(&head, start_offset, may_be_transactional):
+            break
+        section = Section.__new__(Section)
+        section._begin(
+            held, at + HEADER_SIZE, head.length - HEADER_SIZE, head.count, head.base_offset, head.last_delta,
+            <int64_t> big_endian(batch + 27, 8), head.attributes & APPEND_TIME, <int64_t> big_endian(batch + 35, 8),
+            start_offset, scale,
+        )
+        if not section._scan(
+            <int64_t> big_endian(batch + CRC_START, 4) if check_crc else -1, sink, fd, position + at + HEADER_SIZE
+        ):
+            break
+        if source is not None:
+            section.source, section.source_start = source, at + HEADER_SIZE
+        elif has_views:
+            section.source = data[at + HEADER_SIZE : at + head.length]
+        found.append(section)
+        at += head.length
+        next_offset = head.base_offset + head.last_delta + 1
+    return found, at, next_offset, at == end or is_cut_off(batch, end - at)
+
+
+def totals(list sections not None):
+    """See `pure.columns`."""
+    cdef Section section
+    cdef int64_t records = 0, null_keys = 0, key_bytes = 0, null_values = 0, value_bytes = 0
+    cdef int64_t headers = 0, header_key_bytes = 0, null_header_values = 0, header_value_bytes = 0
+    for section in sections:
+        records += section.records
+        null_keys += section.null_keys
+        key_bytes += section.key_bytes
+        null_values += section.null_values
+        value_bytes += section.value_bytes
+        headers += section.headers
+        header_key_bytes += section.header_key_bytes
+        null_header_values += section.null_header_values
+        header_value_bytes += section.header_value_bytes
+    return (
+        records, null_keys, key_bytes, null_values, value_bytes,
+        headers, header_key_bytes, null_header_values, header_value_bytes,
+    )
+
+
+def repeat_numbers(list numbers not None, list counts not None, into not None):
+    """See `pure.columns`."""
+    cdef Lease held = Lease(into, True)
+    cdef int32_t *out = <int32_t *> held.view.buf
+    cdef int64_t left = held.view.len // 4, count, index
+    cdef Py_ssize_t place
+    cdef int32_t number
+    if len(numbers) != len(counts) or (held.view.len and <size_t> held.view.buf % 4):
+        raise ValueError("as many counts as numbers, and room for aligned 32-bit numbers")
+    for place in range(len(numbers)):
+        number, count = numbers[place], counts[place]
+        if count < 0 or count > left:
+            raise ValueError(f"no room for a number {count} times")
+        for index in range(count):
+            out[index] = number
+        out += count
+        left -= count
+    if left:
+        raise ValueError(f"room for {left} numbers more")

@@ -1,0 +1,217 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=False
+# cython: freethreading_compatible=True
+"""Checks whole batches, and walks over their headers: the twin of `pure.record_batch`, which explains it."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint32_t, uint8_t
+
+from barnabas._kernels.compiled.record_codec cimport Fields, parse_record, short_number
+from barnabas._kernels.compiled.checksum cimport crc32c_of
+from barnabas._kernels.compiled.octets cimport int16_at, int32_at, int64_at, put_int32, put_int64
+
+cdef enum:
+    HEADER_SIZE = 61
+    LOG_OVERHEAD = 12  # base offset and length, which the length does not count
+    UP_TO_EPOCH = 16
+    UP_TO_LAST_OFFSET = 27
+    CRC_STARTS = 21
+    MAGIC = 2
+    TRANSACTIONAL_MASK = 0x10
+    # From this size on, other threads get a turn. The walk over a batch of the usual size is quicker than that.
+    LONG_WALK = 1 << 17
+    # How many bytes get their checksum before their records are looked at.
+    BLOCK = 1 << 16
+    # What `parse_usual` looks at before it looks how much is left: four numbers of three bytes, and one byte.
+    ENOUGH = 16
+
+
+cdef bint header_is_plain(const uint8_t *data, Py_ssize_t size) noexcept nogil:
+    cdef int32_t last_delta = int32_at(data + 23)
+    cdef int16_t attributes = int16_at(data + 21)
+    cdef int64_t producer_id = int64_at(data + 43)
+    if int64_at(data) != 0 or <int64_t>int32_at(data + 8) + LOG_OVERHEAD != size or data[16] != MAGIC:
+        return False
+    if attributes & ~TRANSACTIONAL_MASK:
+        return False
+    if last_delta < 0 or <int64_t>int32_at(data + 57) != <int64_t>last_delta + 1:
+        return False
+    if int64_at(data + 27) < -1 or int64_at(data + 35) < -1:
+        return False
+    if producer_id >= 0:
+        return int16_at(data + 51) >= 0 and int32_at(data + 53) >= 0
+    return attributes == 0
+
+
+cdef inline bint parse_usual(
+    const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Fields *fields
+) noexcept nogil:
+    """`parse_record` for one without headers, with short numbers, and more bytes behind it; of no other it says more
+    than that it is none. What it finds is what is needed here."""
+    cdef const uint8_t *at = data + position[0]
+    cdef const uint8_t *limit = data + size
+    cdef const uint8_t *end
+    cdef int64_t length, delta
+    if limit - at < ENOUGH or not short_number(&at, &length) or length < 0 or length > limit - at:
+        return False
+    end = at + length
+    at += 1
+    if not short_number(&at, &fields.timestamp_delta) or not short_number(&at, &delta):
+        return False
+    if not short_number(&at, &length) or length < -1 or at > end or length > end - at:
+        return False
+    fields.offset_delta, fields.key_length = <int32_t>delta, <int32_t>length
+    if length > 0:
+        at += length
+    if limit - at < ENOUGH or not short_number(&at, &length) or length < -1 or at > end or length > end - at:
+        return False
+    if length > 0:
+        at += length
+    if end - at != 1 or at[0]:
+        return False
+    position[0] = end - data
+    return True
+
+
+cdef void begin_walk(const uint8_t *header, Walk *walk) noexcept nogil:
+    walk.seen, walk.lowest, walk.highest = 0, 0, 0
+    walk.base, walk.max_timestamp = int64_at(header + 27), int64_at(header + 35)
+
+
+cdef bint step(
+    const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Walk *walk, bint keys_needed
+) noexcept nogil:
+    """Whether the next record is there, in its place, and in the range of timestamps that the header tells."""
+    cdef Fields fields
+    cdef int64_t timestamp
+    fields.detail = 0
+    if not parse_usual(data, size, position, &fields) and parse_record(data, size, position, &fields):
+        return False
+    if fields.offset_delta != walk.seen or (keys_needed and fields.key_length < 0):
+        return False
+    # Before the sum is made, which would overflow otherwise: it has to be between -1 and the largest timestamp.
+    if fields.timestamp_delta < -1 - walk.base or (
+        fields.timestamp_delta > 0 and walk.base > walk.max_timestamp - fields.timestamp_delta
+    ):
+        return False
+    timestamp = walk.base + fields.timestamp_delta
+    if walk.seen == 0 or timestamp < walk.lowest:
+        walk.lowest = timestamp
+    if walk.seen == 0 or timestamp > walk.highest:
+        walk.highest = timestamp
+    walk.seen += 1
+    return True
+
+
+cdef bint is_timely(const Walk *walk, int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms) noexcept nogil:
+    """Whether, after the last record, the largest timestamp is what the header says, and all are near enough to now."""
+    if walk.highest != walk.max_timestamp:
+        return False
+    if walk.highest < 0:
+        return True
+    return walk.highest - now_ms <= after_max_ms and (
+        walk.lowest >= now_ms - before_max_ms or now_ms - before_max_ms <= 0
+    )
+
+
+cdef bint content_is_plain(
+    const uint8_t *data, Py_ssize_t size, int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms, bint keys_needed
+) except -1 nogil:
+    """Checksum and records. A block of bytes gets its checksum first and has its records read then, as long as it is in
+    the processor's cache."""
+    cdef Walk walk
+    cdef Py_ssize_t position = HEADER_SIZE, summed = CRC_STARTS, block
+    cdef int32_t count = int32_at(data + 57)
+    cdef int64_t crc = 0
+    begin_walk(data, &walk)
+    while walk.seen < count:
+        if position >= summed and summed < size:
+            block = min(size - summed, <Py_ssize_t>BLOCK)
+            crc = crc32c_of(data + summed, block, <uint32_t>crc)
+            summed += block
+        if not step(data, size, &position, &walk, keys_needed):
+            return False
+    if position != size or not is_timely(&walk, now_ms, before_max_ms, after_max_ms):
+        return False
+    return crc32c_of(data + summed, size - summed, <uint32_t>crc) == <uint32_t>int32_at(data + 17)
+
+
+def is_plain_batch(
+    data, Py_ssize_t max_size, int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms, bint keys_needed
+):
+    """Whether there is nothing to say about a batch, and nothing in it to change."""
+    cdef Py_buffer buffer
+    cdef const uint8_t *start
+    cdef bint found
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        start = <const uint8_t *>buffer.buf
+        if not HEADER_SIZE < buffer.len <= max_size or not header_is_plain(start, buffer.len):
+            return False
+        if buffer.len < LONG_WALK:
+            found = content_is_plain(start, buffer.len, now_ms, before_max_ms, after_max_ms, keys_needed)
+        else:
+            with nogil:
+                found = content_is_plain(start, buffer.len, now_ms, before_max_ms, after_max_ms, keys_needed)
+    finally:
+        PyBuffer_Release(&buffer)
+    return found
+
+
+def place_batch(data, int64_t offset, int32_t leader_epoch):
+    """Writes offset and leader epoch into the header of a batch; returns all fields of it, in their order."""
+    cdef Py_buffer buffer
+    cdef uint8_t *start
+    PyObject_GetBuffer(data, &buffer, PyBUF_WRITABLE)
+    try:
+        if buffer.len < HEADER_SIZE:
+            raise ValueError(f"{buffer.len} bytes are too few for the header of a batch")
+        start = <uint8_t *>buffer.buf
+        put_int64(start, offset)
+        put_int32(start + 12, leader_epoch)
+        return (
+            offset,
+            int32_at(start + 8),
+            leader_epoch,
+            <int8_t>start[16],
+            <uint32_t>int32_at(start + 17),
+            int16_at(start + 21),
+            int32_at(start + 23),
+            int64_at(start + 27),
+            int64_at(start + 35),
+            int64_at(start + 43),
+            int16_at(start + 51),
+            int32_at(start + 53),
+            int32_at(start + 57),
+        )
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+def offset_after(const uint8_t[::1] data not None):
+    """Returns the offset after the last whole batch; None if there is no whole batch."""
+    cdef int64_t at = 0, size = data.shape[0], length, last = -1
+    cdef const uint8_t *start = &data[0] if size else NULL
+    while at + UP_TO_LAST_OFFSET <= size:
+        length = int32_at(start + at + 8)
+        if length <= 0 or at + LOG_OVERHEAD + length > size:
+            break
+        last = at
+        at += LOG_OVERHEAD + length
+    if last < 0:
+        return None
+    # As Python's numbers, which cannot overflow, whatever the header says.
+    return (<object>int64_at(start + last)) + (<object>int32_at(start + last + 23)) + 1
+
+
+def leader_epoch_before(const uint8_t[::1] data not None, offset):
+    """Returns the leader epoch of the last whole batch that starts before `offset`; None if it is not known."""
+    cdef int64_t at = 0, size = data.shape[0], length, before = offset
+    cdef int32_t epoch = -1
+    cdef const uint8_t *start = &data[0] if size else NULL
+    while at + UP_TO_EPOCH <= size:
+        length = int32_at(start + at + 8)
+        if length <= 0 or at + LOG_OVERHEAD + length > size or int64_at(start + at) >= before:
+            break
+        epoch = int32_at(start + at + LOG_OVERHEAD)
+        at += LOG_OVERHEAD + length
+    return epoch if epoch >= 0 else None

@@ -1,0 +1,83 @@
+# What other compiled modules use of the record codec: the parser of a record with what it finds, and
+# the appender, for whoever fills a batch record by record.
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
+
+from barnabas._kernels.compiled.faults cimport NO_FAULT, OVERLONG_VARINT, TRUNCATED
+
+
+cdef inline int get_varint(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, int32_t *value) noexcept nogil:
+    cdef Py_ssize_t at = position[0]
+    cdef uint32_t raw = 0
+    cdef uint8_t byte
+    cdef int shift = 0
+    while True:
+        if at >= size:
+            return TRUNCATED
+        byte = data[at]
+        at += 1
+        if shift == 28 and byte > 0x0F:
+            return OVERLONG_VARINT
+        raw |= <uint32_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    position[0] = at
+    value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return NO_FAULT
+
+
+cdef inline bint short_number(const uint8_t **position, int64_t *out) noexcept nogil:
+    """A number of up to three bytes, where so many may be looked at; False if it is longer."""
+    cdef const uint8_t *at = position[0]
+    cdef uint64_t raw = at[0]
+    if raw < 0x80:
+        position[0] = at + 1
+    elif at[1] < 0x80:
+        raw = (raw & 0x7F) | <uint64_t> at[1] << 7
+        position[0] = at + 2
+    elif at[2] < 0x80:
+        raw = (raw & 0x7F) | <uint64_t> (at[1] & 0x7F) << 7 | <uint64_t> at[2] << 14
+        position[0] = at + 3
+    else:
+        return False
+    out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
+    return True
+
+
+cdef struct Fields:
+    int64_t timestamp_delta
+    int32_t offset_delta
+    int32_t key_length
+    Py_ssize_t key_at
+    int32_t value_length
+    Py_ssize_t value_at
+    int32_t header_count
+    Py_ssize_t headers_at
+    # The number that goes with a fault.
+    int64_t detail
+
+
+cdef int parse_record(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Fields *fields) noexcept nogil
+
+
+cdef class RecordAppender:
+    # The batch header's place, then the records, then room to grow. None once it has been taken.
+    cdef bytearray _buffer
+    cdef Py_ssize_t _capacity
+    cdef Py_ssize_t _used
+    cdef bint _open
+    cdef bint _has_base_timestamp
+    cdef int64_t _base_timestamp
+    cdef int32_t _count
+    cdef int64_t _next_delta
+    cdef public Py_ssize_t max_size
+    cdef public double size_factor
+    cdef readonly int64_t max_timestamp
+    cdef readonly int32_t offset_delta_of_max_timestamp
+
+    cdef Py_ssize_t _estimate(self) noexcept
+    cdef bint _write(
+        self, int64_t delta, int64_t timestamp, object key, object value, object headers, bint if_room
+    ) except -1
+    cdef int _grow(self, Py_ssize_t size) except -1

@@ -1,0 +1,662 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=False
+# cython: freethreading_compatible=True
+"""The record codec, compiled: the twin of `pure.record_codec`, with the same names and the same behaviour.
+
+What a record looks like is told there. Here one function, `parse_record`, reads any record from any bytes: it never
+reads outside the buffer, never follows a length it has not checked, allocates nothing, and runs without the
+interpreter's lock. Reader and walk are two ways to use it. It only finds out which fault a record has;
+`faults.record_error` says it in words.
+"""
+
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libc.string cimport memcpy
+
+from barnabas._kernels.compiled.faults cimport *
+from barnabas._kernels.faults import record_error
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+cdef enum:
+    BATCH_HEADER_SIZE = 61
+    SMALLEST_BUFFER = 512
+    LARGEST_FIRST_BUFFER = 16384
+
+
+# ---------------------------------------------------------------------------------------------------- numbers
+
+cdef inline uint32_t zigzag32(int32_t value) noexcept nogil:
+    return (<uint32_t>value << 1) ^ <uint32_t>(value >> 31)
+
+
+cdef inline uint64_t zigzag64(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef inline Py_ssize_t size_of(uint64_t raw) noexcept nogil:
+    cdef Py_ssize_t size = 1
+    while raw >= 0x80:
+        raw >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t *put(uint8_t *out, uint64_t raw) noexcept nogil:
+    while raw >= 0x80:
+        out[0] = <uint8_t>(raw | 0x80)
+        out += 1
+        raw >>= 7
+    out[0] = <uint8_t>raw
+    return out + 1
+
+
+cdef inline int get_varlong(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, int64_t *value) noexcept nogil:
+    cdef Py_ssize_t at = position[0]
+    cdef uint64_t raw = 0
+    cdef uint8_t byte
+    cdef int shift = 0
+    while True:
+        if at >= size:
+            return TRUNCATED
+        byte = data[at]
+        at += 1
+        if shift == 63 and byte > 0x01:
+            return OVERLONG_VARINT
+        raw |= <uint64_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    position[0] = at
+    value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return NO_FAULT
+
+
+cdef inline bint add_overflows(int64_t a, int64_t b) noexcept nogil:
+    return (b > 0 and a > INT64_MAX - b) or (b < 0 and a < INT64_MIN - b)
+
+
+# ---------------------------------------------------------------------------------------------------- parsing
+
+cdef int parse_record(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Fields *fields) noexcept nogil:
+    """Reads the record at `position`, checks all of it, and moves on to the end of it. A fault, or 0."""
+    cdef Py_ssize_t at = position[0]
+    cdef Py_ssize_t end
+    cdef int32_t length
+    cdef int fault, number
+
+    fault = get_varint(data, size, &at, &length)
+    if fault:
+        return fault
+    if length < 0 or length > size - at:
+        fields.detail = length
+        return RECORD_LENGTH
+    end = at + length
+    if at >= size:
+        return TRUNCATED
+    at += 1  # the attributes, of which none are in use
+    fault = get_varlong(data, size, &at, &fields.timestamp_delta)
+    if fault:
+        return fault
+    fault = get_varint(data, size, &at, &fields.offset_delta)
+    if fault:
+        return fault
+
+    fault = get_varint(data, size, &at, &fields.key_length)
+    if fault:
+        return fault
+    if fields.key_length < -1:
+        fields.detail = fields.key_length
+        return FIELD_LENGTH
+    fields.key_at = at
+    if fields.key_length > 0:
+        if fields.key_length > size - at:
+            return TRUNCATED
+        at += fields.key_length
+
+    fault = get_varint(data, size, &at, &fields.value_length)
+    if fault:
+        return fault
+    if fields.value_length < -1:
+        fields.detail = fields.value_length
+        return FIELD_LENGTH
+    fields.value_at = at
+    if fields.value_length > 0:
+        if fields.value_length > size - at:
+            return TRUNCATED
+        at += fields.value_length
+
+    fault = get_varint(data, size, &at, &fields.header_count)
+    if fault:
+        return fault
+    if fields.header_count < 0 or fields.header_count > size - at:
+        fields.detail = fields.header_count
+        return HEADER_COUNT
+    fields.headers_at = at
+    for number in range(fields.header_count):
+        fault = get_varint(data, size, &at, &length)
+        if fault:
+            return fault
+        if length < 0:
+            fields.detail = length
+            return NULL_HEADER_KEY
+        if length > size - at:
+            return TRUNCATED
+        at += length
+        fault = get_varint(data, size, &at, &length)
+        if fault:
+            return fault
+        if length < -1:
+            fields.detail = length
+            return FIELD_LENGTH
+        if length > 0:
+            if length > size - at:
+                return TRUNCATED
+            at += length
+
+    if at != end:
+        fields.detail = at - end
+        return RECORD_SIZE
+    position[0] = at
+    return NO_FAULT
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+@cython.final
+@cython.no_gc  # made of bytes, views and strings, which hold no reference back: nothing for the collector to find
+cdef class Record:
+    """One record, read from a batch. `headers` is a tuple of ``(key, value or None)`` pairs.
+
+    `size_in_bytes` is what the record takes up in the uncompressed batch. Header keys that are not UTF-8 are decoded
+    with ``surrogateescape``: nothing stops a producer from writing them, and this way they survive being written again.
+    """
+
+    cdef readonly int64_t offset
+    cdef readonly int64_t timestamp
+    cdef readonly object key
+    cdef readonly object value
+    cdef readonly tuple headers
+    cdef readonly Py_ssize_t size_in_bytes
+
+    def __init__(
+        self, int64_t offset, int64_t timestamp, key, value, tuple headers not None=(), Py_ssize_t size_in_bytes=0
+    ):
+        self.offset = offset
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.size_in_bytes = size_in_bytes
+
+    def _fields(self):
+        return (self.offset, self.timestamp, self.key, self.value, self.headers, self.size_in_bytes)
+
+    def __eq__(self, other):
+        if not isinstance(other, Record):
+            return NotImplemented
+        return self._fields() == (<Record>other)._fields()
+
+    def __hash__(self):
+        return hash(self._fields())
+
+    def __reduce__(self):
+        return (Record, self._fields())
+
+    def __repr__(self):
+        return (
+            f"Record(offset={self.offset}, timestamp={self.timestamp}, key={self.key!r}, value={self.value!r}, "
+            f"headers={self.headers!r}, size_in_bytes={self.size_in_bytes})"
+        )
+
+
+@cython.final
+cdef class RecordIterator:
+    """The records of an uncompressed records section, one at a time."""
+
+    cdef Py_buffer _buffer
+    cdef bint _has_buffer
+    cdef const uint8_t *_data
+    cdef Py_ssize_t _size
+    cdef Py_ssize_t _position
+    cdef int32_t _index
+    cdef int32_t _count
+    cdef int64_t _base_offset
+    cdef int64_t _base_timestamp
+    cdef int64_t _log_append_time
+    cdef bint _has_log_append_time
+    # The bytes as a Python view, to slice from; None where keys and values are copied.
+    cdef object _view
+
+    def __cinit__(self, data, int32_t count, int64_t base_offset, int64_t base_timestamp, log_append_time, bint copy):
+        PyObject_GetBuffer(data, &self._buffer, PyBUF_SIMPLE)
+        self._has_buffer = True
+        self._data = <const uint8_t *>self._buffer.buf
+        self._size = self._buffer.len
+        self._position = 0
+        self._index = 0
+        self._count = count
+        self._base_offset = base_offset
+        self._base_timestamp = base_timestamp
+        self._has_log_append_time = log_append_time is not None
+        if self._has_log_append_time:
+            self._log_append_time = log_append_time
+        self._view = None if copy else memoryview(data)
+
+    def __dealloc__(self):
+        if self._has_buffer:
+            PyBuffer_Release(&self._buffer)
+
+    def __iter__(self):
+        return self
+
+    @cython.critical_section
+    def __next__(self):
+        cdef Fields fields
+        cdef Py_ssize_t start = self._position
+        cdef int32_t index = self._index
+        cdef int fault
+        cdef Record record
+        if index >= self._count:
+            raise StopIteration
+        fields.detail = 0
+        fault = parse_record(self._data, self._size, &self._position, &fields)
+        if not fault:
+            if not self._has_log_append_time and add_overflows(self._base_timestamp, fields.timestamp_delta):
+                fault = TIMESTAMP_RANGE
+            elif index == self._count - 1 and self._position != self._size:
+                fault = TRAILING_BYTES
+                fields.detail = self._size - self._position
+        if fault:
+            self._count = 0
+            raise record_error(fault, index, start, fields.detail)
+        self._index = index + 1
+
+        record = Record.__new__(Record)
+        # Unsigned, because a sum that wraps is defined there; the caller has checked that there is room.
+        record.offset = <int64_t>(<uint64_t>self._base_offset + <uint64_t><int64_t>fields.offset_delta)
+        if self._has_log_append_time:
+            record.timestamp = self._log_append_time
+        else:
+            record.timestamp = self._base_timestamp + fields.timestamp_delta
+        record.key = self._slice(fields.key_at, fields.key_length)
+        record.value = self._slice(fields.value_at, fields.value_length)
+        record.headers = self._headers(fields.headers_at, fields.header_count) if fields.header_count else ()
+        record.size_in_bytes = self._position - start
+        return record
+
+    cdef inline object _slice(self, Py_ssize_t at, int32_t length):
+        if length < 0:
+            return None
+        if self._view is None:
+            return PyBytes_FromStringAndSize(<const char *>self._data + at, length)
+        return self._view[at:at + length]
+
+    cdef tuple _headers(self, Py_ssize_t at, int32_t count):
+        # parse_record has been over all of this: the lengths are right.
+        cdef list headers = []
+        cdef int32_t length = 0
+        cdef int number
+        cdef object key
+        for number in range(count):
+            get_varint(self._data, self._size, &at, &length)
+            key = PyUnicode_DecodeUTF8(<char *>self._data + at, length, "surrogateescape")
+            at += length
+            get_varint(self._data, self._size, &at, &length)
+            headers.append((key, self._slice(at, length)))
+            if length > 0:
+                at += length
+        return tuple(headers)
+
+
+def iterate_records(data, count, base_offset, base_timestamp, log_append_time, copy):
+    """The records of an uncompressed records section, one at a time.
+
+    With `log_append_time`, every record gets that timestamp. Without `copy`, keys and values are views of `data`.
+    """
+    return RecordIterator(data, count, base_offset, base_timestamp, log_append_time, copy)
+
+
+def walk_records(data, int32_t count, int64_t base_timestamp, int32_t last_offset_delta, bint consecutive):
+    """Checks every record without making an object of any.
+
+    Offset deltas must be 0, 1, 2 ... where `consecutive`, and otherwise ascend within ``0 .. last_offset_delta``.
+    Returns the smallest and the largest timestamp, the offset delta of the largest (the first one of several), and the
+    number of the first record without a key (-1: all have one). Without records the timestamps are -1.
+    """
+    cdef Py_buffer buffer
+    cdef Fields fields
+    cdef Py_ssize_t position = 0, start = 0
+    cdef int32_t index = 0, previous = -1, offset_delta_of_highest = -1, first_without_key = -1
+    cdef int64_t timestamp, lowest = -1, highest = -1
+    cdef int fault = NO_FAULT
+    fields.detail = 0
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            for index in range(count):
+                start = position
+                fault = parse_record(<const uint8_t *>buffer.buf, buffer.len, &position, &fields)
+                if fault:
+                    break
+                if fields.key_length < 0 and first_without_key < 0:
+                    first_without_key = index
+                if add_overflows(base_timestamp, fields.timestamp_delta):
+                    fault = TIMESTAMP_RANGE
+                    break
+                timestamp = base_timestamp + fields.timestamp_delta
+                if consecutive:
+                    if fields.offset_delta != index:
+                        fault = OFFSET_DELTA
+                        fields.detail = fields.offset_delta
+                        break
+                elif not previous < fields.offset_delta <= last_offset_delta:
+                    fault = OFFSET_RANGE
+                    fields.detail = fields.offset_delta
+                    break
+                previous = fields.offset_delta
+                if index == 0 or timestamp < lowest:
+                    lowest = timestamp
+                if index == 0 or timestamp > highest:
+                    highest = timestamp
+                    offset_delta_of_highest = fields.offset_delta
+                if index == count - 1 and position != buffer.len:
+                    fault = TRAILING_BYTES
+                    fields.detail = buffer.len - position
+                    break
+    finally:
+        PyBuffer_Release(&buffer)
+    if fault:
+        raise record_error(fault, index, start, fields.detail)
+    return lowest, highest, offset_delta_of_highest, first_without_key
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+cdef inline bytes as_bytes(object data):
+    """A copy of anything bytes-like; bytes are bytes already."""
+    return <bytes>data if PyBytes_CheckExact(data) else memoryview(data).tobytes()
+
+
+def encode_headers(headers):
+    """The header section of a record, with the count in front."""
+    cdef list fields = []  # key, value, key, value ...: a str that has its UTF-8 form at hand, bytes, or None
+    cdef Py_ssize_t size, length = 0, count = 0
+    cdef bytes section
+    cdef uint8_t *out
+    cdef const char *text
+    size = 0
+    for key, value in headers:
+        if not isinstance(key, str):
+            raise TypeError(f"a header key must be a str, not {type(key).__name__}")
+        try:
+            PyUnicode_AsUTF8AndSize(key, &length)
+        except UnicodeEncodeError:
+            key = (<str>key).encode("utf-8", "surrogateescape")
+            length = PyBytes_GET_SIZE(key)
+        size += size_of(<uint64_t>length << 1) + length
+        fields.append(key)
+        if value is None:
+            size += 1
+        else:
+            value = as_bytes(value)
+            length = PyBytes_GET_SIZE(value)
+            size += size_of(<uint64_t>length << 1) + length
+        fields.append(value)
+        count += 1
+    size += size_of(<uint64_t>count << 1)
+    if size > INT32_MAX:
+        raise ValueError(f"headers of {size} bytes are more than a record can hold")
+    section = PyBytes_FromStringAndSize(NULL, size)
+    out = put(<uint8_t *>PyBytes_AS_STRING(section), <uint64_t>count << 1)
+    for field in fields:
+        if field is None:
+            out = put(out, 1)
+            continue
+        if PyBytes_CheckExact(field):
+            text = PyBytes_AS_STRING(field)
+            length = PyBytes_GET_SIZE(field)
+        else:
+            text = PyUnicode_AsUTF8AndSize(field, &length)
+        out = put(out, <uint64_t>length << 1)
+        memcpy(out, text, length)
+        out += length
+    return section
+
+
+def size_of_payload(key, value, headers=()):
+    """The bytes that key, value and headers take up in a record, with their lengths."""
+    return payload_size(key, value, headers)
+
+
+cdef Py_ssize_t payload_size(object key, object value, object headers) except -1:
+    cdef Py_ssize_t size = 1 if not headers else len(encode_headers(headers))
+    return size + size_of_field(key) + size_of_field(value)
+
+
+cdef inline Py_ssize_t size_of_field(object field) except -1:
+    cdef Py_ssize_t length
+    if field is None:
+        return 1
+    if PyBytes_CheckExact(field):
+        length = PyBytes_GET_SIZE(field)
+    elif isinstance(field, memoryview):
+        length = field.nbytes
+    else:
+        length = len(field)
+    return size_of(<uint64_t>length << 1) + length
+
+
+cdef class RecordAppender:
+    """The records of a batch under construction: grows by `append`, and is taken out once, with `take`.
+
+    `size_factor` turns the bytes written so far into the bytes expected after compression, which is what `has_room_for`
+    and `try_append` hold against `max_size` (a limit for the whole batch, header included). One record always
+    fits, so that a record larger than the limit still gets a batch, of its own.
+
+    Not synchronised: a batch under construction belongs to one thread, or is guarded by its owner's lock. (The critical
+    sections keep a mistake there from writing outside the buffer; they cost nothing where there is a GIL.)
+    """
+
+    def __init__(self, base_timestamp, Py_ssize_t max_size, double size_factor):
+        self._has_base_timestamp = base_timestamp is not None
+        self._base_timestamp = check_timestamp(base_timestamp) if self._has_base_timestamp else -1
+        self.max_size = max_size
+        self.size_factor = size_factor
+        self.max_timestamp = -1
+        self.offset_delta_of_max_timestamp = -1
+        self._capacity = min(max(max_size, SMALLEST_BUFFER), LARGEST_FIRST_BUFFER)
+        self._buffer = bytearray(self._capacity)
+        self._used = BATCH_HEADER_SIZE
+        self._open = True
+        self._count = 0
+        self._next_delta = 0
+
+    @property
+    def base_timestamp(self):
+        """The timestamp that deltas count from: the first record's, unless given; -1 before the first record."""
+        return self._base_timestamp
+
+    @property
+    def record_count(self):
+        return self._count
+
+    @property
+    def last_offset_delta(self):
+        """The offset delta of the record appended last; -1 before the first."""
+        return self._next_delta - 1
+
+    @property
+    def records_size(self):
+        """The bytes of all records so far, before compression."""
+        return self._used - BATCH_HEADER_SIZE
+
+    @property
+    def is_open(self):
+        return self._open
+
+    @property
+    def estimated_size(self):
+        """What the batch is expected to take up if it is closed now, header included."""
+        return self._estimate()
+
+    cdef Py_ssize_t _estimate(self) noexcept:
+        return BATCH_HEADER_SIZE + <Py_ssize_t>(<double>(self._used - BATCH_HEADER_SIZE) * self.size_factor)
+
+    @cython.critical_section
+    def append(self, timestamp_ms, key, value, headers=()):
+        """Adds a record at the next offset; returns its offset delta."""
+        cdef int64_t delta = self._next_delta
+        self._write(delta, check_timestamp(timestamp_ms), key, value, headers, False)
+        return delta
+
+    @cython.critical_section
+    def append_with_delta(self, offset_delta, timestamp_ms, key, value, headers=()):
+        """Adds a record with an offset delta of its own, which may leave a gap but not go back."""
+        cdef int overflow = 0
+        cdef int64_t delta = PyLong_AsLongLongAndOverflow(offset_delta, &overflow)
+        if overflow:
+            raise ValueError(f"offset delta {offset_delta} does not follow {self._next_delta - 1} within 31 bits")
+        self._write(delta, check_timestamp(timestamp_ms), key, value, headers, False)
+        return delta
+
+    @cython.critical_section
+    def try_append(self, timestamp_ms, key, value, headers=()):
+        """`append` where `has_room_for` allows it, in one call; None where it does not."""
+        cdef int64_t delta = self._next_delta
+        if not self._open or not self._write(delta, check_timestamp(timestamp_ms), key, value, headers, True):
+            return None
+        return delta
+
+    @cython.critical_section
+    def has_room_for(self, key, value, headers=(), timestamp_ms=None):
+        """Whether one more record should stay within `max_size`; without a timestamp, the longest delta is assumed."""
+        cdef Py_ssize_t size
+        cdef uint64_t difference
+        if not self._open:
+            return False
+        if self._count == 0:
+            return True
+        size = 1 + size_of(<uint64_t>self._next_delta << 1) + payload_size(key, value, headers)
+        if timestamp_ms is None:
+            size += 10
+        else:
+            # Unsigned: it wraps for the one difference that is too large, which still comes to ten bytes.
+            difference = <uint64_t>check_timestamp(timestamp_ms) - <uint64_t>self._base_timestamp
+            size += size_of(zigzag64(<int64_t>difference))
+        size += size_of(<uint64_t>size << 1)
+        return size <= self.max_size - self._estimate()
+
+    cdef bint _write(
+        self, int64_t delta, int64_t timestamp, object key, object value, object headers, bint if_room
+    ) except -1:
+        """Any record at all: checks everything before it changes anything. False if there must be room and is none."""
+        cdef int64_t base
+        cdef Py_ssize_t key_length = -1, value_length = -1, body, size
+        cdef uint64_t timestamp_delta
+        cdef bytes key_bytes = None, value_bytes = None, header_bytes = None
+        cdef uint8_t *out
+
+        if not self._open:
+            raise RuntimeError("this batch is closed: no more records can be appended")
+        if delta < self._next_delta or delta > INT32_MAX:
+            raise ValueError(f"offset delta {delta} does not follow {self._next_delta - 1} within 31 bits")
+        base = self._base_timestamp if self._has_base_timestamp else timestamp
+        # Both are -1 or more, so this is the one difference that 64 bits cannot hold.
+        if timestamp == INT64_MAX and base == -1:
+            raise ValueError(f"timestamp {timestamp} is too far from the base timestamp {base}")
+        timestamp_delta = zigzag64(timestamp - base)
+        body = 1 + size_of(timestamp_delta) + size_of(<uint64_t>delta << 1)
+        if key is None:
+            body += 1
+        else:
+            key_bytes = as_bytes(key)
+            key_length = PyBytes_GET_SIZE(key_bytes)
+            body += size_of(<uint64_t>key_length << 1) + key_length
+        if value is None:
+            body += 1
+        else:
+            value_bytes = as_bytes(value)
+            value_length = PyBytes_GET_SIZE(value_bytes)
+            body += size_of(<uint64_t>value_length << 1) + value_length
+        if headers:
+            header_bytes = encode_headers(headers)
+            body += PyBytes_GET_SIZE(header_bytes)
+        else:
+            body += 1
+        size = body + size_of(<uint64_t>body << 1)
+        if if_room and self._count != 0 and size > self.max_size - self._estimate():
+            return False
+        if self._used + size > INT32_MAX:
+            raise ValueError(f"a record of {size} bytes makes the batch larger than 2 GiB")
+        if self._used + size > self._capacity:
+            self._grow(size)
+
+        out = <uint8_t *>PyByteArray_AS_STRING(self._buffer) + self._used
+        out = put(out, <uint64_t>body << 1)
+        out[0] = 0
+        out = put(out + 1, timestamp_delta)
+        out = put(out, <uint64_t>delta << 1)
+        if key_length < 0:
+            out = put(out, 1)
+        else:
+            out = put(out, <uint64_t>key_length << 1)
+            memcpy(out, PyBytes_AS_STRING(key_bytes), key_length)
+            out += key_length
+        if value_length < 0:
+            out = put(out, 1)
+        else:
+            out = put(out, <uint64_t>value_length << 1)
+            memcpy(out, PyBytes_AS_STRING(value_bytes), value_length)
+            out += value_length
+        if header_bytes is None:
+            out[0] = 0
+        else:
+            memcpy(out, PyBytes_AS_STRING(header_bytes), PyBytes_GET_SIZE(header_bytes))
+
+        self._base_timestamp = base
+        self._has_base_timestamp = True
+        self._used += size
+        self._count += 1
+        self._next_delta = delta + 1
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.offset_delta_of_max_timestamp = <int32_t>delta
+        return True
+
+    cdef int _grow(self, Py_ssize_t size) except -1:
+        cdef Py_ssize_t capacity = max(self._used + size, self._capacity * 2)
+        PyByteArray_Resize(self._buffer, capacity)
+        self._capacity = capacity
+        return 0
+
+    def close_for_appends(self):
+        """No more records from here on; what is there waits for `take`."""
+        self._open = False
+
+    @cython.critical_section
+    def take(self, Py_ssize_t reserve):
+        """All records in one buffer, behind `reserve` bytes of zeros for the header. Works once."""
+        cdef bytearray buffer = self._buffer
+        self._open = False
+        if buffer is None:
+            raise RuntimeError("the records of this batch have been taken already")
+        self._buffer = None
+        PyByteArray_Resize(buffer, self._used)
+        # The place of a batch header is there already; any other size is for tests and pays with a copy.
+        if reserve != BATCH_HEADER_SIZE:
+            buffer[:BATCH_HEADER_SIZE] = bytes(reserve)
+        return buffer
+
+
+cdef inline int64_t check_timestamp(object timestamp_ms) except? -2:
+    cdef int overflow = 0
+    cdef int64_t timestamp = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
+    if overflow or timestamp < -1:
+        raise ValueError(f"invalid timestamp {timestamp_ms}")
+    return timestamp

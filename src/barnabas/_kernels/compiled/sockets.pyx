@@ -1,0 +1,426 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=False
+# cython: freethreading_compatible=True
+"""System calls that never wait, made without giving the interpreter lock away.
+
+Python lets go of that lock around every system call on a socket, because the call might wait. Here none can: the sockets
+are non-blocking and the wait for readiness, the one call that is meant to wait, does let go. To give the lock away for a
+call of a microsecond costs more than the call as soon as another thread wants it: that thread takes over, and this one
+has to queue up for the lock again.
+
+The twins are the methods of `socket.socket` and `select.epoll` themselves.
+"""
+
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_Check,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_Resize,
+)
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from libc.errno cimport EINTR, errno
+from libc.limits cimport INT_MAX
+from libc.math cimport ceil
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+cdef extern from "sys/uio.h" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+cdef extern from "sys/socket.h" nogil:
+    int MSG_DONTWAIT
+    struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
+        void *msg_control
+        size_t msg_controllen
+    ssize_t c_sendmsg "sendmsg"(int fd, const msghdr *message, int flags)
+    ssize_t c_recv "recv"(int fd, void *buffer, size_t size, int flags)
+    ssize_t c_send "send"(int fd, const void *buffer, size_t size, int flags)
+
+cdef extern from "unistd.h" nogil:
+    int c_close "close"(int fd)
+
+cdef extern from "sys/ioctl.h" nogil:
+    unsigned long FIONREAD
+    int ioctl(int fd, unsigned long request, ...)
+
+cdef extern from *:
+    """
+    #include <sys/mman.h>
+    #include <sys/socket.h>
+    #include <sys/types.h>
+    #include <errno.h>
+    #include <stdint.h>
+    #include <string.h>
+    #if defined(__linux__)
+    #include <sys/sendfile.h>
+    #define BARNABAS_SENDS_FILES 1
+    static ssize_t barnabas_sendfile(int out, int source, long long position, size_t count) {
+        off_t offset = (off_t)position;
+        return sendfile(out, source, &offset, count);
+    }
+    #else
+    #define BARNABAS_SENDS_FILES 0
+    static ssize_t barnabas_sendfile(int out, int source, long long position, size_t count) {
+        (void)out; (void)source; (void)position; (void)count;
+        errno = ENOSYS;
+        return -1;
+    }
+    #endif
+    #if defined(MADV_HUGEPAGE)
+    #define BARNABAS_LARGE_PAGE ((uintptr_t)1 << 21)
+    static void barnabas_large_pages(char *start, size_t size) {
+        uintptr_t first = ((uintptr_t)start + BARNABAS_LARGE_PAGE - 1) & ~(BARNABAS_LARGE_PAGE - 1);
+        uintptr_t end = ((uintptr_t)start + size) & ~(BARNABAS_LARGE_PAGE - 1);
+        if (end > first)  /* what comes of it is of no interest: without, it is slower */
+            (void)madvise((void *)first, end - first, MADV_HUGEPAGE);
+    }
+    #else
+    static void barnabas_large_pages(char *start, size_t size) {
+        (void)start; (void)size;
+    }
+    #endif
+    #if defined(MSG_MORE)
+    #define BARNABAS_MORE MSG_MORE
+    #else
+    #define BARNABAS_MORE 0
+    #endif
+    #if defined(MSG_CMSG_CLOEXEC)
+    #define BARNABAS_CLOEXEC MSG_CMSG_CLOEXEC
+    #else
+    #define BARNABAS_CLOEXEC 0
+    #endif
+    #define BARNABAS_MOST_FILES 64
+    /* recv() for a socket that files may come through: their descriptors are put into `files`, which has room. */
+    static ssize_t barnabas_recv_files(int fd, void *buffer, size_t size, int *files, int *count) {
+        union { char room[CMSG_SPACE(BARNABAS_MOST_FILES * sizeof(int))]; struct cmsghdr aligned; } control;
+        struct iovec vector = { buffer, size };
+        struct msghdr message = { 0 };
+        struct cmsghdr *item;
+        ssize_t got;
+        *count = 0;
+        message.msg_iov = &vector;
+        message.msg_iovlen = 1;
+        message.msg_control = control.room;
+        message.msg_controllen = sizeof(control.room);
+        got = recvmsg(fd, &message, MSG_DONTWAIT | BARNABAS_CLOEXEC);
+        if (got < 0)
+            return got;
+        for (item = CMSG_FIRSTHDR(&message); item != NULL; item = CMSG_NXTHDR(&message, item)) {
+            if (item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS) {
+                size_t here = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+                if (here > (size_t)(BARNABAS_MOST_FILES - *count))
+                    here = BARNABAS_MOST_FILES - *count;
+                memcpy(files + *count, CMSG_DATA(item), here * sizeof(int));
+                *count += (int)here;
+            }
+        }
+        return got;
+    }
+    /* send() for a few bytes, with up to that many files. */
+    static ssize_t barnabas_send_files(int fd, const void *buffer, size_t size, const int *files, int count) {
+        union { char room[CMSG_SPACE(BARNABAS_MOST_FILES * sizeof(int))]; struct cmsghdr aligned; } control;
+        struct iovec vector = { (void *)buffer, size };
+        struct msghdr message = { 0 };
+        struct cmsghdr *item;
+        message.msg_iov = &vector;
+        message.msg_iovlen = 1;
+        if (count > 0) {
+            memset(&control, 0, sizeof(control));
+            message.msg_control = control.room;
+            message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+            item = CMSG_FIRSTHDR(&message);
+            item->cmsg_level = SOL_SOCKET;
+            item->cmsg_type = SCM_RIGHTS;
+            item->cmsg_len = CMSG_LEN(count * sizeof(int));
+            memcpy(CMSG_DATA(item), files, count * sizeof(int));
+        }
+        return sendmsg(fd, &message, MSG_DONTWAIT);
+    }
+    """
+    enum:
+        BARNABAS_MOST_FILES
+    ssize_t barnabas_send_files(int fd, const void *buffer, size_t size, const int *files, int count) nogil
+    ssize_t barnabas_recv_files(int fd, void *buffer, size_t size, int *files, int *count) nogil
+    int BARNABAS_SENDS_FILES
+    int BARNABAS_MORE
+    void barnabas_large_pages(char *start, size_t size)
+    ssize_t barnabas_sendfile(int out, int source, long long position, size_t count) nogil
+
+cdef extern from *:
+    """
+    #if defined(__linux__)
+    #include <sys/epoll.h>
+    #else
+    struct epoll_event { uint32_t events; union { int fd; } data; };
+    static int epoll_wait(int fd, struct epoll_event *events, int size, int timeout_ms) {
+        (void) fd; (void) events; (void) size; (void) timeout_ms;
+        errno = ENOSYS;
+        return -1;
+    }
+    #endif
+    """
+    ctypedef union epoll_data_t:
+        int fd
+
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+
+    int epoll_wait(int fd, epoll_event *events, int size, int timeout_ms) nogil
+
+cdef enum:
+    EVENT_COUNT = 512
+    LONG_SEND = 1 << 16  # from here on, the copy into the kernel is worth letting others run
+    # Several buffers are a client's request with many batches. A thread that fills batches all the time would keep the
+    # lock for a whole switch interval, which is as long as the copy of many megabytes.
+    LONG_SENDMSG = 1 << 20
+    # A request with one batch as large as this is a table's, whose sender spends its time outside of the lock.
+    LONG_BUFFER = 1 << 19
+    LONG_RECV = 1 << 18  # the same for what has arrived; less than that is received at once
+
+
+MAX_EVENTS = EVENT_COUNT
+cdef double LONGEST_MS = INT_MAX
+
+
+def wait(epoll, double timeout_ms):
+    """Waits until the epoll instance has something to report, and returns file descriptors with their events.
+
+    It may return an empty list early if a signal arrives.
+    """
+    cdef epoll_event events[EVENT_COUNT]
+    cdef int fd = epoll.fileno(), count, i
+    # Part of a millisecond is rounded up, or a caller with so little time left would spin.
+    cdef int timeout = <int>ceil(min(timeout_ms, LONGEST_MS))
+    if timeout:
+        with nogil:
+            count = epoll_wait(fd, events, EVENT_COUNT, timeout)
+    else:
+        count = epoll_wait(fd, events, EVENT_COUNT, 0)
+    if count < 0:
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+        PyErr_CheckSignals()
+        return []
+    return [(events[i].data.fd, events[i].events) for i in range(count)]
+
+
+def new_buffer(Py_ssize_t size):
+    """A buffer of so many bytes, which are whatever was there before: it is about to be received into."""
+    if size < 0:
+        raise ValueError(f"a buffer of {size} bytes")
+    return PyByteArray_FromStringAndSize(NULL, size)
+
+
+def large_buffer(Py_ssize_t size):
+    """`new_buffer` for one that is used again and again: with large pages, as far as the system has any.
+
+    It finds memory for a large page in a tenth of the time that it takes for as many small ones, and the processor need
+    not look up where each of those is.
+    """
+    cdef bytearray buffer = new_buffer(size)
+    barnabas_large_pages(PyByteArray_AS_STRING(buffer), size)
+    return buffer
+
+
+def resize(buffer, Py_ssize_t size):
+    """Makes a buffer longer. What is new in it is whatever was there before: it is about to be received into."""
+    if not PyByteArray_Check(buffer):  # of that type, or of one derived from it
+        raise TypeError(f"{buffer!r} is no bytearray")
+    PyByteArray_Resize(buffer, size)
+
+
+cdef class SocketIo:
+    """Reads and writes one socket; `close` must come before the socket's own, for a number that is free is used again."""
+
+    cdef int _fd
+    cdef list _files
+    cdef int _most_files
+
+    def __cinit__(self, sock):
+        self._fd = sock.fileno()
+
+    def close(self):
+        self._fd = -1
+
+    def keep_files(self, list files not None, int most):
+        """From now on appends received file descriptors to `files`; receiving fails if there are more than `most`."""
+        self._files = files
+        self._most_files = most
+
+    cdef ssize_t _receive(self, void *buffer, size_t size, bint long_one) except -2:
+        """As the system's ``recv``, but for the files. Others may run during a long one."""
+        cdef int found[BARNABAS_MOST_FILES]
+        cdef int count = 0, index
+        cdef int fd = self._fd
+        cdef ssize_t got
+        if self._files is None:
+            if not long_one:
+                return c_recv(fd, buffer, size, MSG_DONTWAIT)
+            with nogil:
+                got = c_recv(fd, buffer, size, MSG_DONTWAIT)
+            return got
+        if not long_one:
+            got = barnabas_recv_files(fd, buffer, size, found, &count)
+        else:
+            with nogil:
+                got = barnabas_recv_files(fd, buffer, size, found, &count)
+        if count and len(self._files) + count > self._most_files:
+            for index in range(count):
+                c_close(found[index])
+            raise OSError(f"{len(self._files) + count} files have come, and at most {self._most_files} are expected")
+        for index in range(count):
+            self._files.append(found[index])
+        return got
+
+    def recv(self, Py_ssize_t size):
+        """Up to so many bytes, none at the end of the stream, in a buffer that may be written to.
+
+        A broker writes offsets into the batches that it receives, and would have to copy them first otherwise.
+        """
+        cdef ssize_t count
+        cdef bytearray data = new_buffer(size)
+        while True:
+            count = self._receive(PyByteArray_AS_STRING(data), size, False)
+            if count >= 0:
+                break
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
+        if count != size:
+            PyByteArray_Resize(data, count)
+        return data
+
+    def recv_into(self, buffer):
+        """Receives into a buffer what fits and is there; returns how many bytes that were, none at the end."""
+        cdef Py_buffer view
+        cdef ssize_t count
+        cdef int waiting = 0
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+        try:
+            while True:
+                if view.len < LONG_RECV or ioctl(self._fd, FIONREAD, &waiting) or waiting < LONG_RECV:
+                    count = self._receive(view.buf, min(view.len, LONG_RECV), False)
+                else:
+                    count = self._receive(view.buf, view.len, True)
+                if count >= 0:
+                    return count
+                if errno != EINTR:
+                    PyErr_SetFromErrno(OSError)
+                PyErr_CheckSignals()
+        finally:
+            PyBuffer_Release(&view)
+
+    def send(self, data):
+        """Sends what the socket takes now; returns how many bytes that were."""
+        return self._send(data, MSG_DONTWAIT)
+
+    def send_more(self, data):
+        """`send` for what is not the end: the system may wait with the packet until that is there."""
+        return self._send(data, MSG_DONTWAIT | BARNABAS_MORE)
+
+    cdef object _send(self, data, int flags):
+        cdef Py_buffer view
+        cdef ssize_t count
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            while True:
+                if view.len < LONG_SEND:
+                    count = c_send(self._fd, view.buf, view.len, flags)
+                else:
+                    with nogil:
+                        count = c_send(self._fd, view.buf, view.len, flags)
+                if count >= 0:
+                    return count
+                if errno != EINTR:
+                    PyErr_SetFromErrno(OSError)
+                PyErr_CheckSignals()
+        finally:
+            PyBuffer_Release(&view)
+
+    def send_with_files(self, bytes data not None, list files not None):
+        """`send` for a few bytes, with the descriptors of files that the other end is to have, too."""
+        cdef int numbers[BARNABAS_MOST_FILES]
+        cdef int count = len(files), index
+        cdef ssize_t sent
+        if count > BARNABAS_MOST_FILES:
+            raise ValueError(f"{count} files are too many for one message")
+        for index in range(count):
+            numbers[index] = files[index]
+        while True:
+            sent = barnabas_send_files(self._fd, <const char *>data, len(data), numbers, count)
+            if sent >= 0:
+                return sent
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
+
+    def send_file(self, int source, int64_t position, Py_ssize_t count):
+        """Sends part of a file, as far as the socket takes it now; returns how many bytes that were.
+
+        The one call here that always lets others run: it may have to wait for the disk.
+        """
+        cdef ssize_t sent
+        if not BARNABAS_SENDS_FILES:  # other systems have a ``sendfile`` with another signature
+            from barnabas._kernels.pure.sockets import send_file
+
+            return send_file(self._fd, source, position, count)
+        while True:
+            with nogil:
+                sent = barnabas_sendfile(self._fd, source, position, count)
+            if sent >= 0:
+                return sent
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
+
+    def sendmsg(self, list buffers not None):
+        """`send` for several buffers, one after the other."""
+        cdef Py_ssize_t count = len(buffers), taken = 0, total = 0, longest = 0, index
+        cdef Py_buffer *views = <Py_buffer *>malloc((count + 1) * sizeof(Py_buffer))
+        cdef iovec *vectors = <iovec *>malloc((count + 1) * sizeof(iovec))
+        cdef msghdr message
+        cdef ssize_t sent
+        memset(&message, 0, sizeof(message))
+        try:
+            if views == NULL or vectors == NULL:
+                raise MemoryError()
+            for buffer in buffers:
+                PyObject_GetBuffer(buffer, &views[taken], PyBUF_SIMPLE)
+                vectors[taken].iov_base = views[taken].buf
+                vectors[taken].iov_len = views[taken].len
+                total += views[taken].len
+                longest = max(longest, views[taken].len)
+                taken += 1
+            message.msg_iov = vectors
+            message.msg_iovlen = taken
+            while True:
+                if total < LONG_SENDMSG and longest < LONG_BUFFER:
+                    sent = c_sendmsg(self._fd, &message, MSG_DONTWAIT)
+                else:
+                    with nogil:
+                        sent = c_sendmsg(self._fd, &message, MSG_DONTWAIT)
+                if sent >= 0:
+                    return sent
+                if errno != EINTR:
+                    PyErr_SetFromErrno(OSError)
+                PyErr_CheckSignals()
+        finally:
+            for index in range(taken):
+                PyBuffer_Release(&views[index])
+            free(views)
+            free(vectors)
+
+
+def address_of(buffer):
+    """Where the first byte of a buffer is."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    cdef size_t address = <size_t>view.buf
+    PyBuffer_Release(&view)
+    return address

@@ -1,0 +1,53 @@
+"""CRC-32C, the checksum of record batches: the twin of `compiled.checksum`, which calls the package ``crc32c``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import Final, TypeAlias
+
+Checksum: TypeAlias = Callable[[bytes | bytearray | memoryview, int], int]
+
+KERNELS: Final[tuple[str, ...]] = ()
+"""The implementations for this processor: none of ours, the package chooses its own."""
+
+_package: Checksum | None = None
+
+
+def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int:
+    """Returns the CRC-32C of `data` as an unsigned 32-bit number; `value` is the checksum of the preceding bytes."""
+    return (_package or from_package())(data, value)
+
+
+def choose(name: str | None) -> None:
+    """Selects one of `KERNELS`, or None for the package: to test and to compare them."""
+    if name is not None:
+        raise ValueError(f"no kernel {name} here, but none")
+
+
+def from_package() -> Checksum:
+    """Returns the function of the package ``crc32c``."""
+    global _package  # noqa: PLW0603 - set once; a second thread that gets here first sets the same function
+    if _package is None:
+        _package = _load()
+    return _package
+
+
+def _load() -> Checksum:
+    """Loads the extension module of the package ``crc32c`` without the package around it.
+
+    The package reads its own metadata and prepares a command line when it is imported, which takes 50 ms: a seventh of
+    the start-up time of a broker. If it is imported already, or built in another way, it is used as it is.
+    """
+    package = None if "crc32c" in sys.modules else find_spec("crc32c")
+    places = None if package is None else package.submodule_search_locations
+    spec = None if places is None else PathFinder.find_spec("crc32c._crc32c", list(places))
+    if spec is None or spec.loader is None:
+        from crc32c import crc32c as implementation  # noqa: PLC0415 - see above
+
+        return implementation
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.crc32c  # type: ignore[no-any-return]

@@ -1,0 +1,22 @@
+"""The limits of a records section, and the types of its buffers."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Buffer: TypeAlias = Any  # anything with the buffer protocol: pyarrow.Buffer, numpy.ndarray, bytes, memoryview
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+# Kafka counts the bytes of a batch, its header of 61 included, in signed 32-bit numbers.
+MAX_SECTION: Final = 2**31 - 1 - 61
+# A header is at least two lengths.
+MIN_HEADER: Final = 2
+# What a view has room for besides the length.
+INLINE: Final = 12
+# By how much a column of values is larger than they are if batches are read into it: for what is around the values of a
+# block, and for the part of a record in front of it.
+READING_ROOM: Final = 1 << 18

@@ -1,0 +1,211 @@
+"""Records as an application gets them, and how they are read from a batch, without a compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from barnabas._kernels.pure.record_codec import Record, iterate_records
+from barnabas.common.serialization_errors import RecordDeserializationError
+from barnabas.common.timestamp_type import TimestampType
+from barnabas.common.topic_partition import TopicPartition
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+DeserializeFunction: TypeAlias = Callable[[str, Headers, bytes | None], Any]
+
+
+class ConsumerRecord:
+    """One record of a topic, with its place in it."""
+
+    __slots__ = (
+        "headers",
+        "key",
+        "leader_epoch",
+        "offset",
+        "partition",
+        "serialized_key_size",
+        "serialized_value_size",
+        "timestamp",
+        "timestamp_type",
+        "topic",
+        "value",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        key: Any = None,
+        value: Any = None,
+        *,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp: int = -1,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        serialized_key_size: int = -1,
+        serialized_value_size: int = -1,
+        leader_epoch: int | None = None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.key = key
+        self.value = value
+        self.headers: Headers = tuple(headers)
+        self.timestamp = timestamp
+        """Milliseconds since 1970, by whose clock `timestamp_type` says; -1: none."""
+        self.timestamp_type = timestamp_type
+        self.serialized_key_size = serialized_key_size
+        """In bytes; -1: there is no key."""
+        self.serialized_value_size = serialized_value_size
+        self.leader_epoch = leader_epoch
+        """The epoch of the leader that wrote the record; None if that was not noted."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def _fields(self) -> tuple[Any, ...]:
+        return (
+            self.topic,
+            self.partition,
+            self.offset,
+            self.key,
+            self.value,
+            self.headers,
+            self.timestamp,
+            self.timestamp_type,
+            self.serialized_key_size,
+            self.serialized_value_size,
+            self.leader_epoch,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConsumerRecord):
+            return NotImplemented
+        return self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition, self.offset))
+
+    def __repr__(self) -> str:
+        return (
+            f"ConsumerRecord(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, key={self.key!r}, "
+            f"value={self.value!r}, headers={self.headers!r}, timestamp={self.timestamp})"
+        )
+
+
+class ConsumerRecordReader:
+    """The records of one batch, some at a time.
+
+    Belongs to one thread. `exhausted` tells that there is nothing left; `next_offset` is behind the last record read.
+    """
+
+    __slots__ = (
+        "_count",
+        "_index",
+        "_key_deserializer",
+        "_leader_epoch",
+        "_partition",
+        "_pending",
+        "_records",
+        "_start_offset",
+        "_timestamp_type",
+        "_topic",
+        "_value_deserializer",
+        "next_offset",
+    )
+
+    def __init__(
+        self,
+        data: bytes | bytearray | memoryview,
+        count: int,
+        base_offset: int,
+        base_timestamp: int,
+        log_append_time: int | None,
+        start_offset: int,
+        topic: str,
+        partition: int,
+        leader_epoch: int,
+        key_deserializer: DeserializeFunction | None,
+        value_deserializer: DeserializeFunction | None,
+    ) -> None:
+        self._records: Iterator[Record] = iterate_records(
+            data, count, base_offset, base_timestamp, log_append_time, True
+        )
+        self._count = count
+        self._index = 0
+        self._pending: Record | Exception | None = None
+        """A record that could not be handed out, or the damage where it should be: met again by the next call."""
+        self._start_offset = start_offset
+        self.next_offset = start_offset
+        self._topic = topic
+        self._partition = partition
+        self._leader_epoch = None if leader_epoch < 0 else leader_epoch
+        self._timestamp_type = TimestampType.CREATE_TIME if log_append_time is None else TimestampType.LOG_APPEND_TIME
+        self._key_deserializer = key_deserializer
+        self._value_deserializer = value_deserializer
+
+    @property
+    def exhausted(self) -> bool:
+        return self._index >= self._count
+
+    def read(self, into: list[ConsumerRecord], limit: int) -> int:
+        """Appends up to `limit` records; returns how many bytes they took up in the batch.
+
+        Damage is raised where it is met, after the records before it have been appended, and so is a deserializer that
+        fails; another call meets it again.
+        """
+        size = 0
+        while limit > 0 and self._index < self._count:
+            record = self._next()
+            if record.offset >= self._start_offset:
+                self._pending = record
+                into.append(self._made(record))
+                self._pending = None
+                self.next_offset = record.offset + 1
+                size += record.size_in_bytes
+                limit -= 1
+            self._index += 1
+        return size
+
+    def _next(self) -> Record:
+        pending = self._pending
+        if isinstance(pending, Exception):
+            raise pending
+        if pending is not None:
+            return pending
+        try:
+            return next(self._records)
+        except Exception as error:
+            self._pending = error
+            raise
+
+    def _made(self, record: Record) -> ConsumerRecord:
+        key: Any = record.key
+        value: Any = record.value
+        headers: Any = record.headers
+        where = TopicPartition(self._topic, self._partition)
+        if self._key_deserializer is not None:
+            try:
+                key = self._key_deserializer(self._topic, headers, key)
+            except Exception as error:
+                raise RecordDeserializationError(where, record.offset, "KEY") from error
+        if self._value_deserializer is not None:
+            try:
+                value = self._value_deserializer(self._topic, headers, value)
+            except Exception as error:
+                raise RecordDeserializationError(where, record.offset, "VALUE") from error
+        return ConsumerRecord(
+            self._topic,
+            self._partition,
+            record.offset,
+            key,
+            value,
+            headers=headers,
+            timestamp=record.timestamp,
+            timestamp_type=self._timestamp_type,
+            serialized_key_size=-1 if record.key is None else len(record.key),
+            serialized_value_size=-1 if record.value is None else len(record.value),
+            leader_epoch=self._leader_epoch,
+        )

@@ -1,0 +1,275 @@
+"""The buckets of histograms and the counts of meters: the twin of `compiled.metrics`.
+
+**Where a value goes.** Each power of two is cut into 128 equal steps, and a value goes to the nearest step. That is a
+floating point number cut to 8 significant bits, so the step follows from the bits of the number without a search:
+
+    1000 = 0.9765625 * 2**10    0.9765625 * 256 = 250    so 1000 is step 250 of 2**10, exactly
+    1001 = 0.9775390625 * 2**10 0.977... * 256 = 250.25  the same step; 1001 is remembered as 1000
+
+A value is remembered wrong by half a step at most, which is 1/256 of it (0.39 %); whole numbers up to 256 are
+remembered exactly. Steps go from 2**-20 to 2**44. What is smaller, zero and negative values among it, counts as zero;
+what is larger counts as the largest step.
+
+**How the past fades.** A value adds to its step not 1 but ``exp(alpha * t)``, where t is the time since the start in
+whole seconds. Weights only ever grow, and what was added before shrinks against what is added now; nothing has to be
+touched to make it fade. Before the weights get too large for a float, all are divided by the current one and t starts
+again. With alpha = 0.015 a value has half of its weight after 46 seconds and 1 % of it after 5 minutes. With alpha = 0
+nothing fades.
+
+Count, sum, squares and extremes are those of all values ever. The sums are of the distance from the first value
+(`origin`), or the spread of values that differ little would drown in rounding errors.
+
+**Locks.** Every method of a table is one step as seen from other threads. Here a lock does that; the compiled twin uses
+the lock that every object has where Python runs without the interpreter lock, and where there is that lock, runs no
+Python code between its first change and its last.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Iterable
+from typing import TypeAlias
+
+Totals: TypeAlias = tuple[int, float, float, float, float, float]
+"""All values ever: count, first value (the origin), sum of (value - origin), sum of its squares, lowest, highest."""
+
+STEPS = 128
+"""Steps for each power of two."""
+LOWEST_EXPONENT = -20
+OCTAVES = 64
+MAX_COLUMNS = 32
+
+RESCALE_EXPONENT = 64.0
+NEGLIGIBLE = 1e-12
+
+_SMALLEST = 2.0**LOWEST_EXPONENT
+_FIRST = (LOWEST_EXPONENT + 1) * STEPS + STEPS
+_LAST = OCTAVES * STEPS - 1
+_ZERO = -1
+_SECOND_NS = 1_000_000_000
+_frexp = math.frexp
+
+
+class _Column:
+    __slots__ = ("count", "distance", "high", "low", "origin", "squares", "weights")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.origin = 0.0
+        self.distance = 0.0
+        self.squares = 0.0
+        self.low = 0.0
+        self.high = 0.0
+        self.weights: dict[int, float] = {}
+
+
+class BucketTable:
+    """Columns of fading buckets that are fed at the same time, and so share the clock and the weight.
+
+    Values are divided by `divisor` first: a caller who has nanoseconds at hand and wants to see milliseconds need not
+    do that for each of them.
+    """
+
+    __slots__ = ("_alpha", "_columns", "_divisor", "_epoch_ns", "_lock", "_tick_ns", "_weight")
+
+    def __init__(self, columns: int, alpha: float, start_ns: int, divisor: float = 1.0) -> None:
+        if not 1 <= columns <= MAX_COLUMNS:
+            raise ValueError(f"a table of {columns} columns: from 1 to {MAX_COLUMNS} are possible")
+        if not divisor > 0:
+            raise ValueError(f"values divided by {divisor}")
+        self._lock = threading.Lock()  # guards the columns and the times
+        self._columns = [_Column() for _ in range(columns)]
+        self._alpha = alpha
+        self._divisor = divisor
+        self._epoch_ns = start_ns
+        self._tick_ns = start_ns
+        self._weight = 1.0
+
+    def add_row(self, values: tuple[float, ...], now_ns: int) -> None:
+        """Adds one value to each column; none, if one of them is not a finite number."""
+        if len(values) != len(self._columns):
+            raise ValueError(f"{len(values)} values for {len(self._columns)} columns")
+        self._add(self._columns, self._scaled(values), now_ns)
+
+    def add_moments(
+        self,
+        first: int,
+        second: int,
+        third: int,
+        fourth: int,
+        fifth: int,
+        aside: float,
+        unscaled: float,
+        now_ns: int,
+    ) -> None:
+        """Adds what lies between six moments, the last of which is now, to a table of eight columns.
+
+        These are the five parts, with ``aside`` as it is between the third and the fourth of them, the whole, and
+        ``unscaled`` as it is: the timeline of a request, its throttle time and its size, without a tuple in between.
+        """
+        divisor = self._divisor
+        self.add_row(
+            (
+                second - first,
+                third - second,
+                fourth - third,
+                aside * divisor,
+                fifth - fourth,
+                now_ns - fifth,
+                now_ns - first,
+                unscaled * divisor,
+            ),
+            now_ns,
+        )
+
+    def add(self, column: int, value: float, now_ns: int) -> None:
+        """Adds one value to one column."""
+        self._add((self._columns[column],), self._scaled((value,)), now_ns)
+
+    def add_all(self, column: int, values: Iterable[float], now_ns: int) -> None:
+        """Adds many values to one column; none, if one of them is not a finite number."""
+        self._add(itertools.repeat(self._columns[column]), self._scaled(values), now_ns)
+
+    def read(self, column: int) -> tuple[Totals, list[float], list[float]]:
+        """The totals, the values of all steps that something is in, ascending, and beside them their weights."""
+        it = self._columns[column]
+        with self._lock:
+            totals = (it.count, it.origin, it.distance, it.squares, it.low, it.high)
+            steps = list(it.weights.items())
+        steps.sort()
+        return totals, [_value_of(step) for step, _ in steps], [weight for _, weight in steps]
+
+    def _scaled(self, values: Iterable[float]) -> list[float]:
+        divisor = self._divisor
+        scaled = [float(value) / divisor for value in values]
+        # What is not finite stays so in a sum, so one look is enough; a sum may also be too large by itself.
+        if not math.isfinite(sum(scaled)):
+            for value in scaled:
+                if not math.isfinite(value):
+                    raise ValueError(f"a histogram takes finite numbers, not {value!r}")
+        return scaled
+
+    def _add(self, columns: Iterable[_Column], values: list[float], now_ns: int) -> None:
+        """Adds each value to the column beside it. One long loop: a call for each value would cost as much again."""
+        with self._lock:
+            if not 0 <= now_ns - self._tick_ns < _SECOND_NS:
+                self._keep_time(now_ns)
+            now_weight = self._weight
+            for value, column in zip(values, columns):  # noqa: B905 - one column may be repeated for ever
+                if column.count:
+                    if value < column.low:
+                        column.low = value
+                    elif value > column.high:
+                        column.high = value
+                    distance = value - column.origin
+                    column.distance += distance
+                    column.squares += distance * distance
+                else:
+                    column.origin = column.low = column.high = value
+                column.count += 1
+                if value >= _SMALLEST:
+                    mantissa, exponent = _frexp(value)
+                    # The mantissa is 0.5 at least; rounded up to 1 it becomes the first step of the next power of two.
+                    step = exponent * STEPS + int(mantissa * 256 + 0.5) - _FIRST
+                    if step > _LAST:  # noqa: PLR1730 - min() would be another call
+                        step = _LAST
+                else:
+                    step = _ZERO
+                weights = column.weights
+                if step in weights:
+                    weights[step] += now_weight
+                else:
+                    weights[step] = now_weight
+
+    def _keep_time(self, now_ns: int) -> None:
+        """Sees to it that `_weight` is the one of this second."""
+        seconds = max((now_ns - self._epoch_ns) // _SECOND_NS, 0)
+        exponent = self._alpha * seconds
+        if exponent > RESCALE_EXPONENT:
+            self._rescale(math.exp(-exponent))
+            self._epoch_ns += seconds * _SECOND_NS
+            seconds = 0
+            exponent = 0.0
+        self._weight = math.exp(exponent)
+        self._tick_ns = self._epoch_ns + seconds * _SECOND_NS
+
+    def _rescale(self, factor: float) -> None:
+        for column in self._columns:
+            scaled = ((step, weight * factor) for step, weight in column.weights.items())
+            column.weights = {step: weight for step, weight in scaled if weight >= NEGLIGIBLE}
+
+
+def _value_of(step: int) -> float:
+    if step == _ZERO:
+        return 0.0
+    return math.ldexp(STEPS + step % STEPS, step // STEPS + LOWEST_EXPONENT - 7)
+
+
+TICK_NS = 5_000_000_000
+MINUTES = (1, 5, 15)
+
+
+class _MovingAverage:
+    """A rate per nanosecond that follows what happens with a delay of some minutes.
+
+    Every five seconds it moves a part `alpha` of the way towards the rate of those five seconds. It starts from the
+    first rate it sees.
+    """
+
+    __slots__ = ("alpha", "rate", "started")
+
+    def __init__(self, minutes: int) -> None:
+        self.alpha = 1 - math.exp(-5 / 60 / minutes)
+        self.rate = 0.0
+        self.started = False
+
+    def tick(self, events: int, silent_ticks: int) -> None:
+        """Five seconds with so many events have passed, and after them so many times five without any."""
+        rate = events / TICK_NS
+        if self.started:
+            self.rate += self.alpha * (rate - self.rate)
+        else:
+            self.rate = rate
+            self.started = True
+        if silent_ticks:
+            self.rate *= (1 - self.alpha) ** silent_ticks
+
+
+class EventCount:
+    """How many events there were, and how many per nanosecond over the last 1, 5 and 15 minutes."""
+
+    __slots__ = ("_averages", "_count", "_lock", "_next_tick_ns", "_uncounted")
+
+    def __init__(self, start_ns: int) -> None:
+        self._lock = threading.Lock()  # guards everything below; nothing is called with it held
+        self._count = 0
+        self._uncounted = 0
+        self._next_tick_ns = start_ns + TICK_NS
+        self._averages = tuple(map(_MovingAverage, MINUTES))
+
+    def add(self, events: int, now_ns: int) -> None:
+        with self._lock:
+            if now_ns >= self._next_tick_ns:
+                self._tick(now_ns)
+            self._count += events
+            self._uncounted += events
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def rate(self, which: int, now_ns: int) -> float:
+        """Of the last 1, 5 or 15 minutes: `which` is the place in `MINUTES`."""
+        with self._lock:
+            if now_ns >= self._next_tick_ns:
+                self._tick(now_ns)
+            return self._averages[which].rate
+
+    def _tick(self, now_ns: int) -> None:
+        ticks = (now_ns - self._next_tick_ns) // TICK_NS + 1
+        self._next_tick_ns += ticks * TICK_NS
+        for average in self._averages:
+            average.tick(self._uncounted, ticks - 1)
+        self._uncounted = 0

@@ -1,0 +1,92 @@
+"""The look at a whole batch in one call: does it need any attention at all?
+
+What a broker has to check of a batch is a long list: size, magic, checksum, flags, counts, timestamps, producer, and
+then every record. `validation` and `LogValidator` go through it step by step, and can say of each step what is wrong.
+Nearly every batch is in order, though, and of the plainest kind: new records of a client, not compressed, with
+timestamps of their own. For those one question with the answer yes does for the whole list. The answer no does not mean
+that there is anything wrong: it means that somebody has to look.
+
+This is the twin of `compiled.record_batch`, made of the checks themselves. The compiled kernel does it in one pass and
+creates no objects.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from barnabas.common.errors import ApiError
+from barnabas.records.batch import (
+    HEADER,
+    HEADER_SIZE,
+    PARTITION_LEADER_EPOCH_OFFSET,
+    TRANSACTIONAL_MASK,
+    RecordBatch,
+)
+from barnabas.records.validation import validate_header, validate_records
+
+_SPECIAL: Final = 0xFFFF & ~TRANSACTIONAL_MASK
+"""All attributes but one: a transaction makes no difference here."""
+_INT64: Final = struct.Struct(">q")
+_INT32: Final = struct.Struct(">i")
+_EPOCH: Final = struct.Struct(">qii")
+"""Base offset, length and leader epoch of a batch."""
+_OFFSETS: Final = struct.Struct(">qi11xi")
+"""Base offset, length and last offset delta of a batch."""
+
+
+def is_plain_batch(
+    data: memoryview, max_size: int, now_ms: int, before_max_ms: int, after_max_ms: int, keys_needed: bool
+) -> bool:
+    """Whether there is nothing to say about a batch, and nothing in it to change.
+
+    It has to be all of `data` and no more than `max_size`, and its timestamps between `before_max_ms` before now and
+    `after_max_ms` after it. With `keys_needed` all records have keys, as in a topic that is compacted.
+    """
+    if not HEADER_SIZE < len(data) <= max_size:
+        return False
+    try:
+        batch = RecordBatch(data)
+        if batch.size_in_bytes != len(data) or batch.attributes & _SPECIAL:
+            return False
+        validate_header(batch)
+        summary = validate_records(batch)
+    except ApiError:
+        return False
+    if keys_needed and summary.first_record_without_key >= 0:
+        return False
+    highest, earliest = summary.max_timestamp, now_ms - before_max_ms
+    return highest < 0 or (highest - now_ms <= after_max_ms and (summary.min_timestamp >= earliest or earliest <= 0))
+
+
+def place_batch(data: memoryview, offset: int, leader_epoch: int) -> tuple[int, ...]:
+    """Writes offset and leader epoch into the header of a batch; returns all fields of it, in their order."""
+    if len(data) < HEADER_SIZE:
+        raise ValueError(f"{len(data)} bytes are too few for the header of a batch")
+    _INT64.pack_into(data, 0, offset)
+    _INT32.pack_into(data, PARTITION_LEADER_EPOCH_OFFSET, leader_epoch)
+    return HEADER.unpack_from(data)
+
+
+def offset_after(data: memoryview) -> int | None:
+    """Returns the offset after the last whole batch; None if there is no whole batch."""
+    at, size, found = 0, len(data), None
+    while at + _OFFSETS.size <= size:
+        base_offset, length, last_offset_delta = _OFFSETS.unpack_from(data, at)
+        if at + 12 + length > size or length <= 0:
+            break
+        found = base_offset + last_offset_delta + 1
+        at += 12 + length
+    return found
+
+
+def leader_epoch_before(data: memoryview, offset: int) -> int | None:
+    """Returns the leader epoch of the last whole batch that starts before `offset`; None if it is not known."""
+    at, size, epoch = 0, len(data), -1
+    while at + _EPOCH.size <= size:
+        base_offset, length, batch_epoch = _EPOCH.unpack_from(data, at)
+        if at + 12 + length > size or base_offset >= offset or length <= 0:
+            break
+        epoch = batch_epoch
+        at += 12 + length
+    return epoch if epoch >= 0 else None

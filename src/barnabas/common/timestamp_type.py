@@ -1,0 +1,23 @@
+"""Whether the producer or the broker sets the timestamps of a batch."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class TimestampType(IntEnum):
+    """Whose clock a batch's timestamps come from: the producer's, or the broker's at the moment of the append."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+    @property
+    def kafka_name(self) -> str:
+        return "CreateTime" if self is TimestampType.CREATE_TIME else "LogAppendTime"
+
+    @classmethod
+    def for_name(cls, name: str) -> TimestampType:
+        for member in cls:
+            if member.kafka_name == name:
+                return member
+        raise ValueError(f"unknown timestamp type {name!r}: expected CreateTime or LogAppendTime")

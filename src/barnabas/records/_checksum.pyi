@@ -1,6 +1,0 @@
-from typing import Final
-
-KERNELS: Final[tuple[str, ...]]
-
-def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int: ...
-def choose(name: str | None) -> None: ...
