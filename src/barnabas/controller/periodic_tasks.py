@@ -1,4 +1,4 @@
-"""What the active controller does by the clock."""
+"""The periodic tasks of the active controller."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from typing import Protocol
 from barnabas.common.clock import Clock
 from barnabas.common.dataclass import dataclass
 from barnabas.common.exceptions import BarnabasError
+from barnabas.controller.config import ControllerConfig
+from barnabas.controller.managers import ControllerManagers
 from barnabas.controller.result import ControllerResult
+from barnabas.protocol.internal.metadata import NoOpRecord
+from barnabas.raft.client import ApiMessageAndVersion
 
 log = logging.getLogger(__name__)
 
 IMMEDIATELY_NS = 10_000_000
-"""When a task has more to do. Not at once: deferred events go before queued ones, and requests would starve."""
+"""The delay before a task that has more to do. Not 0: deferred events go before queued ones: requests would starve."""
 
 AFTER_AN_ERROR_NS = 5 * 60 * 1_000_000_000
-"""Soon enough to help if the trouble passes, and too seldom to be trouble itself."""
+"""The delay after a failed run: the log must not fill with the same error."""
+
+STALE_BROKER_CHECKS_PER_SESSION = 8
+"""A dead broker is fenced within 112.5 % of its session timeout."""
 
 
 class PeriodicTaskError(BarnabasError):
@@ -78,3 +85,26 @@ class PeriodicTaskControlManager:
         if result.records:
             log.debug("%s wrote %d record(s)", task.name, len(result.records))
         return ControllerResult(result.records, None, result.is_atomic)
+
+
+def controller_tasks(config: ControllerConfig, managers: ControllerManagers) -> list[PeriodicTask]:
+    """Returns the tasks of a controller. A period of 0 switches a task off."""
+    tasks = (
+        (
+            "maybe_fence_stale_broker",
+            managers.broker_lifecycle.fence_one_stale_broker,
+            config.session_timeout_ms / STALE_BROKER_CHECKS_PER_SESSION,
+        ),
+        ("elect_preferred", managers.elections.balance_partition_leaders, config.leader_imbalance_check_interval_ms),
+        ("elect_unclean", managers.elections.elect_unclean_leaders, config.unclean_leader_election_check_interval_ms),
+        ("write_no_op_record", _no_op_record, config.max_idle_interval_ms),
+    )
+    return [
+        PeriodicTask(name, operation, int(period_ms * 1_000_000))
+        for name, operation, period_ms in tasks
+        if period_ms > 0
+    ]
+
+
+def _no_op_record() -> ControllerResult[bool]:
+    return ControllerResult.of([ApiMessageAndVersion(NoOpRecord(), 0)], False)

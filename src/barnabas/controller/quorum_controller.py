@@ -1,4 +1,4 @@
-"""The quorum controller: requests in, metadata records out, answers once they are committed."""
+"""The quorum controller: takes requests, writes metadata records, responds once they are committed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,33 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import (
     KafkaTimeoutError,
+    NotControllerError,
     RetriableError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from barnabas.common.identifiers import Uuid
-from barnabas.controller.controller_engine import ControllerEngine
-from barnabas.controller.events import ControllerEvent, new_future
+from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
+from barnabas.controller.bootstrap import activation_records
+from barnabas.controller.config import ControllerConfig, ControllerPlugins
+from barnabas.controller.event_executor import ControllerEventExecutor, new_future
+from barnabas.controller.event_queue import EventQueueClosedError, KafkaEventQueue
 from barnabas.controller.feature_control_manager import FinalizedControllerFeatures
+from barnabas.controller.leadership import ControllerLeadership
+from barnabas.controller.managers import ControllerManagers
+from barnabas.controller.meta_log_listener import QuorumMetaLogListener
+from barnabas.controller.metrics import QuorumControllerMetrics
+from barnabas.controller.periodic_tasks import PeriodicTaskControlManager, controller_tasks
 from barnabas.controller.request_context import ControllerRequestContext
 from barnabas.controller.result import ControllerResult, error_fields
+from barnabas.controller.snapshot_trigger import SnapshotTrigger
 from barnabas.metadata.configs import ConfigResource
+from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.protocol.messages import broker_heartbeat, broker_registration, controller_registration
+from barnabas.raft.client import ApiMessageAndVersion, RaftClient
 
 if TYPE_CHECKING:
     from barnabas.protocol.messages import (
@@ -48,7 +61,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class QuorumController(ControllerEngine):
+class QuorumController:
     """A deterministic state machine over the metadata log, run by one thread.
 
     The node that leads the log is the *active controller*: it alone writes. The others are standbys; they read what it
@@ -64,15 +77,107 @@ class QuorumController(ControllerEngine):
 
     - *Generate* looks at the newest state, committed or not, and changes nothing.
     - *Replay* is what changes state. A standby does the same when it hears of the commit.
-    - The answer waits until the records are committed. If leadership is lost before, state goes back to what is
-      committed, and everybody who waits is told NOT_CONTROLLER: whether the records survive is the next leader's
-      business.
+    - The response waits until the records are committed. If leadership is lost before that, the state returns to what
+      is committed, and pending requests fail with NOT_CONTROLLER: the next leader decides whether the records survive.
+
+    The work is split between collaborators: :class:`ControllerManagers` holds the state, `ControllerEventExecutor` runs
+    operations, `QuorumMetaLogListener` follows the log, `ControllerLeadership` knows whether this controller is active.
 
     Any thread may call the public methods. They return at once, with a future; its callbacks run on the event thread
-    and must not block it. A future's exception is an ApiError with the code to answer with.
+    and must not block it. A future's exception is an ApiError with the code of the response.
 
     Without :meth:`start` there is no thread: a test runs the queue by hand, with a clock of its own.
     """
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        raft: RaftClient[ApiMessageAndVersion],
+        plugins: ControllerPlugins | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        metrics: MetricsRegistry | None = None,
+        exit_procedure: ExitProcedure = exit_process,
+    ) -> None:
+        self._config = config
+        self._raft = raft
+        self.node_id = config.node_id
+        self.cluster_id = config.cluster_id
+        plugins = ControllerPlugins() if plugins is None else plugins
+        managers = self.managers = ControllerManagers(config, plugins, clock, raft)
+        self._metrics = QuorumControllerMetrics(MetricsRegistry(clock) if metrics is None else metrics, clock)
+        self._metrics.watch(managers.offsets)
+        self.queue = KafkaEventQueue(f"quorum-controller-{config.node_id}-event-handler", clock, exit_procedure)
+        self._leadership = ControllerLeadership(
+            config.node_id, raft, self._metrics, on_claim=self._activate, on_renounce=self._deactivate
+        )
+        self._executor = ControllerEventExecutor(
+            self.queue,
+            managers,
+            self._leadership,
+            raft,
+            self._metrics,
+            clock=clock,
+            max_records_per_batch=config.max_records_per_batch,
+        )
+        self._periodic = PeriodicTaskControlManager(clock, self._executor)
+        for task in controller_tasks(config, managers):
+            self._periodic.register(task)
+        snapshots = None
+        if plugins.on_snapshot_due is not None:
+            snapshots = SnapshotTrigger(
+                clock,
+                plugins.on_snapshot_due,
+                max_bytes=config.max_bytes_between_snapshots,
+                max_interval_ms=config.max_snapshot_interval_ms,
+            )
+        self._listener = QuorumMetaLogListener(self.queue, self._executor, self._leadership, managers, snapshots)
+        raft.register(self._listener)
+
+    # -- life
+
+    def start(self) -> None:
+        """Starts the event thread."""
+        self.queue.start()
+
+    def close(self) -> None:
+        """Ends the event thread; pending requests fail because the controller shuts down."""
+        self._raft.unregister(self._listener)
+        self.queue.close()
+        # The event thread has ended, so its state can be touched from here.
+        self._executor.deferred.fail_all(EventQueueClosedError("the controller is shutting down"))
+        self.managers.cluster.fail_ready_brokers_futures(KafkaTimeoutError("The controller is shutting down."))
+
+    @property
+    def claim_epoch(self) -> int:
+        """The epoch in which this controller is active, -1 on a standby."""
+        return self._leadership.epoch
+
+    @property
+    def is_active(self) -> bool:
+        return self._leadership.is_active
+
+    def _activate(self, next_write_offset: int) -> None:
+        managers = self.managers
+        managers.offsets.activate(next_write_offset)
+        managers.cluster.activate()
+        # At the front of the queue: requests that wait there must find the bootstrap records written.
+        self._executor.write_next(
+            f"complete_activation[{self.claim_epoch}]",
+            lambda: activation_records(
+                self._config.bootstrap,
+                managers.features.metadata_version_at(managers.offsets.last_stable_offset),
+                managers.offsets.transaction_start_offset,
+                managers.configs.static_min_insync_replicas(),
+            ),
+            lambda _: self._periodic.activate(),
+        )
+
+    def _deactivate(self, error: NotControllerError) -> None:
+        self._executor.deferred.fail_all(error)
+        self.managers.offsets.deactivate()
+        self.managers.cluster.deactivate()
+        self._periodic.deactivate()
 
     # -- topics
 
@@ -86,7 +191,7 @@ class QuorumController(ControllerEngine):
             from barnabas.protocol.messages import create_topics  # noqa: PLC0415 - not needed to start
 
             return _nothing_to_do(create_topics.CreateTopicsResponse())
-        return self._write(
+        return self._executor.write(
             "create_topics",
             context,
             lambda: self.managers.topic_creation.create_topics(context, request, describable),
@@ -99,7 +204,7 @@ class QuorumController(ControllerEngine):
             from barnabas.protocol.messages import delete_topics  # noqa: PLC0415 - not needed to start
 
             return _nothing_to_do(delete_topics.DeleteTopicsResponse())
-        return self._write(
+        return self._executor.write(
             "delete_topics", context, lambda: self.managers.topic_deletion.delete_topics(context, request)
         )
 
@@ -110,7 +215,7 @@ class QuorumController(ControllerEngine):
             from barnabas.protocol.messages import create_partitions  # noqa: PLC0415 - not needed to start
 
             return _nothing_to_do(create_partitions.CreatePartitionsResponse())
-        return self._write(
+        return self._executor.write(
             "create_partitions", context, lambda: self.managers.topic_creation.create_partitions(context, request)
         )
 
@@ -120,7 +225,7 @@ class QuorumController(ControllerEngine):
         wanted = list(names)
         if not wanted:
             return _nothing_to_do({})
-        return self._read(
+        return self._executor.read(
             "find_topic_ids", context, lambda epoch: self.managers.replication.find_topic_ids(wanted, epoch)
         )
 
@@ -130,19 +235,19 @@ class QuorumController(ControllerEngine):
         wanted = list(ids)
         if not wanted:
             return _nothing_to_do({})
-        return self._read(
+        return self._executor.read(
             "find_topic_names", context, lambda epoch: self.managers.replication.find_topic_names(wanted, epoch)
         )
 
     def find_all_topic_ids(self, context: ControllerRequestContext) -> Future[dict[str, Uuid]]:
-        return self._read("find_all_topic_ids", context, self.managers.replication.find_all_topic_ids)
+        return self._executor.read("find_all_topic_ids", context, self.managers.replication.find_all_topic_ids)
 
     # -- partitions
 
     def alter_partition(
         self, context: ControllerRequestContext, request: alter_partition.AlterPartitionRequest
     ) -> Future[alter_partition.AlterPartitionResponse]:
-        return self._write(
+        return self._executor.write(
             "alter_partition", context, lambda: self.managers.isr_changes.alter_partition(context, request)
         )
 
@@ -153,7 +258,7 @@ class QuorumController(ControllerEngine):
             from barnabas.protocol.messages import elect_leaders  # noqa: PLC0415 - not needed to start
 
             return _nothing_to_do(elect_leaders.ElectLeadersResponse())
-        return self._write("elect_leaders", context, lambda: self.managers.elections.elect_leaders(request))
+        return self._executor.write("elect_leaders", context, lambda: self.managers.elections.elect_leaders(request))
 
     def alter_partition_reassignments(
         self,
@@ -164,7 +269,9 @@ class QuorumController(ControllerEngine):
             from barnabas.protocol.messages import alter_partition_reassignments  # noqa: PLC0415 - not needed to start
 
             return _nothing_to_do(alter_partition_reassignments.AlterPartitionReassignmentsResponse(error_message=None))
-        return self._write("alter_partition_reassignments", context, lambda: self.managers.reassignments.alter(request))
+        return self._executor.write(
+            "alter_partition_reassignments", context, lambda: self.managers.reassignments.alter(request)
+        )
 
     def list_partition_reassignments(
         self,
@@ -175,7 +282,7 @@ class QuorumController(ControllerEngine):
             from barnabas.protocol.messages import list_partition_reassignments  # noqa: PLC0415 - not needed to start
 
             return _nothing_to_do(list_partition_reassignments.ListPartitionReassignmentsResponse(error_message=None))
-        return self._read(
+        return self._executor.read(
             "list_partition_reassignments",
             context,
             lambda epoch: self.managers.reassignments.list_ongoing(request, epoch),
@@ -184,7 +291,7 @@ class QuorumController(ControllerEngine):
     def assign_replicas_to_dirs(
         self, context: ControllerRequestContext, request: assign_replicas_to_dirs.AssignReplicasToDirsRequest
     ) -> Future[assign_replicas_to_dirs.AssignReplicasToDirsResponse]:
-        return self._write(
+        return self._executor.write(
             "assign_replicas_to_dirs", context, lambda: self.managers.replica_directories.assign(request)
         )
 
@@ -193,12 +300,12 @@ class QuorumController(ControllerEngine):
     def register_broker(
         self, context: ControllerRequestContext, request: broker_registration.BrokerRegistrationRequest
     ) -> Future[broker_registration.BrokerRegistrationResponse]:
-        future = self._write(
+        future = self._executor.write(
             "register_broker",
             context,
             lambda: self.managers.cluster.register_broker(
                 request,
-                new_epoch=self._offsets.next_write_offset,
+                new_epoch=self.managers.offsets.next_write_offset,
                 request_version=context.request_version,
                 kraft_version=self._raft.kraft_version,
             ),
@@ -212,7 +319,7 @@ class QuorumController(ControllerEngine):
         """Notes on the caller's thread that the broker lives, and decides on the event thread what becomes of it."""
         if not self.managers.cluster.track_heartbeat(request.broker_id, request.broker_epoch):
             refused: Future[broker_heartbeat.BrokerHeartbeatResponse] = new_future()
-            refused.set_exception(self._not_controller())
+            refused.set_exception(self._leadership.not_controller())
             return refused
         shutting_down = False
 
@@ -226,7 +333,7 @@ class QuorumController(ControllerEngine):
             if shutting_down:
                 self.managers.broker_lifecycle.leaderships_moved(request.broker_id, offset)
 
-        future = self._write("process_broker_heartbeat", context, operation, appended)
+        future = self._executor.write("process_broker_heartbeat", context, operation, appended)
         future.add_done_callback(self._count_timed_out_heartbeat)
         return future
 
@@ -237,7 +344,7 @@ class QuorumController(ControllerEngine):
     def unregister_broker(
         self, context: ControllerRequestContext, request: unregister_broker.UnregisterBrokerRequest
     ) -> Future[unregister_broker.UnregisterBrokerResponse]:
-        return self._write(
+        return self._executor.write(
             "unregister_broker",
             context,
             lambda: self.managers.broker_lifecycle.unregister_broker(request.broker_id),
@@ -246,18 +353,17 @@ class QuorumController(ControllerEngine):
     def register_controller(
         self, context: ControllerRequestContext, request: controller_registration.ControllerRegistrationRequest
     ) -> Future[controller_registration.ControllerRegistrationResponse]:
-        return self._write("register_controller", context, lambda: self.managers.cluster.register_controller(request))
+        return self._executor.write(
+            "register_controller", context, lambda: self.managers.cluster.register_controller(request)
+        )
 
     def wait_for_ready_brokers(self, least: int) -> Future[None]:
         """Completed when so many brokers are registered and not fenced."""
         future: Future[None] = new_future()
-        self.queue.append(
-            ControllerEvent(
-                self,
-                "wait_for_ready_brokers",
-                lambda: self.managers.cluster.add_ready_brokers_future(future, least),
-                future.set_exception,
-            )
+        self._executor.run(
+            "wait_for_ready_brokers",
+            lambda: self.managers.cluster.add_ready_brokers_future(future, least),
+            future.set_exception,
         )
         return future
 
@@ -266,27 +372,31 @@ class QuorumController(ControllerEngine):
     def incremental_alter_configs(
         self, context: ControllerRequestContext, request: incremental_alter_configs.IncrementalAlterConfigsRequest
     ) -> Future[incremental_alter_configs.IncrementalAlterConfigsResponse]:
-        return self._write(
+        return self._executor.write(
             "incremental_alter_configs", context, lambda: self.managers.configs.incremental_alter_configs(request)
         )
 
     def legacy_alter_configs(
         self, context: ControllerRequestContext, request: alter_configs.AlterConfigsRequest
     ) -> Future[alter_configs.AlterConfigsResponse]:
-        return self._write("legacy_alter_configs", context, lambda: self.managers.configs.legacy_alter_configs(request))
+        return self._executor.write(
+            "legacy_alter_configs", context, lambda: self.managers.configs.legacy_alter_configs(request)
+        )
 
     def describe_configs(self, context: ControllerRequestContext, resource: ConfigResource) -> Future[dict[str, str]]:
         """What is set dynamically for a resource itself."""
-        return self._read("describe_configs", context, lambda epoch: self.managers.configs.describe(resource, epoch))
+        return self._executor.read(
+            "describe_configs", context, lambda epoch: self.managers.configs.describe(resource, epoch)
+        )
 
     def list_config_resources(self, context: ControllerRequestContext) -> Future[list[ConfigResource]]:
         """The resources that have any dynamic settings."""
-        return self._read("list_config_resources", context, self.managers.configs.resources)
+        return self._executor.read("list_config_resources", context, self.managers.configs.resources)
 
     def alter_client_quotas(
         self, context: ControllerRequestContext, request: alter_client_quotas.AlterClientQuotasRequest
     ) -> Future[alter_client_quotas.AlterClientQuotasResponse]:
-        return self._write(
+        return self._executor.write(
             "alter_client_quotas", context, lambda: self.managers.client_quotas.alter_client_quotas(request)
         )
 
@@ -300,7 +410,7 @@ class QuorumController(ControllerEngine):
                 request.feature_updates,
                 request_version=context.request_version,
                 validate_only=request.validate_only,
-                claimed_epoch=self._claim_epoch,
+                claimed_epoch=self._leadership.epoch,
             )
             code, message = error_fields(result.response)
             response = update_features.UpdateFeaturesResponse(error_code=code, error_message=message)
@@ -311,37 +421,39 @@ class QuorumController(ControllerEngine):
                 ]
             return ControllerResult(result.records, response, result.is_atomic)
 
-        return self._write("update_features", context, operation)
+        return self._executor.write("update_features", context, operation)
 
     def finalized_features(self, context: ControllerRequestContext) -> Future[FinalizedControllerFeatures]:
         """The levels in force; any controller may be asked."""
-        return self._read(
+        return self._executor.read(
             "finalized_features", context, self.managers.features.finalized_features, only_when_active=False
         )
 
     def allocate_producer_ids(
         self, context: ControllerRequestContext, request: allocate_producer_ids.AllocateProducerIdsRequest
     ) -> Future[allocate_producer_ids.AllocateProducerIdsResponse]:
-        return self._write("allocate_producer_ids", context, lambda: self.managers.producer_ids.allocate(request))
+        return self._executor.write(
+            "allocate_producer_ids", context, lambda: self.managers.producer_ids.allocate(request)
+        )
 
     # -- security
 
     def create_acls(
         self, context: ControllerRequestContext, request: create_acls.CreateAclsRequest
     ) -> Future[create_acls.CreateAclsResponse]:
-        return self._write("create_acls", context, lambda: self.managers.acls.create_acls(request))
+        return self._executor.write("create_acls", context, lambda: self.managers.acls.create_acls(request))
 
     def delete_acls(
         self, context: ControllerRequestContext, request: delete_acls.DeleteAclsRequest
     ) -> Future[delete_acls.DeleteAclsResponse]:
-        return self._write("delete_acls", context, lambda: self.managers.acls.delete_acls(request))
+        return self._executor.write("delete_acls", context, lambda: self.managers.acls.delete_acls(request))
 
     def alter_user_scram_credentials(
         self,
         context: ControllerRequestContext,
         request: alter_user_scram_credentials.AlterUserScramCredentialsRequest,
     ) -> Future[alter_user_scram_credentials.AlterUserScramCredentialsResponse]:
-        return self._write(
+        return self._executor.write(
             "alter_user_scram_credentials", context, lambda: self.managers.scram.alter_credentials(request)
         )
 

@@ -1,10 +1,11 @@
-"""Handing records of the metadata log to those who are concerned."""
+"""Applies records of the metadata log to the manager that owns their type."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.protocol.internal.framing import MetadataRecord
 
@@ -37,6 +38,15 @@ class RecordReplay:
         if replay_at is None:
             raise MetadataReplayError(f"there is nobody to apply a {type(record).__name__} to")
         replay_at(record, offset)
+
+    def or_exit(self, record: MetadataRecord, offset: int) -> None:
+        """Applies a record; an error ends the process, because the state would differ from the log."""
+        try:
+            self(record, offset)
+        except Exception as error:
+            raise FatalExitError(
+                1, f"the {type(record).__name__} at offset {offset} cannot be applied: {error}"
+            ) from error
 
 
 def ignore(_record: MetadataRecord) -> None:
