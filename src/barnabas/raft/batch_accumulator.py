@@ -111,7 +111,7 @@ class BatchAccumulator:
         """
         if not records:
             raise ValueError("an append needs at least one record")
-        self._check_epoch(epoch)
+        self.check_epoch(epoch)
         encode = self._types.encode
         values = [encode(message, version) for message, version in records]
         with self._lock:
@@ -179,7 +179,7 @@ class BatchAccumulator:
 
     # Inside
 
-    def _check_epoch(self, epoch: int) -> None:
+    def check_epoch(self, epoch: int) -> None:
         if epoch < self.epoch:
             raise NotLeaderError(f"epoch {epoch} is over: the current one is {self.epoch}")
         if epoch > self.epoch:

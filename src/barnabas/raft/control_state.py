@@ -21,7 +21,7 @@ from barnabas.protocol.internal.raft import KRaftVersionRecord, VotersRecord
 from barnabas.raft.kraft_log import Isolation, KafkaMetadataLog
 from barnabas.raft.records_iterator import ControlRecord, control_records, raw_batches
 from barnabas.raft.records_snapshot import RecordsSnapshotReader
-from barnabas.raft.voter_set import KRAFT_VERSION_0, VoterSet
+from barnabas.raft.voter_set import KRAFT_VERSION_0, Membership, VoterSet
 
 logger = logging.getLogger(__name__)
 
@@ -134,24 +134,15 @@ class KRaftControlRecordStateMachine:
     # What is in force
 
     @property
-    def last_kraft_version(self) -> int:
+    def membership(self) -> Membership:
+        """The voters and the level of ``kraft.version`` that count now."""
         with self._lock:
-            last = self._kraft_versions.last()
-        return KRAFT_VERSION_0 if last is None else last[1]
-
-    @property
-    def last_voters(self) -> VoterSet:
-        """The voters now: the latest in the log, or the static ones if there are none in it."""
-        with self._lock:
-            last = self._voters.last()
-        return self._static_voters if last is None else last[1]
-
-    @property
-    def last_voters_offset(self) -> int | None:
-        """Where the voters are in the log, -1 if only in the snapshot that formatting made; None if they are static."""
-        with self._lock:
-            last = self._voters.last()
-        return None if last is None else last[0]
+            voters, version = self._voters.last(), self._kraft_versions.last()
+        return Membership(
+            self._static_voters if voters is None else voters[1],
+            KRAFT_VERSION_0 if version is None else version[1],
+            None if voters is None else voters[0],
+        )
 
     def kraft_version_at(self, offset: int) -> int:
         self._check_known(offset)

@@ -1,4 +1,4 @@
-"""The replicated log, as the state machines on top of it use it."""
+"""A voter of the metadata quorum: drives the Raft core with the log, the disk and the listeners."""
 
 from __future__ import annotations
 
@@ -21,18 +21,31 @@ from barnabas.protocol.internal.framing import MetadataRecordTypes
 from barnabas.protocol.internal.metadata_topic import CLUSTER_METADATA
 from barnabas.raft.batch_accumulator import BatchAccumulator, CompletedBatch
 from barnabas.raft.client import (
+    UNKNOWN_LEADER,
     ApiMessageAndVersion,
-    LeaderAndEpoch,
     NotLeaderError,
     OffsetAndEpoch,
     RaftListener,
 )
 from barnabas.raft.config import RaftConfig
 from barnabas.raft.control_state import KRaftControlRecordStateMachine
+from barnabas.raft.core import (
+    AdvanceHighWatermark,
+    BeginLeaderEpoch,
+    Decision,
+    EndLeaderEpoch,
+    LeaderChanged,
+    LogFlushed,
+    PersistElection,
+    RaftCore,
+    ResignRequested,
+    Start,
+    TimeElapsed,
+)
 from barnabas.raft.kraft_log import Isolation, KafkaMetadataLog
-from barnabas.raft.leader_state import LeaderState
+from barnabas.raft.leader_state import membership_records
 from barnabas.raft.listener_context import STARTING_NEXT_OFFSET, ListenerContext
-from barnabas.raft.quorum_state import QuorumState, QuorumStateName
+from barnabas.raft.quorum_state import QuorumStateName
 from barnabas.raft.quorum_state_file import FileQuorumStateStore
 from barnabas.raft.records_iterator import control_records
 from barnabas.raft.records_snapshot import RecordsSnapshotReader, RecordsSnapshotWriter
@@ -65,27 +78,29 @@ def raise_fatal_exit(what: str, error: BaseException) -> None:
 
 
 class KRaftClient:
-    """A voter of the metadata quorum, over a log in files; for now the only voter.
+    """A voter of the metadata quorum over a log in files; for now the sole voter.
 
-    **The way of a record** ::
+    **The road of a record** ::
 
         prepare_append     encoded, in a batch of the accumulator       the controller's thread
         schedule           may be written
         drain              one write for each batch                     Raft's thread, :meth:`poll_once`
         flush              one wait for the disk, for all of them
         high watermark     a majority has it: committed
-        handle_commit      the listeners hear of it
+        handle_commit      the listeners get it
 
-    The order is the point. A record is committed when it is on the disk of a majority, this node's included, and nobody
-    hears of it before. (Kafka's leader lets a quorum of one commit what is only on its way to the disk.) While
-    the disk is busy, further appends gather, and share the next wait: the slower the disk, the larger the groups.
+    A record is committed when it is on the disk of a majority, this node's included, and no listener gets it before.
+    (Kafka's leader lets a quorum of one commit records that are not on disk yet.) While the disk is busy, further
+    appends gather and share the next flush: the slower the disk, the larger the groups.
 
-    **A failed write is the end.** After an error from the disk nobody knows what is on it, and a second ``fsync`` may
-    report success for what the first has lost. So there is no second: the fault handler is called, which ends the
-    process, and a new one reads what is really there.
+    **Decisions.** :class:`~barnabas.raft.core.RaftCore` decides on elections and the high watermark; this class hands
+    it messages and carries out its decisions, in their order.
 
-    **Elections.** On every start this node elects itself, in an epoch of its own; so every record tells which run of
-    the process wrote it. The epoch is on the disk before anything is written in it. To resign means to be elected anew.
+    **A failed write ends the node.** After a disk error nobody knows what is on the disk, and a second ``fsync`` may
+    succeed for data that the first has lost. The fault handler ends the process, and the next one reads what is there.
+
+    **Elections.** On every start this node elects itself in a new epoch, so every record shows which run of the process
+    wrote it. To resign means to be elected again.
 
     **Threads.** Everything happens in :meth:`poll_once`, which never waits for time to pass: a test calls it by hand. A
     :class:`~barnabas.raft.kraft_driver.KafkaRaftClientDriver` calls :meth:`poll` on a thread of its own. The methods of
@@ -124,18 +139,25 @@ class KRaftClient:
             for voter in config.voters
         )
         self._partition_state = KRaftControlRecordStateMachine(static_voters, log, types)
-        self._quorum = QuorumState(
-            self._local.key, self._partition_state, store or FileQuorumStateStore.in_directory(log.directory)
-        )
+        self._store = store or FileQuorumStateStore.in_directory(log.directory)
         # Changed by Raft's thread only.
+        self._core = RaftCore()
+        self.leader_and_epoch = UNKNOWN_LEADER
+        """What the core has decided last, once it is persisted."""
+        self.high_watermark: int | None = None
+        self._accumulator: BatchAccumulator | None = None
+        """Takes appends while this node leads."""
         self._initialized = False
-        self._high_watermark: int | None = None
         self._contexts: dict[RaftListener[ApiMessageAndVersion], ListenerContext] = {}
         self._clean_due_ms = clock.hi_res_milliseconds() + CLEANING_INTERVAL_MS
         self._failure: BaseException | None = None
         self._closed = False
         self._registrations: deque[tuple[RaftListener[ApiMessageAndVersion], bool]] = deque()
-        """Listeners that come (True) or go. Anybody appends; Raft's thread takes them out."""
+        """Listeners that come (True) or go. Any thread appends; Raft's thread takes them out."""
+        self._resignations: deque[int] = deque()
+        """Epochs that the state machine has resigned from. Any thread appends; Raft's thread takes them out."""
+        self._requested_kraft_version = KRAFT_VERSION_0
+        """The highest level that was appended in this epoch."""
         self._wakeup = threading.Condition()
         """Guards `_woken`. Nothing but the clock is called while it is held."""
         self._woken = False
@@ -147,14 +169,6 @@ class KRaftClient:
         return self._node_id
 
     @property
-    def leader_and_epoch(self) -> LeaderAndEpoch:
-        return self._quorum.leader_and_epoch
-
-    @property
-    def high_watermark(self) -> int | None:
-        return self._high_watermark
-
-    @property
     def log_end_offset(self) -> int:
         return self.log.end_offset.message_offset
 
@@ -164,15 +178,15 @@ class KRaftClient:
 
     @property
     def kraft_version(self) -> int:
-        return self._partition_state.last_kraft_version
+        return self._partition_state.membership.kraft_version
 
     @property
     def voters(self) -> VoterSet:
-        return self._partition_state.last_voters
+        return self._partition_state.membership.voters
 
     @property
     def state(self) -> QuorumStateName:
-        return self._quorum.name
+        return self._core.quorum.name
 
     def register(self, listener: RaftListener[ApiMessageAndVersion]) -> None:
         if self._closed:
@@ -186,40 +200,34 @@ class KRaftClient:
         self.wakeup()
 
     def prepare_append(self, epoch: int, records: Sequence[ApiMessageAndVersion]) -> int:
-        return self._leading().accumulator.append(epoch, records, delay_drain=True)
+        return self._leading().append(epoch, records, delay_drain=True)
 
     def schedule_prepared_append(self) -> None:
-        self._leading().accumulator.allow_drain()
+        self._leading().allow_drain()
         self.wakeup()
 
     def resign(self, epoch: int) -> None:
-        current = self._quorum.leader_and_epoch
+        current = self.leader_and_epoch
         if epoch < 0 or epoch > current.epoch:
             raise ValueError(f"cannot resign from epoch {epoch}: the current one is {current.epoch}")
         if epoch < current.epoch:
             return
         if not current.is_leader(self._node_id):
             raise ValueError(f"cannot resign: node {current.leader_id} leads in epoch {epoch}")
-        state = self._quorum.leader_state
-        if state is not None and state.epoch == epoch:
-            logger.info("Node %d is asked to resign from epoch %d", self._node_id, epoch)
-            state.is_resign_requested = True
-            self.wakeup()
+        self._resignations.append(epoch)
+        self.wakeup()
 
     def upgrade_kraft_version(self, epoch: int, version: int, validate_only: bool) -> None:
-        state = self._leading()
-        if epoch < state.epoch:
-            raise NotLeaderError(f"epoch {epoch} is over: the current one is {state.epoch}")
-        if epoch > state.epoch:
-            raise ValueError(f"epoch {epoch} has not come yet: the current one is {state.epoch}")
-        current = max(self.kraft_version, state.requested_kraft_version or KRAFT_VERSION_0)
+        accumulator = self._leading()
+        accumulator.check_epoch(epoch)
+        current = max(self.kraft_version, self._requested_kraft_version)
         if version == current:
             return
         if version < current:
             raise InvalidUpdateVersionError(
                 f"Invalid update of kraft.version from {current} to {version}: it cannot be downgraded."
             )
-        voters = self._partition_state.last_voters.with_voter(self._local)
+        voters = self._partition_state.membership.voters.with_voter(self._local)
         unable = [str(node.key) for node in voters if version not in node.supported_kraft_versions]
         if unable:
             raise InvalidUpdateVersionError(
@@ -227,7 +235,8 @@ class KRaftClient:
                 "support it."
             )
         if not validate_only:
-            state.append_kraft_version(version, voters)
+            self._requested_kraft_version = version
+            accumulator.append_control_records(membership_records(version, voters))
             self.wakeup()
 
     def create_snapshot(
@@ -256,16 +265,16 @@ class KRaftClient:
         """What DescribeQuorum asks for; `NotLeaderOrFollowerError` on a node that does not lead."""
         from barnabas.raft.quorum_info import QuorumInfo  # noqa: PLC0415 - not needed to start
 
-        state = self._quorum.leader_state
+        state = self._core.leader_state
         if state is None or self._failure is not None or self._closed:
             raise NotLeaderOrFollowerError(f"Node {self._node_id} does not lead the metadata quorum.")
         return QuorumInfo.of(state, self._clock.milliseconds(), self.kraft_version)
 
-    def _leading(self) -> LeaderState:
-        state = self._quorum.leader_state
-        if state is None or self._failure is not None or self._closed:
-            raise NotLeaderError(f"node {self._node_id} does not lead: {self._quorum.leader_and_epoch}")
-        return state
+    def _leading(self) -> BatchAccumulator:
+        accumulator = self._accumulator
+        if accumulator is None or self._failure is not None or self._closed:
+            raise NotLeaderError(f"node {self._node_id} does not lead: {self.leader_and_epoch}")
+        return accumulator
 
     def _snapshot_frozen(self, snapshot_id: OffsetAndEpoch) -> None:
         self.log.on_snapshot_frozen(snapshot_id)
@@ -286,10 +295,12 @@ class KRaftClient:
         if self._initialized:
             raise BarnabasError("the Raft client is initialized already")
         self._partition_state.update_state()
+        membership = self._partition_state.membership
         end = OffsetAndEpoch(self.log_end_offset, self.log.last_fetched_epoch)
-        self._quorum.initialize(end)
-        logger.info("The voters are %s; the log ends at %d, in epoch %d", self.voters, end.offset, end.epoch)
-        self._elect()
+        now = self._clock.hi_res_milliseconds()
+        self._carry_out(self._core.handle(Start(now, self._local, membership, self._store.read(), end)))
+        logger.info("The voters are %s; the log ends at %d, in epoch %d", membership.voters, end.offset, end.epoch)
+        self._carry_out(self._core.handle(TimeElapsed(now)))
         self._initialized = True
 
     def poll(self) -> None:
@@ -331,18 +342,15 @@ class KRaftClient:
         if self._closed:
             return
         try:
-            if self._failure is None and self._initialized:
-                state = self._quorum.leader_state
-                if state is not None:
-                    self._write(state, state.accumulator.drain())
-                    self._update_listeners()
+            if self._failure is None and self._initialized and self._accumulator is not None:
+                self._write(self._accumulator.drain())
+                self._update_listeners()
         except Exception as error:  # noqa: BLE001 - as in poll_once
             self._fail(error)
         finally:
             self._closed = True
-            state = self._quorum.leader_state
-            if state is not None:
-                state.accumulator.close()
+            if self._accumulator is not None:
+                self._accumulator.close()
             for context in self._contexts.values():
                 context.listener.begin_shutdown()
             self._contexts.clear()
@@ -357,9 +365,8 @@ class KRaftClient:
 
     def _fail(self, error: BaseException) -> NoReturn:
         self._failure = error
-        state = self._quorum.leader_state
-        if state is not None:
-            state.accumulator.close()
+        if self._accumulator is not None:
+            self._accumulator.close()
         what = f"node {self._node_id} cannot go on with the metadata log in {self.log.directory}"
         logger.critical("%s", what, exc_info=error)
         self._fault_handler(what, error)
@@ -369,17 +376,19 @@ class KRaftClient:
 
     def _poll(self) -> int:
         self._process_registrations()
-        state = self._quorum.leader_state
-        if state is not None and state.is_resign_requested:
-            self._resign(state)
-            state = None
-        if state is None:
-            self._elect()
-            state = self._quorum.leader_state
-        until_drain = None if state is None else self._maybe_append_batches(state)
+        self._advance_core()
+        until_drain = self._maybe_append_batches()
         self._update_listeners()
         until_cleaning = self._maybe_clean()
         return until_cleaning if until_drain is None else min(until_drain, until_cleaning)
+
+    def _advance_core(self) -> None:
+        """Hands the core the resignations, and the time if its deadline has passed."""
+        core, now = self._core, self._clock.hi_res_milliseconds()
+        while self._resignations:
+            self._carry_out(core.handle(ResignRequested(now, self._resignations.popleft())))
+        if core.deadline_ms is not None and core.deadline_ms <= now:
+            self._carry_out(core.handle(TimeElapsed(now)))
 
     def _process_registrations(self) -> None:
         while self._registrations:
@@ -399,79 +408,74 @@ class KRaftClient:
                 logger.error("Old snapshots could not be deleted: %s", error)
         return self._clean_due_ms - now
 
-    # Elections
+    # Decisions of the core
 
-    def _elect(self) -> None:
-        quorum = self._quorum
-        quorum.transition_to_prospective()
-        if not quorum.has_majority:
-            return
-        quorum.transition_to_candidate()
-        self._fire_leader_changes()
-        if quorum.has_majority:
-            self._become_leader()
+    def _carry_out(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            match decision:
+                case PersistElection(election, kraft_version):
+                    self._store.write(election, kraft_version)
+                case LeaderChanged(leader):
+                    self.leader_and_epoch = leader
+                    self._fire_leader_changes()
+                case BeginLeaderEpoch():
+                    self._begin_leader_epoch(decision)
+                case EndLeaderEpoch():
+                    assert self._accumulator is not None
+                    self._accumulator.close()
+                    self._accumulator = None
+                case AdvanceHighWatermark(high_watermark):
+                    self.log.update_high_watermark(high_watermark)
+                    self.high_watermark = high_watermark.message_offset
 
-    def _become_leader(self) -> None:
-        epoch, end = self._quorum.epoch, self.log_end_offset
-        partition = self._partition_state
+    def _begin_leader_epoch(self, decision: BeginLeaderEpoch) -> None:
         accumulator = BatchAccumulator(
-            epoch,
-            end,
+            decision.epoch,
+            decision.start_offset,
             linger_ms=self._config.append_linger_ms,
             clock=self._clock,
             types=self._types,
-            # A batch that no segment can take has to be refused while there is somebody to refuse it to.
+            # A batch that fits in no segment has to be refused at the append.
             max_batch_size=min(self._config.max_batch_size_bytes, self._config.log_segment_bytes),
         )
-        voters = partition.last_voters
-        state = LeaderState(self._local, epoch, end, voters, self._quorum.granting_voters, accumulator)
-        # Before anybody can get at the accumulator: the first record of an epoch says whose epoch it is.
-        state.append_start_of_epoch_records(voters, partition.last_voters_offset, partition.last_kraft_version)
-        self._quorum.transition_to_leader(state)
-        self.log.initialize_leader_epoch(epoch)
-        logger.info("Node %d leads in epoch %d, from offset %d on", self._node_id, epoch, end)
-
-    def _resign(self, state: LeaderState) -> None:
-        logger.info("Node %d resigns from epoch %d", self._node_id, state.epoch)
-        self._quorum.transition_to_resigned()
-        # What was not written yet never will be. Nobody was told that it is safe.
-        state.accumulator.close()
-        self._quorum.transition_to_unattached()
+        # Before any other thread can reach the accumulator: the first record of an epoch names its leader.
+        accumulator.append_control_records(decision.control_records)
+        self._requested_kraft_version = KRAFT_VERSION_0
+        self._accumulator = accumulator
+        self.log.initialize_leader_epoch(decision.epoch)
 
     # Writing
 
-    def _maybe_append_batches(self, state: LeaderState) -> int | None:
-        """Writes what is due; returns in how many milliseconds the next is, None if there is nothing."""
-        until = state.accumulator.time_until_drain()
+    def _maybe_append_batches(self) -> int | None:
+        """Writes what is due; returns the milliseconds until more is due, None if there is nothing."""
+        accumulator = self._accumulator
+        if accumulator is None:
+            return None
+        until = accumulator.time_until_drain()
         if until == 0:
-            self._write(state, state.accumulator.drain())
-            until = state.accumulator.time_until_drain()
+            self._write(accumulator.drain())
+            until = accumulator.time_until_drain()
         return until
 
-    def _write(self, state: LeaderState, batches: Sequence[CompletedBatch]) -> None:
+    def _write(self, batches: Sequence[CompletedBatch]) -> None:
         if not batches:
             return
         for batch in batches:
-            appended = self.log.append_as_leader(batch.data, state.epoch)
+            appended = self.log.append_as_leader(batch.data, batch.epoch)
             if appended.last_offset != batch.last_offset:
                 raise BarnabasError(f"a batch up to {batch.last_offset} was written up to {appended.last_offset}")
             own = () if batch.records else control_records(RecordBatch(batch.data))
             self._partition_state.appended(own, batch.last_offset + 1)
         self.log.flush()
-        # Only now does this node count as having them.
-        if state.update_local_state(self.log.end_offset, self._partition_state.last_voters):
-            high_watermark = state.high_watermark
-            assert high_watermark is not None
-            self.log.update_high_watermark(high_watermark)
-            self._high_watermark = high_watermark.message_offset
-            self._fire_from_memory(batches)
+        # Only now this node counts as having them.
+        self._carry_out(self._core.handle(LogFlushed(self.log.end_offset, self._partition_state.membership)))
+        self._fire_from_memory(batches)
 
     # Listeners
 
     def _fire_from_memory(self, batches: Sequence[CompletedBatch]) -> None:
-        """Gives what was just committed to the listeners that are waiting for exactly that."""
-        assert self._high_watermark is not None
-        if batches[-1].last_offset >= self._high_watermark:
+        """Gives batches that were just committed to the listeners that expect them next."""
+        if self.high_watermark is None or batches[-1].last_offset >= self.high_watermark:
             return
         decoded = [batch.to_batch() for batch in batches]
         for context in list(self._contexts.values()):
@@ -485,7 +489,7 @@ class KRaftClient:
 
     def _advance(self, context: ListenerContext) -> None:
         """Gives a listener what is committed and new to it, as long as it takes that at once."""
-        high_watermark = self._high_watermark
+        high_watermark = self.high_watermark
         if high_watermark is None:
             return
         while (offset := context.next_expected_offset) is not None and offset < high_watermark:
@@ -506,19 +510,18 @@ class KRaftClient:
                     return  # given back unread, by one that is closing: to go on would mean never to hear of the end
 
     def _fire_leader_changes(self) -> None:
-        quorum = self._quorum
-        state = quorum.leader_state
+        leader, state = self.leader_and_epoch, self._core.leader_state
         for context in list(self._contexts.values()):
-            if state is not None:
-                context.maybe_fire_own_leadership(quorum.leader_and_epoch, state.epoch_start_offset)
+            if state is not None and leader.is_leader(self._node_id):
+                context.maybe_fire_own_leadership(leader, state.epoch_start_offset)
             else:
-                context.maybe_fire_leader_change(quorum.leader_and_epoch)
+                context.maybe_fire_leader_change(leader)
 
     def _listener_is_done(self, context: ListenerContext) -> None:
         """A listener has closed a reader, on whatever thread."""
-        is_behind = context.next_offset < (self._high_watermark or 0)
-        if is_behind or context.last_fired_leader_change != self._quorum.leader_and_epoch:
+        is_behind = context.next_offset < (self.high_watermark or 0)
+        if is_behind or context.last_fired_leader_change != self.leader_and_epoch:
             self.wakeup()
 
     def __repr__(self) -> str:
-        return f"KRaftClient(node_id={self._node_id}, {self._quorum!r}, high_watermark={self._high_watermark})"
+        return f"KRaftClient(node_id={self._node_id}, {self._core.quorum!r}, high_watermark={self.high_watermark})"

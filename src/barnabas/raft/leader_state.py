@@ -1,4 +1,4 @@
-"""What a leader knows of the replicas: how far each has got, and so what is committed."""
+"""What a leader knows of the replicas: the end offset of each, and hence the high watermark."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from typing import Final
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.protocol.internal.raft import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeVoter
-from barnabas.raft.batch_accumulator import BatchAccumulator
-from barnabas.raft.voter_set import VOTERS_RECORD_VERSION, ReplicaKey, VoterEndpoint, VoterNode, VoterSet
+from barnabas.raft.voter_set import (
+    VOTERS_RECORD_VERSION,
+    Membership,
+    ReplicaKey,
+    VoterEndpoint,
+    VoterNode,
+    VoterSet,
+)
 from barnabas.records.control import ControlRecordType
 
 logger = logging.getLogger(__name__)
@@ -48,27 +54,21 @@ class LeaderState:
         epoch_start_offset: int,
         voters: VoterSet,
         granting_voters: Iterable[int],
-        accumulator: BatchAccumulator,
     ) -> None:
         self.local = local
         self.epoch = epoch
         self.epoch_start_offset = epoch_start_offset
-        self.accumulator = accumulator
         self._granting_voters = sorted(granting_voters)
         self.voter_states = {node.key.id: ReplicaState(node.key, node.endpoints) for node in voters}
         """By voter id; replaced as a whole, for others to look at."""
         self.observer_states: dict[ReplicaKey, ReplicaState] = {}
         """Those who fetch and do not vote: brokers, mostly."""
         self.high_watermark: LogOffsetMetadata | None = None
-        self.requested_kraft_version: int | None = None
-        """A level that has been appended and is not in the log yet. Changed by whoever asks for an upgrade."""
-        self.is_resign_requested = False
-        """May be set by any thread."""
 
-    def append_start_of_epoch_records(self, voters: VoterSet, voters_offset: int | None, kraft_version: int) -> None:
-        """Announces the leader; and, where voters are in the log, writes them if they are not there or have changed.
+    def start_of_epoch_records(self, membership: Membership) -> list[tuple[ControlRecordType, bytes]]:
+        """Returns the first records of the epoch: the leader, and the voters if the log does not have them as they are.
 
-        `voters_offset` is where they are, -1 if only in the snapshot that formatting made.
+        Voters are in the log from ``kraft.version`` 1 on.
         """
         change = LeaderChangeMessage(
             version=LEADER_CHANGE_VERSION,
@@ -77,17 +77,13 @@ class LeaderState:
             granting_voters=[LeaderChangeVoter(voter_id=voter) for voter in self._granting_voters],
         )
         records = [(ControlRecordType.LEADER_CHANGE, change.encode(LEADER_CHANGE_VERSION))]
-        if kraft_version > 0 and (voters_offset == -1 or voters.needs_update(self.local)):
-            records += _membership_records(kraft_version, voters.with_voter(self.local))
-        self.accumulator.append_control_records(records)
-
-    def append_kraft_version(self, kraft_version: int, voters: VoterSet) -> None:
-        """Raises ``kraft.version``, and from here on the voters are in the log."""
-        self.requested_kraft_version = kraft_version
-        self.accumulator.append_control_records(_membership_records(kraft_version, voters.with_voter(self.local)))
+        voters = membership.voters
+        if membership.kraft_version > 0 and (membership.voters_offset == -1 or voters.needs_update(self.local)):
+            records += membership_records(membership.kraft_version, voters.with_voter(self.local))
+        return records
 
     def update_local_state(self, end_offset: LogOffsetMetadata, voters: VoterSet) -> bool:
-        """The leader's log is on the disk up to here. Whether the high watermark has moved."""
+        """Takes the end of the leader's log on disk; returns whether the high watermark has moved."""
         states = {
             node.key.id: self.voter_states.get(node.key.id, ReplicaState(node.key))._replace(
                 key=node.key, endpoints=node.endpoints
@@ -124,7 +120,8 @@ class LeaderState:
         return True
 
 
-def _membership_records(kraft_version: int, voters: VoterSet) -> list[tuple[ControlRecordType, bytes]]:
+def membership_records(kraft_version: int, voters: VoterSet) -> list[tuple[ControlRecordType, bytes]]:
+    """Returns the control records that set ``kraft.version`` and the voters."""
     level = KRaftVersionRecord(version=KRAFT_VERSION_RECORD_VERSION, k_raft_version=kraft_version)
     return [
         (ControlRecordType.KRAFT_VERSION, level.encode(KRAFT_VERSION_RECORD_VERSION)),

@@ -23,61 +23,22 @@ import json
 from pathlib import Path
 from typing import Final
 
-from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import BarnabasError, KafkaStorageError
 from barnabas.common.exceptions import ProtocolError
-from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.numerals import shortened
 from barnabas.log.durable_file import replace_file, sync_directory
 from barnabas.log.storage_errors import disk_access
-from barnabas.protocol.internal.raft import QuorumStateData, QuorumStateVoter
+from barnabas.protocol.internal.raft import QuorumStateData
 from barnabas.protocol.json_form import from_json, to_json
-from barnabas.raft.voter_set import ReplicaKey
+from barnabas.raft.quorum_state import ElectionState
 
 QUORUM_STATE_FILE: Final = "quorum-state"
 
 _DATA_VERSION: Final = "data_version"
-_NOBODY: Final = -1
 
 
 class QuorumStateFileError(KafkaStorageError):
     """A ``quorum-state`` that does not say what was promised. Nothing is made up in its place: a vote could be lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class ElectionState:
-    """An epoch, and what is known of its election: who leads, or else whom this node voted for, or neither."""
-
-    epoch: int
-    leader_id: int | None = None
-    voted_key: ReplicaKey | None = None
-    voters: frozenset[int] = frozenset()
-    """Only kept with static voters, and not used for anything."""
-
-    def to_data(self, version: int) -> QuorumStateData:
-        data = QuorumStateData(
-            leader_id=_NOBODY if self.leader_id is None else self.leader_id,
-            leader_epoch=self.epoch,
-            voted_id=_NOBODY if self.voted_key is None else self.voted_key.id,
-        )
-        if version == 0:
-            data.current_voters = [QuorumStateVoter(voter_id=voter) for voter in sorted(self.voters)]
-        elif self.voted_key is not None and self.voted_key.directory_id is not None:
-            data.voted_directory_id = self.voted_key.directory_id
-        return data
-
-    @classmethod
-    def from_data(cls, data: QuorumStateData) -> ElectionState:
-        voted_key = None
-        if data.voted_id != _NOBODY:
-            directory_id = data.voted_directory_id
-            voted_key = ReplicaKey(data.voted_id, None if directory_id == ZERO_UUID else directory_id)
-        return cls(
-            data.leader_epoch,
-            None if data.leader_id == _NOBODY else data.leader_id,
-            voted_key,
-            frozenset(voter.voter_id for voter in data.current_voters or ()),
-        )
 
 
 def quorum_state_version(kraft_version: int) -> int:

@@ -136,5 +136,14 @@ class VoterSet:
 NO_VOTERS: Final = VoterSet()
 
 
+class Membership(NamedTuple):
+    """The voters that count, and the level of ``kraft.version`` that says where they are kept."""
+
+    voters: VoterSet
+    kraft_version: int = KRAFT_VERSION_0
+    voters_offset: int | None = None
+    """Where the voters are in the log, -1 if only in the snapshot that formatting made; None if they are static."""
+
+
 def _directory_or_none(directory_id: Uuid) -> Uuid | None:
     return None if directory_id == ZERO_UUID else directory_id

@@ -194,7 +194,7 @@ def test_a_controller_that_resigns_comes_back(box: RaftBox) -> None:
     request = create_topics.CreateTopicsRequest(topics=[topic("lost", 1, 1)])
     future = node.controller.create_topics(CONTEXT, request)
     node.controller.queue.run_until_idle()
-    node.controller._renounce()
+    node.controller._leadership.renounce()
     node.step()
     assert "No controller is active" in str(future.exception(0))
     assert node.controller.claim_epoch == 2

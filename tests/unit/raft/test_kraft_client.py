@@ -23,10 +23,10 @@ from barnabas.protocol.internal.raft import LeaderChangeMessage, VotersRecord
 from barnabas.raft.bootstrap_file import write_initial_voters
 from barnabas.raft.client import LeaderAndEpoch, NotLeaderError, OffsetAndEpoch
 from barnabas.raft.config import VoterAddress
+from barnabas.raft.core import UnsupportedQuorumError
 from barnabas.raft.kraft_client import CLEANING_INTERVAL_MS, KRaftClient
 from barnabas.raft.kraft_log import Isolation, KafkaMetadataLog
 from barnabas.raft.quorum_info import QuorumNode, QuorumReplica
-from barnabas.raft.quorum_state import UnsupportedQuorumError
 from barnabas.raft.records_iterator import ControlRecord, control_records, raw_batches
 from barnabas.raft.voter_set import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from unit.raft.raft_box import (
@@ -153,7 +153,7 @@ def test_to_resign_is_to_be_elected_anew(box: RaftBox) -> None:
     append(client, "kept")
     client.prepare_append(1, [topic_record("dropped")])
     client.schedule_prepared_append()
-    late = client._leading().accumulator
+    late = client._leading()
     client.resign(1)
     client.poll_once()
     with pytest.raises(NotLeaderError, match="epoch 1 is over"):

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from barnabas.common.clock import MockClock
 from barnabas.common.identifiers import Uuid
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.protocol.internal.raft import LeaderChangeMessage
 from barnabas.protocol.internal.topics import CLUSTER_METADATA
-from barnabas.raft.batch_accumulator import BatchAccumulator
-from barnabas.raft.client import LeaderAndEpoch, OffsetAndEpoch
+from barnabas.raft.client import LeaderAndEpoch
 from barnabas.raft.control_state import KRaftControlRecordStateMachine, LogHistory
 from barnabas.raft.leader_state import LeaderState
 from barnabas.raft.quorum_state import TRANSITIONS, IllegalTransitionError, QuorumState, QuorumStateName
-from barnabas.raft.quorum_state_file import ElectionState, FileQuorumStateStore
-from barnabas.raft.records_iterator import control_records
-from barnabas.raft.voter_set import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
-from barnabas.records.batch import RecordBatch
-from unit.raft.raft_box import DIRECTORY, ENDPOINTS, NODE, NOW, RaftBox
+from barnabas.raft.voter_set import Membership, ReplicaKey, VoterEndpoint, VoterNode, VoterSet
+from barnabas.records.control import ControlRecordType
+from unit.raft.raft_box import DIRECTORY, ENDPOINTS, NODE, RaftBox
 
 LOCAL = VoterNode(ReplicaKey(NODE, DIRECTORY), ENDPOINTS)
 
@@ -30,60 +27,41 @@ def voters(count: int) -> VoterSet:
 
 
 def leader_state(count: int = 1, *, start: int = 10) -> LeaderState:
-    accumulator = BatchAccumulator(4, start, linger_ms=0, clock=MockClock(NOW), types=CLUSTER_METADATA)
-    return LeaderState(LOCAL, 4, start, voters(count), {NODE}, accumulator)
+    return LeaderState(LOCAL, 4, start, voters(count), {NODE})
 
 
-@pytest.fixture
-def quorum(tmp_path: Path) -> QuorumState:
-    box = RaftBox(tmp_path)
-    partition = KRaftControlRecordStateMachine(voters(1), box.open_log(), CLUSTER_METADATA)
-    partition.update_state()
-    return QuorumState(LOCAL.key, partition, FileQuorumStateStore.in_directory(box.log_dir))
+STEPS: dict[QuorumStateName, Callable[[QuorumState], object]] = {
+    QuorumStateName.UNATTACHED: QuorumState.transition_to_unattached,
+    QuorumStateName.PROSPECTIVE: lambda quorum: quorum.transition_to_prospective(LOCAL.key),
+    QuorumStateName.CANDIDATE: lambda quorum: quorum.transition_to_candidate(LOCAL.key),
+    QuorumStateName.LEADER: lambda quorum: quorum.transition_to_leader(LOCAL.key),
+    QuorumStateName.RESIGNED: QuorumState.transition_to_resigned,
+}
 
 
-def test_the_way_of_a_quorum_of_one(quorum: QuorumState) -> None:
-    store = quorum._store
-    quorum.initialize(OffsetAndEpoch(0, 3))
-    assert (quorum.name, quorum.epoch) == (QuorumStateName.UNATTACHED, 3)
-    quorum.transition_to_prospective()
-    assert store.read() is None, "to ask is to promise nothing"
-    assert quorum.has_majority
-    quorum.transition_to_candidate()
-    assert store.read() == ElectionState(4, voted_key=ReplicaKey(NODE), voters=frozenset({NODE}))
-    assert quorum.leader_and_epoch == LeaderAndEpoch(None, 4)
-    quorum.transition_to_leader(leader_state())
-    assert store.read() == ElectionState(4, leader_id=NODE, voters=frozenset({NODE}))
-    assert quorum.leader_and_epoch == LeaderAndEpoch(NODE, 4)
-    quorum.transition_to_resigned()
-    assert quorum.leader_state is None
-    quorum.transition_to_unattached()
-    assert store.read() == ElectionState(4, voters=frozenset({NODE}))
-    assert quorum.leader_and_epoch == LeaderAndEpoch(None, 4)
-    quorum.transition_to_prospective()
-    quorum.transition_to_candidate()
-    assert quorum.epoch == 5
-
-
-def test_steps_that_are_not_in_the_table_are_refused(quorum: QuorumState) -> None:
-    quorum.initialize(OffsetAndEpoch(0, 0))
-    for step in (quorum.transition_to_candidate, quorum.transition_to_resigned):
-        with pytest.raises(IllegalTransitionError, match="a node that is unattached in epoch 0 cannot be"):
-            step()
-    with pytest.raises(IllegalTransitionError):
-        quorum.transition_to_leader(leader_state())
-    assert quorum._store.read() is None
+@pytest.mark.parametrize("target", STEPS, ids=lambda name: name.value)
+@pytest.mark.parametrize("source", QuorumStateName, ids=lambda name: name.value)
+def test_only_the_transitions_of_the_table_are_legal(source: QuorumStateName, target: QuorumStateName) -> None:
+    quorum = QuorumState(3)
+    quorum.voters, quorum.granting_voters, quorum.name = voters(1), frozenset({NODE}), source
+    if target in TRANSITIONS[source]:
+        STEPS[target](quorum)
+        assert quorum.name is target
+    else:
+        with pytest.raises(IllegalTransitionError, match=f"is {source.value} in epoch 3 cannot become"):
+            STEPS[target](quorum)
+        assert (quorum.name, quorum.epoch, quorum.leader_and_epoch) == (source, 3, LeaderAndEpoch(None, 3))
     assert set(TRANSITIONS) == set(QuorumStateName)
 
 
-def test_a_minority_does_not_elect(quorum: QuorumState) -> None:
-    quorum.initialize(OffsetAndEpoch(0, 0))
-    quorum._partition_state._static_voters = voters(2)
-    quorum.transition_to_prospective()
-    assert not quorum.has_majority
-    quorum.transition_to_candidate()
+def test_a_minority_does_not_elect() -> None:
+    quorum = QuorumState()
+    quorum.voters = voters(2)
+    quorum.transition_to_prospective(LOCAL.key)
+    assert not quorum.has_majority()
+    quorum.transition_to_candidate(LOCAL.key)
     with pytest.raises(IllegalTransitionError, match=r"only \{1\} voted"):
-        quorum.transition_to_leader(leader_state(2))
+        quorum.transition_to_leader(LOCAL.key)
 
 
 # -- the leader
@@ -113,12 +91,9 @@ def test_the_high_watermark_is_where_a_majority_is() -> None:
 
 
 def test_the_announcement_names_voters_and_votes() -> None:
-    state = leader_state(3)
-    state.append_start_of_epoch_records(voters(3), None, 0)
-    (batch,) = state.accumulator.drain()
-    ((offset, _, message),) = control_records(RecordBatch(batch.data))
-    assert offset == 10
-    assert isinstance(message, LeaderChangeMessage)
+    ((kind, value),) = leader_state(3).start_of_epoch_records(Membership(voters(3)))
+    assert kind is ControlRecordType.LEADER_CHANGE
+    message = LeaderChangeMessage.decode(value, 0)
     assert [voter.voter_id for voter in message.voters] == [1, 2, 3]
     assert [voter.voter_id for voter in message.granting_voters] == [1]
 
@@ -173,11 +148,11 @@ def test_voters_that_are_cut_off_are_not_in_force(tmp_path: Path) -> None:
     state = client._partition_state
     client.upgrade_kraft_version(1, 1, False)
     client.poll_once()
-    assert (state.last_kraft_version, state.last_voters_offset) == (1, 2)
+    assert (state.membership.kraft_version, state.membership.voters_offset) == (1, 2)
     with pytest.raises(ValueError, match="offset 3 has not been read yet"):
         state.kraft_version_at(3)
     again = KRaftControlRecordStateMachine(voters(1), client.log, CLUSTER_METADATA)
     again.update_state()
-    assert again.last_voters == state.last_voters
+    assert again.membership == state.membership
     state.truncate_new_entries(1)
-    assert (state.last_kraft_version, state.last_voters, state.last_voters_offset) == (0, state._static_voters, None)
+    assert state.membership == Membership(state._static_voters, 0, None)

@@ -11,7 +11,8 @@ import pytest
 
 from barnabas.common.errors import BarnabasError, KafkaStorageError
 from barnabas.common.identifiers import uuid_from_string
-from barnabas.raft.quorum_state_file import ElectionState, FileQuorumStateStore, QuorumStateFileError
+from barnabas.raft.quorum_state import ElectionState
+from barnabas.raft.quorum_state_file import FileQuorumStateStore, QuorumStateFileError
 from barnabas.raft.voter_set import ReplicaKey
 
 DIRECTORY = uuid_from_string("J8aAPcfLQt2bqs1JT_rMgQ")
