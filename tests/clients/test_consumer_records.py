@@ -336,13 +336,13 @@ def test_two_threads(bootstrap: str, topic: str) -> None:
     with consuming(bootstrap, topic, 1) as consumer:
         entered = threading.Event()
         subscriptions = consumer._core.subscriptions
-        before = subscriptions.take_in_hand
+        before = subscriptions.positions.take_in_hand
 
         def take_in_hand() -> list[RecordsInHand]:
             entered.set()
             return before()
 
-        subscriptions.take_in_hand = take_in_hand  # type: ignore[method-assign]
+        subscriptions.positions.take_in_hand = take_in_hand  # type: ignore[method-assign]
         outcome: list[BaseException] = []
 
         def wait() -> None:

@@ -164,10 +164,10 @@ class AsyncKafkaConsumer:
             await self._run(core.unsubscribe(timeout_ms))
 
     def assignment(self) -> frozenset[TopicPartition]:
-        return frozenset(self._core.subscriptions.assigned_partitions())
+        return frozenset(self._core.subscriptions.assignment.partitions())
 
     def subscription(self) -> frozenset[str]:
-        return self._core.subscriptions.subscription()
+        return self._core.subscriptions.subscription.topics
 
     # -- records
 
@@ -231,15 +231,15 @@ class AsyncKafkaConsumer:
 
     def pause(self, *partitions: TopicPartition) -> None:
         for partition in partitions:
-            self._core.subscriptions.pause(TopicPartition(*partition))
+            self._core.subscriptions.assignment.pause(TopicPartition(*partition))
 
     def resume(self, *partitions: TopicPartition) -> None:
         for partition in partitions:
-            self._core.subscriptions.resume(TopicPartition(*partition))
+            self._core.subscriptions.assignment.resume(TopicPartition(*partition))
         self.network_thread.wakeup()
 
     def paused(self) -> frozenset[TopicPartition]:
-        return frozenset(self._core.subscriptions.paused_partitions())
+        return frozenset(self._core.subscriptions.assignment.paused_partitions())
 
     # -- commits
 

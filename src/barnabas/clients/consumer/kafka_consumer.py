@@ -179,12 +179,12 @@ class KafkaConsumer:
     @_exclusive
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer has now."""
-        return frozenset(self._core.subscriptions.assigned_partitions())
+        return frozenset(self._core.subscriptions.assignment.partitions())
 
     @_exclusive
     def subscription(self) -> frozenset[str]:
         """The topics that it is subscribed to."""
-        return self._core.subscriptions.subscription()
+        return self._core.subscriptions.subscription.topics
 
     # -- records
 
@@ -280,17 +280,17 @@ class KafkaConsumer:
     def pause(self, *partitions: TopicPartition) -> None:
         """No records of these, until `resume`. They stay this consumer's."""
         for partition in partitions:
-            self._core.subscriptions.pause(TopicPartition(*partition))
+            self._core.subscriptions.assignment.pause(TopicPartition(*partition))
 
     @_exclusive
     def resume(self, *partitions: TopicPartition) -> None:
         for partition in partitions:
-            self._core.subscriptions.resume(TopicPartition(*partition))
+            self._core.subscriptions.assignment.resume(TopicPartition(*partition))
         self.network_thread.wakeup()
 
     @_exclusive
     def paused(self) -> frozenset[TopicPartition]:
-        return frozenset(self._core.subscriptions.paused_partitions())
+        return frozenset(self._core.subscriptions.assignment.paused_partitions())
 
     # -- commits
 

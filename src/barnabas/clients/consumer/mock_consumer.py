@@ -91,15 +91,15 @@ class MockConsumer:
         self._subscriptions.unsubscribe()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        return frozenset(self._subscriptions.assigned_partitions())
+        return frozenset(self._subscriptions.assignment.partitions())
 
     def subscription(self) -> frozenset[str]:
-        return self._subscriptions.subscription()
+        return self._subscriptions.subscription.topics
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> ConsumerRecords:  # noqa: ARG002 - no wait
         """What there is, at once; never waits."""
         self._ensure_open()
-        if self._subscriptions.has_no_subscription_or_user_assignment():
+        if self._subscriptions.subscription.is_none():
             raise IllegalStateError("Consumer is not subscribed to any topics or assigned any partitions")
         if self._poll_tasks:
             self._poll_tasks.popleft()()
@@ -109,27 +109,27 @@ class MockConsumer:
         if self._poll_error is not None:
             error, self._poll_error = self._poll_error, None
             raise error
-        for in_hand in self._subscriptions.take_in_hand():
+        for in_hand in self._subscriptions.positions.take_in_hand():
             # What an iteration has left over comes again.
             position = in_hand.position()
             if position is not None:
-                self._subscriptions.seek_validated(in_hand.partition, position)
+                self._subscriptions.positions.seek_validated(in_hand.partition, position)
         limit = self._max_poll_records if max_records is None else max_records
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
-        for partition in self._subscriptions.assigned_partitions_list():
-            if self._subscriptions.is_paused(partition):
+        for partition in self._subscriptions.assignment.in_fetch_order():
+            if self._subscriptions.assignment.is_paused(partition):
                 continue
             position = self._position(partition)
             beginning = self._beginning.get(partition)
             if beginning is not None and position.offset < beginning:
-                self._reset(partition, self._subscriptions.default_reset_strategy)
+                self._reset(partition, self._subscriptions.resets.default_strategy)
                 position = self._position(partition)
             taken = [record for record in self._records.get(partition, ()) if record.offset >= position.offset][:limit]
             if taken:
                 limit -= len(taken)
                 found[partition] = taken
                 moved = FetchPosition(taken[-1].offset + 1, taken[-1].leader_epoch)
-                self._subscriptions.set_position(partition, moved)
+                self._subscriptions.positions.advance(partition, moved)
             if not limit:
                 break
         after = {
@@ -149,23 +149,22 @@ class MockConsumer:
                 for partition, some in records.items()
             ]
             for chunk in chunks:
-                self._subscriptions.hold(chunk)
+                self._subscriptions.positions.hold(chunk)
             for chunk in chunks:
                 yield from chunk.iterator
 
     def _position(self, partition: TopicPartition) -> FetchPosition:
-        state = self._subscriptions.position_or_none(partition)
+        state = self._subscriptions.positions.position(partition)
         if state is not None:
             return state
         committed = self._committed.get(partition)
-        if self._subscriptions.is_offset_reset_needed(partition):
-            strategy = self._subscriptions.partitions_needing_reset(0)[partition]
-            self._reset(partition, strategy)
-        elif committed is not None:
-            self._subscriptions.seek(partition, committed.offset)
+        resets = self._subscriptions.resets
+        requested = resets.partitions_needing_reset(0).get(partition)
+        if requested is None and committed is not None:
+            self.seek(partition, committed.offset)
         else:
-            self._reset(partition, self._subscriptions.default_reset_strategy)
-        position = self._subscriptions.position_or_none(partition)
+            self._reset(partition, requested or resets.default_strategy)
+        position = self._subscriptions.positions.position(partition)
         assert position is not None
         return position
 
@@ -179,27 +178,31 @@ class MockConsumer:
                 raise NoOffsetForPartitionError([partition])
         if partition not in known:
             raise IllegalStateError(f"The {what} offset of {partition} is not known: call update_{what}_offsets")
-        self._subscriptions.seek(partition, known[partition])
+        self.seek(partition, known[partition])
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         self._ensure_open()
         given = offset if isinstance(offset, int) else offset.offset
-        self._subscriptions.seek(TopicPartition(*partition), given)
+        self._subscriptions.positions.seek_validated(TopicPartition(*partition), FetchPosition(given))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         self._ensure_open()
-        self._subscriptions.request_offset_reset(partitions or self._subscriptions.assigned_partitions(), EARLIEST)
+        self._subscriptions.resets.request_offset_reset(
+            partitions or self._subscriptions.assignment.partitions(), EARLIEST
+        )
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         self._ensure_open()
-        self._subscriptions.request_offset_reset(partitions or self._subscriptions.assigned_partitions(), LATEST)
+        self._subscriptions.resets.request_offset_reset(
+            partitions or self._subscriptions.assignment.partitions(), LATEST
+        )
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:  # noqa: ARG002 - no wait
         self._ensure_open()
-        if not self._subscriptions.is_assigned(partition):
+        if partition not in self._subscriptions.assignment:
             raise IllegalStateError("You can only check the position for partitions assigned to this consumer.")
         self._position(partition)
-        found = self._subscriptions.consumed_position(partition)
+        found = self._subscriptions.positions.consumed_position(partition)
         assert found is not None
         return found.offset
 
@@ -209,14 +212,14 @@ class MockConsumer:
 
     def pause(self, *partitions: TopicPartition) -> None:
         for partition in partitions:
-            self._subscriptions.pause(partition)
+            self._subscriptions.assignment.pause(partition)
 
     def resume(self, *partitions: TopicPartition) -> None:
         for partition in partitions:
-            self._subscriptions.resume(partition)
+            self._subscriptions.assignment.resume(partition)
 
     def paused(self) -> frozenset[TopicPartition]:
-        return frozenset(self._subscriptions.paused_partitions())
+        return frozenset(self._subscriptions.assignment.paused_partitions())
 
     def commit(
         self,
@@ -227,7 +230,7 @@ class MockConsumer:
         if self._commit_error is not None:
             raise self._commit_error
         given: Mapping[TopicPartition, OffsetAndMetadata | int] = (
-            self._subscriptions.all_consumed() if offsets is None else offsets
+            self._subscriptions.positions.all_consumed() if offsets is None else offsets
         )
         for partition, offset in given.items():
             self._committed[partition] = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
@@ -305,7 +308,7 @@ class MockConsumer:
     def add_record(self, record: ConsumerRecord) -> None:
         """There is one more record, of a partition that this consumer has."""
         partition = TopicPartition(record.topic, record.partition)
-        if not self._subscriptions.is_assigned(partition):
+        if partition not in self._subscriptions.assignment:
             raise IllegalStateError(f"Cannot add records for the partition {partition} that is not assigned")
         self._records.setdefault(partition, []).append(record)
         self._end[partition] = max(self._end.get(partition, 0), record.offset + 1)
@@ -313,8 +316,8 @@ class MockConsumer:
     def rebalance(self, partitions: Iterable[TopicPartition]) -> None:
         """The group has given this consumer these partitions, and no others; its listener is told."""
         wanted = list(partitions)
-        before = self._subscriptions.assigned_partitions()
-        listener = self._subscriptions.rebalance_listener
+        before = self._subscriptions.assignment.partitions()
+        listener = self._subscriptions.subscription.listener
         revoked = sorted(before - set(wanted))
         if listener is not None and revoked:
             listener.on_partitions_revoked(revoked)

@@ -313,23 +313,21 @@ class SimulatedMember:
 
     def _consume(self) -> None:
         """Reads a few records of each partition: the log of the simulation never ends."""
-        missing = self.subscriptions.initializing_partitions()
+        missing = self.subscriptions.positions.initializing_partitions()
         if missing and self._positions is None:
             self._positions = self.group.fetch_committed(missing, self.cluster.now + 60_000)
         if self._positions is not None and self._positions.done():
             done, self._positions = self._positions, None
             if done.exception() is None:
                 for partition, committed in done.result().items():
-                    if partition in self.subscriptions.initializing_partitions():
+                    if partition in self.subscriptions.positions.initializing_partitions():
                         offset = 0 if committed is None else committed.offset
-                        self.subscriptions.seek_validated(partition, FetchPosition(offset))
-        for partition in self.subscriptions.fetchable_partitions(lambda _: True):
-            position = self.subscriptions.position(partition)
-            assert position is not None
+                        self.subscriptions.positions.seek_validated(partition, FetchPosition(offset))
+        for partition, position in self.subscriptions.positions.fetchable_positions().items():
             count = self.cluster.dice.randint(0, 5)
             for offset in range(position.offset, position.offset + count):
                 self.delivered.add((partition, offset))
-            self.subscriptions.advance(partition, FetchPosition(position.offset + count))
+            self.subscriptions.positions.advance(partition, FetchPosition(position.offset + count))
 
     # -- the background thread
 
@@ -455,7 +453,7 @@ class Simulation:
 
     @property
     def living(self) -> list[SimulatedMember]:
-        return [one for one in self.members if one.alive and one.subscriptions.has_auto_assigned_partitions()]
+        return [one for one in self.members if one.alive and one.subscriptions.subscription.is_auto_assigned()]
 
     def is_settled(self) -> bool:
         """Whether the living members have all partitions, each one, and all of them have some if that is possible."""

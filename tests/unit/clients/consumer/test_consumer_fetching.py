@@ -124,7 +124,7 @@ def test_iterating_moves_the_position_record_by_record() -> None:
     seen = cluster.run(consumer, lambda: [next(records).offset for _ in range(3)])
     assert seen == [0, 1, 2]
     assert cluster.run(consumer, lambda: consumer.position(T0)) == 3
-    assert consumer._core.subscriptions.all_consumed()[T0].offset == 3, "what commit() would commit"
+    assert consumer._core.subscriptions.positions.all_consumed()[T0].offset == 3, "what commit() would commit"
     assert poll(cluster, consumer) == [3, 4, 5, 6, 7, 8, 9], "poll goes on where the iteration was left"
 
 
@@ -762,5 +762,5 @@ def test_the_preference_expires() -> None:
     poll(cluster, consumer, times=2)
     subscriptions = consumer._core.subscriptions
     now = cluster.clock.hi_res_milliseconds()
-    assert subscriptions.preferred_read_replica(T0, now) == 2
-    assert subscriptions.preferred_read_replica(T0, now + 10_001) is None
+    assert subscriptions.positions.preferred_read_replica(T0, now) == 2
+    assert subscriptions.positions.preferred_read_replica(T0, now + 10_001) is None

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from barnabas.clients.consumer import KafkaConsumer, TopicPartition
-from barnabas.clients.consumer.internals.consumer_metrics import FETCH_GROUP
+from barnabas.clients.consumer.internals.consumer_metrics import FETCH_GROUP, FetchedAnswer, FetchMetrics
+from barnabas.clients.consumer.internals.fetch_position import FetchPosition
 from barnabas.clients.consumer.testing import ConsumerCluster
+from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors, TopicAuthorizationError
+from barnabas.metrics.registry import Metrics
 from barnabas.records.batch import HEADER_SIZE
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -107,8 +110,8 @@ def test_errors_are_not_answers_of_no_size() -> None:
 def test_two_answers_in_one_poll() -> None:
     cluster = cluster_with(6, 2, nodes=2)
     consumer = assigned(cluster, A0, A1)
-    consumer._core.subscriptions.seek(A0, 0)
-    consumer._core.subscriptions.seek(A1, 0)
+    consumer._core.subscriptions.positions.seek_validated(A0, FetchPosition(0))
+    consumer._core.subscriptions.positions.seek_validated(A1, FetchPosition(0))
     cluster.turn_until(consumer, lambda: consumer.metric("fetch-total", FETCH_GROUP) >= 2)
     assert poll(cluster, consumer) == 8
     assert sizes(consumer) == [4, 6, 4, 8, 8]
@@ -175,3 +178,33 @@ def test_the_preferred_read_replica_is_shown() -> None:
     assert of_partition(consumer, A0)["preferred-read-replica"] == 2
     cluster.clock.advance(60_001)
     assert of_partition(consumer, A0)["preferred-read-replica"] == 2, "until it is found out by a fetch"
+
+
+class Fetched:
+    def __init__(self, partition: TopicPartition, records: int, size: int) -> None:
+        self.partition = partition
+        self.records_read = records
+        self.bytes_read = size
+        self.answer: FetchedAnswer | None = None
+
+
+def test_metrics_of_the_answers_of_a_poll() -> None:
+    metrics = Metrics(clock=MockClock())
+    made = FetchMetrics(metrics)
+    a0, a1, b0, b1, b2 = A0, A1, *(TopicPartition("b", number) for number in range(3))
+    made.record_finished(
+        [Fetched(a0, 3, 30), Fetched(a1, 4, 40), Fetched(b0, 5, 50), Fetched(b1, 100, 1000), Fetched(b2, 0, 0)],
+        [(7, 2), (9, 1), (None, None), None, (None, 8)],
+    )
+
+    def value(name: str, **tags: str) -> object:
+        found = metrics.metric(metrics.metric_name(name, FETCH_GROUP, tags))
+        return None if found is None else found.value()
+
+    assert (value("records-consumed-total"), value("bytes-consumed-total")) == (12, 120)
+    assert (value("records-consumed-total", topic="a"), value("bytes-consumed-total", topic="b")) == (7, 50)
+    assert (value("records-lag-max"), value("records-lead-min")) == (9, 1)
+    assert [value("records-lag", topic="a", partition=str(n)) for n in range(3)] == [7, 9, None]
+    assert [value("records-lead", topic="a", partition=str(n)) for n in range(2)] == [2, 1]
+    assert value("records-lead", topic="b", partition="2") == 8
+    assert value("records-lead", topic="b", partition="1") is None, "it is no longer this consumer's"

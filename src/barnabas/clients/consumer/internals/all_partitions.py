@@ -5,7 +5,8 @@ from __future__ import annotations
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
 from barnabas.clients.consumer.internals.request_managers import EMPTY, PatientRequestManager, PollResult
-from barnabas.clients.consumer.internals.subscription_state import SubscriptionState, SubscriptionType
+from barnabas.clients.consumer.internals.subscription import SubscriptionType
+from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
 from barnabas.common.topic_partition import TopicPartition
 
 
@@ -24,14 +25,14 @@ class AllPartitionsManager(PatientRequestManager):
 
     def poll(self, now: int) -> PollResult:  # noqa: ARG002 - nothing here depends on the time
         subscriptions = self._subscriptions
-        if subscriptions.subscription_type is not SubscriptionType.AUTO_TOPICS:
+        if subscriptions.subscription.type is not SubscriptionType.AUTO_TOPICS:
             self._seen = None
             return EMPTY
         version, snapshot = self._metadata.update_version, self._metadata.snapshot
         # The application may unsubscribe at any time: the lock keeps the subscription as it is until it is assigned.
         with subscriptions.lock:
-            topics = subscriptions.subscription()
-            if (version, topics) != self._seen and subscriptions.subscription_type is SubscriptionType.AUTO_TOPICS:
+            topics = subscriptions.subscription.topics
+            if (version, topics) != self._seen and subscriptions.subscription.type is SubscriptionType.AUTO_TOPICS:
                 self._seen = (version, topics)
                 self._assign(topics, snapshot)
         return EMPTY
@@ -40,7 +41,7 @@ class AllPartitionsManager(PatientRequestManager):
         return EMPTY
 
     def _assign(self, topics: frozenset[str], snapshot: MetadataSnapshot) -> None:
-        before = self._subscriptions.assigned_partitions_list()
+        before = self._subscriptions.assignment.in_fetch_order()
         wanted = [partition for partition in before if partition.topic in topics]
         known = set(
             wanted

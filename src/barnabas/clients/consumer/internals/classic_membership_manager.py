@@ -151,7 +151,7 @@ class ClassicMembershipManager:
         return self._is_leader
 
     def identity_for_commit(self) -> MemberIdentity:
-        if not self._subscriptions.has_auto_assigned_partitions():
+        if not self._subscriptions.subscription.is_auto_assigned():
             return NO_MEMBER
         if self.state is _S.STABLE:
             return self._identity()
@@ -238,8 +238,8 @@ class ClassicMembershipManager:
         self._move_to(_R.IDLE)
         self.reset_generation("the group instance id was fenced", reset_member_id=True)
         self.report(FencedInstanceIdError())
-        lost = self._listeners.invoke(RebalanceCallback.LOST, self._subscriptions.assigned_partitions)
-        then(lost, lambda _error: self._drop(self._subscriptions.assigned_partitions()))
+        lost = self._listeners.invoke(RebalanceCallback.LOST, self._subscriptions.assignment.partitions)
+        then(lost, lambda _error: self._drop(self._subscriptions.assignment.partitions()))
 
     def _wake_application(self) -> None:
         """It may be waiting for records; a rebalance begins when it polls again."""
@@ -249,7 +249,7 @@ class ClassicMembershipManager:
         if self._watched is not None and self._watched != self._watch():
             self._rejoin_reason = "cached metadata has changed"
             self._rejoin_needed = True
-        elif self._joined_subscription not in {None, self._subscriptions.subscription()}:
+        elif self._joined_subscription not in {None, self._subscriptions.subscription.topics}:
             self._rejoin_reason = "subscription has changed"
             self._rejoin_needed = True
         return self._rejoin_needed
@@ -261,7 +261,7 @@ class ClassicMembershipManager:
     # -- the application polls
 
     def on_application_poll(self, now: int) -> None:
-        if self._leaving is not None or not self._subscriptions.has_auto_assigned_partitions():
+        if self._leaving is not None or not self._subscriptions.subscription.is_auto_assigned():
             return
         if self._poll_timer.is_expired(now) and self.state is not _S.UNJOINED:
             log.warning(
@@ -271,7 +271,7 @@ class ClassicMembershipManager:
         self._poll_timer.reset(now)
         if self._is_fenced or self.step is not _R.IDLE or not self._is_rejoin_needed():
             return
-        if self._coordinator.coordinator is None and self._subscriptions.num_assigned_partitions():
+        if self._coordinator.coordinator is None and self._subscriptions.assignment:
             return  # nothing can be committed or joined now; go on reading until there is a coordinator again
         self._move_to(_R.PREPARING)
         if not self._needs_prepare:
@@ -281,7 +281,7 @@ class ClassicMembershipManager:
         attempt = self._attempt
         if self.protocol is RebalanceProtocol.EAGER and self._config.enable_auto_commit:
             # Records that come in while the commit is under way would be read again by the next owner.
-            self._subscriptions.mark_pending_revocation(self._subscriptions.assigned_partitions())
+            self._subscriptions.assignment.mark_pending_revocation(self._subscriptions.assignment.partitions())
         deadline_ms = now + self._config.max_poll_interval_ms
         then(
             self._commits.auto_commit_before_revocation(deadline_ms),
@@ -293,7 +293,7 @@ class ClassicMembershipManager:
             return
         if error is not None:
             log.error("Offsets could not be committed before the rebalance, which goes on: %s", error)
-        owned = self._subscriptions.assigned_partitions()
+        owned = self._subscriptions.assignment.partitions()
         if not self.generation.is_valid:
             kind, given_up = RebalanceCallback.LOST, owned
             if owned:
@@ -301,7 +301,7 @@ class ClassicMembershipManager:
         elif self.protocol is RebalanceProtocol.EAGER:
             kind, given_up = RebalanceCallback.REVOKED, owned
         else:
-            subscription = self._subscriptions.subscription()
+            subscription = self._subscriptions.subscription.topics
             kind = RebalanceCallback.REVOKED
             given_up = {partition for partition in owned if partition.topic not in subscription}
 
@@ -316,8 +316,8 @@ class ClassicMembershipManager:
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
         """They are not this member's any more, whatever else has happened while the listener was told."""
-        if partitions and self._subscriptions.has_auto_assigned_partitions():
-            kept = [one for one in self._subscriptions.assigned_partitions_list() if one not in partitions]
+        if partitions and self._subscriptions.subscription.is_auto_assigned():
+            kept = [one for one in self._subscriptions.assignment.in_fetch_order() if one not in partitions]
             self._subscriptions.assign_from_subscribed(kept)
 
     def _prepared(self) -> None:
@@ -325,7 +325,7 @@ class ClassicMembershipManager:
         self._is_leader = False
         self._watched = None
         self._subscriptions.reset_group_subscription()
-        if self._subscriptions.has_pattern_subscription():
+        if self._subscriptions.subscription.has_pattern():
             # Members that match a pattern with metadata of different age would join one after the other, and cause one
             # rebalance each.
             self._metadata_version = self._metadata.request_update()
@@ -343,7 +343,7 @@ class ClassicMembershipManager:
             return PollResult(self._time_to_leave(now))
         if self._leave_reason is not None:
             return PollResult(FOREVER, self._leave_request())
-        if self._leaving is not None or not self._subscriptions.has_auto_assigned_partitions():
+        if self._leaving is not None or not self._subscriptions.subscription.is_auto_assigned():
             return PollResult(self._time_to_leave(now))
         if self._heartbeat.is_active and self._poll_timer.is_expired(now):
             log.warning(
@@ -371,7 +371,7 @@ class ClassicMembershipManager:
         return PollResult(wait_ms, requests)
 
     def maximum_time_to_wait(self, now: int) -> int:
-        if not self._subscriptions.has_auto_assigned_partitions():
+        if not self._subscriptions.subscription.is_auto_assigned():
             return FOREVER
         if self.step is _R.IDLE and self._rejoin_needed and not self._is_fenced:
             return 0 if self._coordinator.coordinator is not None else FOREVER
@@ -386,7 +386,7 @@ class ClassicMembershipManager:
         if self._leave_reason is not None:
             log.info("The group cannot be told that this member leaves: there is no coordinator")
             self._left()
-        if self._subscriptions.has_auto_assigned_partitions():
+        if self._subscriptions.subscription.is_auto_assigned():
             error = self._coordinator.take_fatal_error()
             if error is not None:
                 self._events.put(ErrorEvent(error))
@@ -411,9 +411,9 @@ class ClassicMembershipManager:
 
     def _join_request(self) -> UnsentRequest:
         self._attempt += 1
-        topics = self._subscriptions.subscription()
+        topics = self._subscriptions.subscription.topics
         self._joined_subscription = topics
-        owned = tuple(self._subscriptions.assigned_partitions_list())
+        owned = tuple(self._subscriptions.assignment.in_fetch_order())
         generation_id = self.generation.generation_id
         protocols = []
         for assignor in self._assignors.values():
@@ -609,7 +609,7 @@ class ClassicMembershipManager:
         self._events.put(ErrorEvent(error))
 
     def _join_again(self) -> None:
-        if self._needs_prepare and self._subscriptions.num_assigned_partitions():
+        if self._needs_prepare and self._subscriptions.assignment:
             # What is lost has to be told first, which is done when the application polls.
             self._move_to(_R.IDLE)
             self._wake_application()
@@ -624,9 +624,9 @@ class ClassicMembershipManager:
         self._group_metadata = ConsumerGroupMetadata(
             self._config.group_id, generation.generation_id, generation.member_id, self._config.group_instance_id
         )
-        owned = self._subscriptions.assigned_partitions()
+        owned = self._subscriptions.assignment.partitions()
         assigned = set(assignment.partitions)
-        if not self._subscriptions.check_assignment_matched_subscription(assigned):
+        if not self._subscriptions.subscription.covers(assigned):
             self._completed()
             self.request_rejoin("received assignment does not match the current subscription")
             return
@@ -651,7 +651,7 @@ class ClassicMembershipManager:
             sorted(revoked),
         )
         if revoked:
-            self._subscriptions.mark_pending_revocation(revoked)
+            self._subscriptions.assignment.mark_pending_revocation(revoked)
         then(self._listeners.invoke(RebalanceCallback.REVOKED, lambda: revoked), revocation_done)
 
     def _assign(
@@ -663,11 +663,11 @@ class ClassicMembershipManager:
         now: int,
     ) -> None:
         attempt = self._attempt
-        if self._subscriptions.has_pattern_subscription():
+        if self._subscriptions.subscription.has_pattern():
             # The leader may know topics that match, and that this member has not heard of.
             topics = frozenset(partition.topic for partition in assigned)
             self._joined_subscription = (self._joined_subscription or frozenset()) | topics
-            if self._subscriptions.subscribe_from_pattern(self._subscriptions.subscription() | topics):
+            if self._subscriptions.subscribe_from_pattern(self._subscriptions.subscription.topics | topics):
                 self._metadata.request_update_for_new_topics()
         try:
             assignor.on_assignment(assignment, self._group_metadata)
@@ -682,7 +682,7 @@ class ClassicMembershipManager:
                 return
             if failure is not None:
                 log.error("The listener failed on partitions assigned: %s", failure)
-            self._subscriptions.enable_partitions_awaiting_callback(added)
+            self._subscriptions.assignment.enable_partitions_awaiting_callback(added)
             self._completed()
 
         then(self._listeners.invoke(RebalanceCallback.ASSIGNED, lambda: added), done)
@@ -698,7 +698,7 @@ class ClassicMembershipManager:
     def leave_group(self, operation: GroupMembershipOperation, deadline_ms: int | None) -> Future[None]:
         if self._leaving is not None:
             return self._leaving
-        if not self._subscriptions.has_auto_assigned_partitions():
+        if not self._subscriptions.subscription.is_auto_assigned():
             return completed(None)
         future: Future[None] = new_future()
         self._leaving = future
@@ -707,14 +707,14 @@ class ClassicMembershipManager:
         self._move_to(_R.IDLE)
         lost = not self.generation.is_valid or self.state in _REBALANCING
         kind = RebalanceCallback.LOST if lost else RebalanceCallback.REVOKED
-        self._subscriptions.mark_pending_revocation(self._subscriptions.assigned_partitions())
+        self._subscriptions.assignment.mark_pending_revocation(self._subscriptions.assignment.partitions())
 
         def done(failure: BaseException | None) -> None:
             if self._leaving is not future:
                 return
             if failure is not None:
                 log.error("The listener failed on partitions %s: %s", kind.value, failure)
-            if self._subscriptions.has_auto_assigned_partitions():
+            if self._subscriptions.subscription.is_auto_assigned():
                 self._subscriptions.unsubscribe()
             self._joined_subscription = None
             self._is_fenced = False
@@ -728,7 +728,7 @@ class ClassicMembershipManager:
             else:
                 self._leave_reason = "the consumer is leaving the group"
 
-        then(self._listeners.invoke(kind, self._subscriptions.assigned_partitions), done)
+        then(self._listeners.invoke(kind, self._subscriptions.assignment.partitions), done)
         return future
 
     def _begin_leave(self, reason: str, now: int) -> None:
@@ -787,7 +787,7 @@ class ClassicMembershipManager:
     def _end_leave_if_late(self, now: int) -> None:
         if self._leaving is not None and self._leave_deadline_ms is not None and now >= self._leave_deadline_ms:
             log.info("Leaving the group took too long; it goes on without the last word of the coordinator")
-            if self._subscriptions.has_auto_assigned_partitions():
+            if self._subscriptions.subscription.is_auto_assigned():
                 self._subscriptions.unsubscribe()
             self._forget_membership()
             self._left()

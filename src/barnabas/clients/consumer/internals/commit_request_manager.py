@@ -149,7 +149,7 @@ class CommitRequestManager:
         return PollResult(min(self._time_to_deadline(now), self._time_to_retry(now)), requests)
 
     def maximum_time_to_wait(self, now: int) -> int:
-        if not self._config.enable_auto_commit or not self._subscriptions.num_assigned_partitions():
+        if not self._config.enable_auto_commit or not self._subscriptions.assignment:
             return FOREVER
         return max(self._timer.remaining_ms(now), 1)
 
@@ -222,7 +222,7 @@ class CommitRequestManager:
         if not self._config.enable_auto_commit or not self._timer.is_expired(now) or self._auto_commit_in_flight:
             return
         self._timer.reset(now)
-        offsets = self._subscriptions.all_consumed()
+        offsets = self._subscriptions.positions.all_consumed()
         if not offsets:
             return
         self._auto_commit_in_flight = True
@@ -246,7 +246,7 @@ class CommitRequestManager:
         to come after it should come all the same."""
         if not self._config.enable_auto_commit:
             return completed({})
-        consumed = self._subscriptions.all_consumed
+        consumed = self._subscriptions.positions.all_consumed
         future = self._commit(_CommitAttempt(self._new_state(), deadline_ms, consumed(), consumed))
 
         def done(ended: Future[Offsets]) -> None:
@@ -310,7 +310,7 @@ class CommitRequestManager:
         only for partitions that are still this member's: of others it could take the new owner back."""
         if self.membership.identity_for_fetch().generation_or_epoch <= 0:
             return False
-        return attempt.refresh is not None or attempt.offsets.keys() <= self._subscriptions.assigned_partitions()
+        return attempt.refresh is not None or attempt.offsets.keys() <= self._subscriptions.assignment.partitions()
 
     def _commit_error(self, builder: OffsetCommitBuilder, response: OffsetCommitResponse, now: int) -> Exception | None:
         """The first thing that is wrong; of topics without a right to them, all."""

@@ -165,7 +165,7 @@ class ConsumerCore:
             raise first
 
     def _call_listener(self, event: RebalanceListenerEvent) -> Steps[Exception | None]:
-        self.buffer.retain_all(self.subscriptions.assigned_partitions())
+        self.buffer.retain_all(self.subscriptions.assignment.partitions())
         group = self.group
         failed: Exception | None = None
         started_ms = self.now()
@@ -189,7 +189,7 @@ class ConsumerCore:
     def poll(self, timeout_ms: float, collect: Callable[[], Collected]) -> Steps[Collected]:
         """Waits for something to hand out. What is returned may be empty, when time is over; or when a position has
         moved past records that are not to be seen."""
-        if self.subscriptions.has_no_subscription_or_user_assignment():
+        if self.subscriptions.subscription.is_none():
             raise IllegalStateError("Consumer is not subscribed to any topics or assigned any partitions")
         now = self.now()
         deadline_ms = self.deadline(timeout_ms) if timeout_ms else now
@@ -223,7 +223,7 @@ class ConsumerCore:
             self._metrics.poll_ended(self.now())
 
     def _longest_wait_ms(self) -> float:
-        if not self.subscriptions.has_all_fetch_positions():
+        if not self.subscriptions.positions.has_all_fetch_positions():
             return self.config.retry_backoff_ms
         return max(self.network_thread.maximum_time_to_wait_ms, 1)
 
@@ -231,11 +231,11 @@ class ConsumerCore:
         last_ms = self._last_poll_event_ms
         if last_ms is None or now - last_ms >= POLL_EVENT_INTERVAL_MS:
             return True
-        return self._seen_assignment_id != self.subscriptions.assignment_id
+        return self._seen_assignment_id != self.subscriptions.assignment.id
 
     def _tell_of_poll(self, now: int) -> Steps[None]:
         self._last_poll_event_ms = now
-        self._seen_assignment_id = self.subscriptions.assignment_id
+        self._seen_assignment_id = self.subscriptions.assignment.id
         group, offsets = self.parts.group, self.parts.offsets
 
         def polled(when: int) -> None:
@@ -259,7 +259,7 @@ class ConsumerCore:
     def collect_records(self, max_records: int | None) -> Collected:
         """What is there, first of all what an iteration has left over."""
         limit = self.config.max_poll_records if max_records is None else max_records
-        held = self.subscriptions.take_in_hand()
+        held = self.subscriptions.positions.take_in_hand()
         if held:
             found = self._collect_held(held, limit)
             if found.count:
@@ -279,19 +279,19 @@ class ConsumerCore:
                 found.count += len(taken)
                 found.position_advanced = True
             if left:
-                self.subscriptions.hold(RecordsInHand(in_hand.partition, left, in_hand.leader))
+                self.subscriptions.positions.hold(RecordsInHand(in_hand.partition, left, in_hand.leader))
         return found
 
     def collect_tables(
         self, max_records: int | None, columns: tuple[str, ...] | None, include_headers: bool, binary_type: str
     ) -> Collected:
-        for in_hand in self.subscriptions.take_in_hand():
+        for in_hand in self.subscriptions.positions.take_in_hand():
             # An iteration was left in the middle. Its records are objects already; so that they come as columns, the
             # partition goes back to where the iteration was, and is fetched again.
             position = in_hand.position()
             in_hand.drop()
             if position is not None:
-                self.subscriptions.seek_validated(in_hand.partition, position)
+                self.subscriptions.positions.seek_validated(in_hand.partition, position)
         return self._collector.collect_tables(max_records, columns, include_headers, binary_type)
 
     def next_in_hand(self) -> Steps[list[RecordsInHand]]:
@@ -305,10 +305,10 @@ class ConsumerCore:
                 records = self.parts.interceptors.on_consume(records)
             held = []
             for partition, some in records.items():
-                position = self.subscriptions.position_or_none(partition)
+                position = self.subscriptions.positions.position(partition)
                 if position is not None:
                     held.append(RecordsInHand(partition, some, position.current_leader))
-                    self.subscriptions.hold(held[-1])
+                    self.subscriptions.positions.hold(held[-1])
             return held
 
     def next_offsets(self, found: Collected) -> Offsets:
@@ -348,7 +348,7 @@ class ConsumerCore:
                 yield from self.unsubscribe(None)
                 return
             self.buffer.retain_all(
-                {partition for partition in self.subscriptions.assigned_partitions() if partition.topic in wanted}
+                {partition for partition in self.subscriptions.assignment.partitions() if partition.topic in wanted}
             )
             if self.subscriptions.subscribe(wanted, listener):
                 self.metadata.request_update_for_new_topics()
@@ -365,11 +365,11 @@ class ConsumerCore:
         for partition in wanted:
             if not partition.topic.strip():
                 raise ValueError("Topic partitions to assign to cannot have null or empty topic")
-        if self.subscriptions.has_auto_assigned_partitions():
+        if self.subscriptions.subscription.is_auto_assigned():
             raise IllegalStateError("Subscription to topics, partitions and pattern are mutually exclusive")
         group = self.parts.group
-        if group is not None and self.config.enable_auto_commit and self.subscriptions.num_assigned_partitions():
-            offsets = self.subscriptions.all_consumed()
+        if group is not None and self.config.enable_auto_commit and self.subscriptions.assignment:
+            offsets = self.subscriptions.positions.all_consumed()
             if offsets:
                 self.tell("commit before assignment", lambda _now: group.commit(offsets, None))
         self.buffer.retain_all(set(wanted))
@@ -381,7 +381,7 @@ class ConsumerCore:
         deadline_ms = self.deadline(timeout_ms)
         self.buffer.retain_all(set())
         group = self.parts.group
-        if group is not None and self.subscriptions.has_auto_assigned_partitions():
+        if group is not None and self.subscriptions.subscription.is_auto_assigned():
             future = self.ask("unsubscribe", lambda _now: group.unsubscribe(deadline_ms))
             yield from self.await_result(future, deadline_ms, "the group was left", raise_events=False)
         self.subscriptions.unsubscribe()
@@ -394,12 +394,14 @@ class ConsumerCore:
         partition = TopicPartition(*partition)
         log.info("Seeking to offset %d for partition %s", given.offset, partition)
         leader = self.metadata.current_leader(partition)
-        self.subscriptions.seek_unvalidated(partition, FetchPosition(given.offset, given.leader_epoch, leader))
+        self.subscriptions.positions.seek_unvalidated(
+            partition, FetchPosition(given.offset, given.leader_epoch, leader)
+        )
         self.network_thread.wakeup()
 
     def reset(self, partitions: Iterable[TopicPartition], strategy: AutoOffsetResetStrategy) -> None:
-        wanted = [TopicPartition(*partition) for partition in partitions] or self.subscriptions.assigned_partitions()
-        self.subscriptions.request_offset_reset(wanted, strategy)
+        wanted = [TopicPartition(*partition) for partition in partitions] or self.subscriptions.assignment.partitions()
+        self.subscriptions.resets.request_offset_reset(wanted, strategy)
         self.network_thread.wakeup()
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> None:
@@ -410,12 +412,12 @@ class ConsumerCore:
 
     def position(self, partition: TopicPartition, timeout_ms: float | None) -> Steps[int]:
         partition = TopicPartition(*partition)
-        if not self.subscriptions.is_assigned(partition):
+        if partition not in self.subscriptions.assignment:
             raise IllegalStateError("You can only check the position for partitions assigned to this consumer.")
         deadline_ms = self.deadline(timeout_ms)
         while True:
             self._maybe_raise_wakeup()
-            found = self.subscriptions.consumed_position(partition)
+            found = self.subscriptions.positions.consumed_position(partition)
             if found is not None:
                 return found.offset
             yield from self.process_background_events()
@@ -431,12 +433,8 @@ class ConsumerCore:
     def current_lag(self, partition: TopicPartition) -> int | None:
         partition = TopicPartition(*partition)
         level = self.config.isolation_level
-        lag = self.subscriptions.partition_lag(partition, level)
-        if (
-            lag is None
-            and self.subscriptions.partition_end_offset(partition, level) is None
-            and self.subscriptions.request_partition_end_offset(partition)
-        ):
+        lag = self.subscriptions.lag.partition_lag(partition, level)
+        if lag is None and self.subscriptions.lag.request_end_offset(partition, level):
             self.tell("end offset", lambda _now: self.parts.offsets.request_end_offset(partition))
         return lag
 
@@ -493,7 +491,7 @@ class ConsumerCore:
 
     def _offsets(self, given: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
         if given is None:
-            return self.subscriptions.all_consumed()
+            return self.subscriptions.positions.all_consumed()
         return {
             TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
             for partition, offset in given.items()

@@ -83,11 +83,11 @@ class HeartbeatState:
             request.rack_id = config.client_rack
         if everything or self._rebalance_timeout_ms != config.max_poll_interval_ms:
             request.rebalance_timeout_ms = self._rebalance_timeout_ms = config.max_poll_interval_ms
-        topics = self._subscriptions.subscription()
+        topics = self._subscriptions.subscription.topics
         if everything or topics != self._topics:
             request.subscribed_topic_names = sorted(topics)
             self._topics = topics
-        pattern = self._subscriptions.subscribed_re2j_pattern
+        pattern = self._subscriptions.subscription.re2j_pattern
         regex = None if pattern is None else pattern.pattern
         if (everything and regex is not None) or regex != self._regex:
             request.subscribed_topic_regex = regex or ""  # nothing any more is an empty one

@@ -137,7 +137,7 @@ class ConsumerMembershipManager:
         self._subscription_updated = True
 
     def on_application_poll(self, now: int) -> None:
-        if self._subscription_updated and self._subscriptions.has_auto_assigned_partitions():
+        if self._subscription_updated and self._subscriptions.subscription.is_auto_assigned():
             self._subscription_updated = False
             if self.state is _S.UNSUBSCRIBED:
                 self.transition_to_joining()
@@ -169,7 +169,7 @@ class ConsumerMembershipManager:
         self.target = self.target.updated_with(assignment)
         if self.current != self.target:
             self._transition_to(_S.RECONCILING)
-            if self._subscriptions.num_assigned_partitions():
+            if self._subscriptions.assignment:
                 self._wake_application()
         elif self.state in {_S.RECONCILING, _S.JOINING}:
             self._transition_to(_S.STABLE)
@@ -242,9 +242,9 @@ class ConsumerMembershipManager:
     def _release_as_lost(self, and_then: Callable[[], None]) -> Future[None]:
         self._reconciliation += 1
         self._reconciling = False
-        lost = self._subscriptions.assigned_partitions()
+        lost = self._subscriptions.assignment.partitions()
         if lost:
-            self._subscriptions.mark_pending_revocation(lost)
+            self._subscriptions.assignment.mark_pending_revocation(lost)
 
         def done(error: BaseException | None) -> None:
             if error is not None:
@@ -252,12 +252,12 @@ class ConsumerMembershipManager:
             self._clear_assignment()
             and_then()
 
-        told = self._listeners.invoke(RebalanceCallback.LOST, self._subscriptions.assigned_partitions)
+        told = self._listeners.invoke(RebalanceCallback.LOST, self._subscriptions.assignment.partitions)
         then(told, done)
         return told
 
     def _clear_assignment(self) -> None:
-        if self._subscriptions.has_auto_assigned_partitions():
+        if self._subscriptions.subscription.is_auto_assigned():
             self._subscriptions.assign_from_subscribed(())
         self.current = self.target = NO_ASSIGNMENT
         self._topic_names.clear()
@@ -305,7 +305,7 @@ class ConsumerMembershipManager:
         self._reconciliation += 1
         self._reconciling = False
         kind = RebalanceCallback.REVOKED if self.member_epoch > 0 else RebalanceCallback.LOST
-        self._subscriptions.mark_pending_revocation(self._subscriptions.assigned_partitions())
+        self._subscriptions.assignment.mark_pending_revocation(self._subscriptions.assignment.partitions())
 
         def done(error: BaseException | None) -> None:
             if error is not None:
@@ -320,7 +320,7 @@ class ConsumerMembershipManager:
             if self.state is not _S.LEAVING:
                 self._complete_leave()
 
-        then(self._listeners.invoke(kind, self._subscriptions.assigned_partitions), done)
+        then(self._listeners.invoke(kind, self._subscriptions.assignment.partitions), done)
         return future
 
     def _leave_from_outside(self) -> Future[None]:
@@ -334,11 +334,11 @@ class ConsumerMembershipManager:
             self._unsubscribe()
             future.set_result(None)
 
-        then(self._listeners.invoke(RebalanceCallback.LOST, self._subscriptions.assigned_partitions), done)
+        then(self._listeners.invoke(RebalanceCallback.LOST, self._subscriptions.assignment.partitions), done)
         return future
 
     def _unsubscribe(self) -> None:
-        if self._subscriptions.has_auto_assigned_partitions():
+        if self._subscriptions.subscription.is_auto_assigned():
             self._subscriptions.unsubscribe()
 
     def _transition_to_leaving(self) -> None:
@@ -373,7 +373,7 @@ class ConsumerMembershipManager:
     def maybe_reconcile(self, now: int, *, application_polls: bool) -> None:
         if self.state is not _S.RECONCILING or self.current == self.target or self._reconciling:
             return
-        owned = self._subscriptions.assigned_partitions()
+        owned = self._subscriptions.assignment.partitions()
         if owned and not application_polls:
             # Listeners and commits are a matter for when the application polls. It may be waiting for records.
             self._wake_application()
@@ -401,7 +401,7 @@ class ConsumerMembershipManager:
             sorted(revoked),
         )
         # Records of these that come in while the commit is under way would be read again by the next owner.
-        self._subscriptions.mark_pending_revocation(revoked)
+        self._subscriptions.assignment.mark_pending_revocation(revoked)
 
         def committed(error: BaseException | None) -> None:
             if error is not None:
@@ -430,7 +430,7 @@ class ConsumerMembershipManager:
                 log.error("The listener failed on partitions assigned: %s", error)
                 return
             self._to_be_told.clear()
-            self._subscriptions.enable_partitions_awaiting_callback(added)
+            self._subscriptions.assignment.enable_partitions_awaiting_callback(added)
             self.current = resolved
             self._topic_names = {topic_id: self._topic_names[topic_id] for topic_id in resolved.partitions}
             self._commits.reset_auto_commit_timer(now)
@@ -444,8 +444,8 @@ class ConsumerMembershipManager:
         return self._reconciling and number == self._reconciliation and self.state is _S.RECONCILING
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
-        if partitions and self._subscriptions.has_auto_assigned_partitions():
-            kept = [one for one in self._subscriptions.assigned_partitions_list() if one not in partitions]
+        if partitions and self._subscriptions.subscription.is_auto_assigned():
+            kept = [one for one in self._subscriptions.assignment.in_fetch_order() if one not in partitions]
             self._subscriptions.assign_from_subscribed(kept)
 
     def _resolve_target(self) -> tuple[Mapping[Uuid, frozenset[int]], set[TopicPartition]]:

@@ -43,7 +43,7 @@ class ConsumerMetadata(Metadata):
             subscriptions = self._subscriptions
             # The topics that a pattern of the broker's matched are known by id only, until metadata tells their names;
             # asking for all of them is how Kafka's consumer finds out.
-            if subscriptions.has_pattern_subscription() or subscriptions.has_re2j_pattern_subscription():
+            if subscriptions.subscription.has_pattern() or subscriptions.subscription.has_re2j_pattern():
                 request = MetadataRequest(topics=None, allow_auto_topic_creation=self._allow_auto_topic_creation)
             else:
                 request = MetadataRequest(
@@ -62,8 +62,8 @@ class ConsumerMetadata(Metadata):
             if is_internal and not self._include_internal_topics:
                 return False
             return (
-                self._subscriptions.matches_subscribed_pattern(topic)
-                or self._subscriptions.has_re2j_pattern_subscription()
+                self._subscriptions.subscription.matches_pattern(topic)
+                or self._subscriptions.subscription.has_re2j_pattern()
             )
 
     def add_transient_topics(self, topics: Iterable[str]) -> None:
@@ -100,5 +100,5 @@ class ConsumerMetadata(Metadata):
             topic.name
             for topic in self.snapshot.topics.values()
             if (self._include_internal_topics or not topic.is_internal)
-            and self._subscriptions.matches_subscribed_pattern(topic.name)
+            and self._subscriptions.subscription.matches_pattern(topic.name)
         )

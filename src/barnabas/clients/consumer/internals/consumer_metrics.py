@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from barnabas.common.clock import Clock
@@ -97,14 +97,6 @@ class FinishedFetch(Protocol):
     records_read: int
     bytes_read: int
     answer: FetchedAnswer | None
-
-
-class AssignedPartitions(Protocol):
-    """What partitions a consumer has (see `SubscriptionState`)."""
-
-    def assigned_partitions(self) -> set[TopicPartition]: ...
-
-    def preferred_read_replica(self, partition: TopicPartition, now: int) -> int | None: ...
 
 
 class FetchMetrics:
@@ -268,10 +260,13 @@ class FetchMetrics:
         self._of_partition[partition] = made
         return made
 
-    def update_assignment(self, subscriptions: AssignedPartitions) -> None:
-        """This consumer has other partitions than before: those that are new have their preferred replicas shown, and
-        the metrics of those that are gone go with them. For the background thread."""
-        wanted, replica = subscriptions.assigned_partitions(), subscriptions.preferred_read_replica
+    def update_assignment(
+        self, wanted: set[TopicPartition], replica: Callable[[TopicPartition, int], int | None]
+    ) -> None:
+        """Adds and removes the metrics of partitions for a new assignment. Called by the background thread.
+
+        ``replica`` returns the preferred read replica of a partition at a time.
+        """
         for partition in wanted - self._assigned.keys():
             name = self._assigned[partition] = self._name(
                 "preferred-read-replica",

@@ -164,7 +164,7 @@ class ConsumerParts:
         self.network_thread.on_turn = self.async_metrics.turned
         self.background_events.on_put = self.buffer.notify
         self.buffer.on_dropped = self.fetch_metrics.record_dropped
-        self.subscriptions.on_change = self.buffer.notify
+        self.subscriptions.assignment.on_change = self.buffer.notify
         self.network_thread.on_end = self.buffer.notify
 
     def _fetch_manager(self) -> FetchRequestManager:

@@ -81,7 +81,10 @@ class FetchCollector:
         clock: Clock,
     ) -> None:
         self._buffer = buffer
-        self._subscriptions = subscriptions
+        self._positions = subscriptions.positions
+        self._assignment = subscriptions.assignment
+        self._resets = subscriptions.resets
+        self._lag = subscriptions.lag
         self._metadata = metadata
         self._metrics = metrics
         self._isolation_level = isolation_level
@@ -169,7 +172,7 @@ class FetchCollector:
         """This answer, and all that are probably going to be read along with it."""
         fetches, partitions = [first], {first.partition}
         waiting = self._buffer.waiting()
-        positions = self._subscriptions.fetchable_positions() if waiting else {}
+        positions = self._positions.fetchable_positions() if waiting else {}
         for fetch in waiting:
             partition = fetch.partition
             if partition in partitions or fetch.has_table:
@@ -189,7 +192,7 @@ class FetchCollector:
     ) -> None:
         """Has records taken from the answers that may be read now, up to one of a partition that is not wanted, and
         moves the positions."""
-        buffer, subscriptions = self._buffer, self._subscriptions
+        buffer = self._buffer
         paused: list[CompletedFetch] = []
         finished: list[CompletedFetch] = []
         fetch = buffer.next_in_line
@@ -203,8 +206,8 @@ class FetchCollector:
                     if not self._initialize_next(fetch, found):
                         fetch = None
                         continue
-                position = subscriptions.fetchable_position(fetch.partition)
-                if position is None and subscriptions.is_paused(fetch.partition):
+                position = self._positions.fetchable_position(fetch.partition)
+                if position is None and self._assignment.is_paused(fetch.partition):
                     # Kept for when it is resumed, and out of the way of others until then.
                     paused.append(fetch)
                     fetch = buffer.next_in_line = None
@@ -222,7 +225,7 @@ class FetchCollector:
             if finished:
                 self._metrics.record_finished(
                     finished,
-                    subscriptions.lags_and_leads([fetch.partition for fetch in finished], self._isolation_level),
+                    self._lag.lags_and_leads([fetch.partition for fetch in finished], self._isolation_level),
                 )
 
     def _collect_from(
@@ -245,13 +248,13 @@ class FetchCollector:
                 if fetch.next_fetch_offset > before:
                     moved = FetchPosition(fetch.next_fetch_offset, fetch.last_epoch, position.current_leader)
                     is_last = fetch.is_consumed and fetch.bytes_read > 0
-                    if self._subscriptions.advance(partition, moved, move_to_end=is_last):
+                    if self._positions.advance(partition, moved, move_to_end=is_last):
                         found.position_advanced = True
                         found.next_positions[partition] = moved
             if fetch.next_fetch_offset > before:
                 return fetch.is_consumed
         if fetch.is_consumed and fetch.bytes_read:
-            self._subscriptions.move_partition_to_end(partition)
+            self._assignment.move_to_end(partition)
         return fetch.is_consumed
 
     def _explain(self, error: BarnabasError) -> BarnabasError:
@@ -281,23 +284,23 @@ class FetchCollector:
         buffer.poll()
         self._metrics.record_dropped([fetch])
         found.has_drained = True
-        self._subscriptions.move_partition_to_end(fetch.partition)
+        self._assignment.move_to_end(fetch.partition)
         return False
 
     def _initialize(self, fetch: CompletedFetch) -> bool:
-        partition, subscriptions, data = fetch.partition, self._subscriptions, fetch.data
+        partition, data = fetch.partition, fetch.data
         # Where the end has been looked for and found, there is a whole batch.
         has_records = not data.error_code and (fetch.known_end_offset is not None or fetch.has_whole_batch())
         if not has_records and not self._initialize_without_records(fetch):
             return False
-        if not subscriptions.try_updating_watermarks(
+        if not self._lag.try_updating_watermarks(
             partition, data.high_watermark, data.log_start_offset, data.last_stable_offset, fetch.fetch_offset
         ):
             log.debug("Discarding a stale fetch of %s at %d, where it is no more", partition, fetch.fetch_offset)
             return False
         if data.preferred_read_replica >= 0:
             log.debug("Updating preferred read replica for partition %s to %d", partition, data.preferred_read_replica)
-            subscriptions.update_preferred_read_replica(
+            self._positions.update_preferred_read_replica(
                 partition,
                 data.preferred_read_replica,
                 lambda: self._clock.hi_res_milliseconds() + self._preferred_read_replica_ms,
@@ -306,14 +309,14 @@ class FetchCollector:
 
     def _initialize_without_records(self, fetch: CompletedFetch) -> bool:
         """Whether there is nothing wrong with an answer that no record can be read of."""
-        partition, subscriptions = fetch.partition, self._subscriptions
-        if not subscriptions.has_valid_position(partition):
+        partition = fetch.partition
+        if not self._positions.has_valid_position(partition):
             log.debug("Ignoring fetched data of %s, which has no valid position now", partition)
             return False
         if fetch.data.error_code:
             self._handle_error(fetch, Errors.for_code(fetch.data.error_code))
             return False
-        position = subscriptions.position_or_none(partition)
+        position = self._positions.position(partition)
         if position is None or position.offset != fetch.fetch_offset:
             log.debug("Discarding a stale fetch of %s at %d; it is at %s", partition, fetch.fetch_offset, position)
             return False
@@ -353,18 +356,18 @@ class FetchCollector:
             )
 
     def _handle_out_of_range(self, fetch: CompletedFetch) -> None:
-        partition, subscriptions = fetch.partition, self._subscriptions
-        if subscriptions.clear_preferred_read_replica(partition) is not None:
+        partition = fetch.partition
+        if self._positions.clear_preferred_read_replica(partition) is not None:
             # A follower may lag behind. The leader knows better, and is asked next.
             log.debug("The preferred read replica of %s does not have offset %d", partition, fetch.fetch_offset)
             return
-        position = subscriptions.position_or_none(partition)
+        position = self._positions.position(partition)
         if position is None or position.offset != fetch.fetch_offset:
             log.debug(
                 "Offset %d of %s is out of range, but it has moved on to %s", fetch.fetch_offset, partition, position
             )
-        elif subscriptions.has_default_offset_reset_policy():
+        elif self._resets.has_default_policy:
             log.info("Fetch position %s is out of range for partition %s, resetting offset", position, partition)
-            subscriptions.request_offset_reset_if_assigned(partition)
+            self._resets.request_offset_reset_if_assigned(partition)
         else:
             raise FetchOffsetOutOfRangeError({partition: fetch.fetch_offset})

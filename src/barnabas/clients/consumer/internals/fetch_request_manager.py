@@ -80,6 +80,7 @@ class FetchRequestManager(PatientRequestManager):
     ) -> None:
         self._config = config
         self._subscriptions = subscriptions
+        self._positions = subscriptions.positions
         self._metadata = metadata
         self._buffer = buffer
         self._metrics = metrics
@@ -95,16 +96,18 @@ class FetchRequestManager(PatientRequestManager):
         self._refused: dict[TopicPartition, tuple[FetchPosition, int]] = {}
         """Where a fetch was answered with an error, and until when the same is not asked again."""
         self._closing = False
-        self._assignment_id = subscriptions.assignment_id
+        self._assignment_id = subscriptions.assignment.id
 
     # -- asking
 
     def poll(self, now: int) -> PollResult:
         if self._closing:
             return EMPTY
-        if self._assignment_id != self._subscriptions.assignment_id:
-            self._assignment_id = self._subscriptions.assignment_id  # before it is looked at: it may change meanwhile
-            self._metrics.update_assignment(self._subscriptions)
+        if self._assignment_id != self._subscriptions.assignment.id:
+            self._assignment_id = self._subscriptions.assignment.id  # before it is looked at: it may change meanwhile
+            self._metrics.update_assignment(
+                self._subscriptions.assignment.partitions(), self._positions.preferred_read_replica
+            )
         wanted, wait_ms = self._plan(now)
         if not wanted:
             return EMPTY if wait_ms == FOREVER else PollResult(wait_ms)
@@ -122,7 +125,7 @@ class FetchRequestManager(PatientRequestManager):
         else:
             buffered = buffer.buffered_partitions()
             here = len(buffered)
-        plan = self._subscriptions.fetch_plan(now)
+        plan = self._positions.fetch_plan(now)
         busy: set[int] = set()
         if buffered:
             # One that is paused, perhaps for long, is not in the plan: it must not hold up the others.
@@ -201,7 +204,7 @@ class FetchRequestManager(PatientRequestManager):
         if node is not None and (info is None or replica not in info.offline_replicas):
             return node
         log.debug("Not fetching %s from its preferred read replica %d, which is not there", partition, replica)
-        self._subscriptions.clear_preferred_read_replica(partition)
+        self._positions.clear_preferred_read_replica(partition)
         return leader
 
     def _request(self, node: Node, rows: dict[TopicPartition, PartitionToFetch]) -> UnsentRequest:
@@ -275,7 +278,7 @@ class FetchRequestManager(PatientRequestManager):
                     answer.left += 1
                     part.answer = answer
             else:
-                self._subscriptions.try_updating_watermarks(
+                self._subscriptions.lag.try_updating_watermarks(
                     partition, data.high_watermark, data.log_start_offset, data.last_stable_offset
                 )
         self._metrics.record_answer(response.destination, response.latency_ms)
@@ -289,7 +292,7 @@ class FetchRequestManager(PatientRequestManager):
             self._buffer.add(completed)
 
     def _refuse(self, partition: TopicPartition, row: PartitionToFetch, now: int) -> None:
-        position = self._subscriptions.position_or_none(partition)
+        position = self._positions.position(partition)
         if position is not None and position.offset == row.fetch_offset:
             self._refused[partition] = (position, now + self._config.retry_backoff_ms)
 
@@ -301,7 +304,7 @@ class FetchRequestManager(PatientRequestManager):
         nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in body.node_endpoints]
         moved = self._metadata.update_partition_leadership(leaders, nodes)
         for partition in moved:
-            self._subscriptions.maybe_validate_position_for_current_leader(
+            self._subscriptions.validation.maybe_validate_position_for_current_leader(
                 partition, self._metadata.current_leader(partition)
             )
         return moved
@@ -311,7 +314,7 @@ class FetchRequestManager(PatientRequestManager):
     ) -> None:
         session.handle_error()
         for partition in fetch.partitions:
-            self._subscriptions.clear_preferred_read_replica(partition)
+            self._positions.clear_preferred_read_replica(partition)
         if response.version_mismatch is not None:
             log.error("Node %s cannot be fetched from: %s", node, response.version_mismatch)
         else:

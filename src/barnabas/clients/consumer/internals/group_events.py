@@ -93,7 +93,7 @@ class RebalanceListenerInvoker:
         """Begins with the first call. Those that nobody wants to hear of end here."""
         while self._calls:
             call = self._calls[0]
-            listener = self._subscriptions.rebalance_listener
+            listener = self._subscriptions.subscription.listener
             partitions = tuple(sorted(call.partitions()))
             if listener is not None and (partitions or call.kind is RebalanceCallback.ASSIGNED):
                 self._current_id = next(self._ids)

@@ -149,7 +149,7 @@ class GroupManagers:
         )
 
     def _fall_back_to_classic(self) -> None:
-        if self._subscriptions.has_re2j_pattern_subscription():
+        if self._subscriptions.subscription.has_re2j_pattern():
             self._events.put(ErrorEvent(UnsupportedVersionError(_NO_REGEX)))
         if self.config.group_remote_assignor is not None:
             log.warning("group.remote.assignor is not used: the group has the classic protocol")
@@ -170,7 +170,7 @@ class GroupManagers:
         """
         self._match_pattern()
         self.commits.on_application_poll(now)
-        if self._subscriptions.has_re2j_pattern_subscription() and isinstance(
+        if self._subscriptions.subscription.has_re2j_pattern() and isinstance(
             self.membership, ClassicMembershipManager
         ):
             self._events.put(ErrorEvent(UnsupportedVersionError(_NO_REGEX)))
@@ -178,7 +178,7 @@ class GroupManagers:
         self.membership.on_application_poll(now)
 
     def _match_pattern(self) -> None:
-        if not self._subscriptions.has_pattern_subscription():
+        if not self._subscriptions.subscription.has_pattern():
             self._matched_version = -1
             return
         version = self._metadata.update_version
@@ -191,7 +191,7 @@ class GroupManagers:
         """After subscribe() with topics or a pattern. Done at once: the group is joined in the background."""
         future: Future[None] = new_future()
         self._matched_version = -1
-        if self._subscriptions.has_no_subscription_or_user_assignment():
+        if self._subscriptions.subscription.is_none():
             then(self.unsubscribe(None), lambda _error: future.set_result(None))
         else:
             self.membership.on_subscription_change()
@@ -208,7 +208,7 @@ class GroupManagers:
     ) -> Future[Mapping[TopicPartition, OffsetAndMetadata]]:
         """These offsets, or all that was consumed; repeated until the deadline, or once if there is none. The result is
         what was committed."""
-        what = self._subscriptions.all_consumed() if offsets is None else offsets
+        what = self._subscriptions.positions.all_consumed() if offsets is None else offsets
         return self.commits.commit_async(what) if deadline_ms is None else self.commits.commit_sync(what, deadline_ms)
 
     def fetch_committed(
@@ -228,7 +228,7 @@ class GroupManagers:
                 log.warning("Offsets could not be committed on close: %s", error)
             then(self.membership.leave_group(what, deadline_ms), lambda _error: future.set_result(None))
 
-        if self._subscriptions.num_assigned_partitions():
+        if self._subscriptions.assignment:
             then(self.commits.auto_commit_before_revocation(deadline_ms), committed)
         else:
             committed(None)

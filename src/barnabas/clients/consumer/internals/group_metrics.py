@@ -76,7 +76,7 @@ class GroupMetrics:
         )
         metrics.add_metric(
             self._name("assigned-partitions", "Partitions that are assigned to this consumer."),
-            lambda *_: float(subscriptions.num_assigned_partitions()),
+            lambda *_: float(len(subscriptions.assignment)),
         )
         self._joins: Sensor | None = None
         self._syncs: Sensor | None = None

@@ -98,7 +98,11 @@ class OffsetsRequestManager(PatientRequestManager):
         clock: Clock,
     ) -> None:
         """``fetch_committed`` asks for what the group has committed; None if there is no group."""
-        self._subscriptions = subscriptions
+        self._assignment = subscriptions.assignment
+        self._positions = subscriptions.positions
+        self._resets = subscriptions.resets
+        self._validation = subscriptions.validation
+        self._lag = subscriptions.lag
         self._metadata = metadata
         self._events = background_events
         self._api_versions = api_versions
@@ -131,7 +135,7 @@ class OffsetsRequestManager(PatientRequestManager):
         def done(ended: Future[dict[TopicPartition, FoundOffset | None]]) -> None:
             found = None if ended.exception() is not None else ended.result().get(partition)
             if found is not None:
-                self._subscriptions.update_end_offset(partition, found.offset, self._settings.isolation_level)
+                self._lag.update_end_offset(partition, found.offset, self._settings.isolation_level)
 
         future.add_done_callback(done)
 
@@ -140,8 +144,7 @@ class OffsetsRequestManager(PatientRequestManager):
     def update_positions(self, now: int) -> None:
         """The application wants records or a position: partitions that have none get one."""
         self._validate_for_new_metadata()
-        subscriptions = self._subscriptions
-        initializing = subscriptions.initializing_partitions()
+        initializing = self._positions.initializing_partitions()
         if not initializing:
             return
         if self._fetch_committed is None:
@@ -162,7 +165,7 @@ class OffsetsRequestManager(PatientRequestManager):
                 self._events.put(ErrorEvent(error))
             return
         found = future.result()
-        still = self._subscriptions.initializing_partitions()
+        still = self._positions.initializing_partitions()
         for partition in asked & still:
             offset = found.get(partition)
             if offset is None:
@@ -170,12 +173,12 @@ class OffsetsRequestManager(PatientRequestManager):
             leader = self._metadata.current_leader(partition)
             position = FetchPosition(offset.offset, offset.leader_epoch, leader)
             log.info("Setting offset for partition %s to the committed offset %s", partition, position)
-            self._subscriptions.seek_unvalidated(partition, position)
+            self._positions.seek_unvalidated(partition, position)
         self._reset_initializing({partition for partition in asked & still if found.get(partition) is None})
 
     def _reset_initializing(self, partitions: Collection[TopicPartition]) -> None:
         try:
-            self._subscriptions.reset_initializing_positions(lambda partition: partition in partitions)
+            self._resets.reset_initializing_positions(partitions)
         except NoOffsetForPartitionError as error:
             self._events.put(ErrorEvent(error))
 
@@ -185,13 +188,13 @@ class OffsetsRequestManager(PatientRequestManager):
         if version == self._seen_metadata_version:
             return
         self._seen_metadata_version = version
-        for partition in self._subscriptions.assigned_partitions_list():
+        for partition in self._assignment.in_fetch_order():
             self._check_leader(partition)
 
     def _check_leader(self, partition: TopicPartition) -> None:
         leader = self._metadata.current_leader(partition)
         can_validate = leader.leader is None or self._can_validate(leader.leader)
-        self._subscriptions.maybe_validate_position_for_current_leader(partition, leader, can_validate=can_validate)
+        self._validation.maybe_validate_position_for_current_leader(partition, leader, can_validate=can_validate)
 
     def _can_validate(self, node: Node) -> bool:
         versions = self._api_versions.get(node.id_string)
@@ -205,11 +208,10 @@ class OffsetsRequestManager(PatientRequestManager):
     def poll(self, now: int) -> PollResult:
         if self._metadata.update_version != self._seen_metadata_version:
             self._validate_for_new_metadata()
-        subscriptions = self._subscriptions
-        if not self._questions and subscriptions.all_settled():
+        if not self._questions and self._positions.all_settled():
             return EMPTY
         requests: list[UnsentRequest] = []
-        if subscriptions.num_assigned_partitions():
+        if self._assignment:
             self._give_leaders()
             requests += self._reset_requests(now)
             requests += self._validation_requests(now)
@@ -220,7 +222,7 @@ class OffsetsRequestManager(PatientRequestManager):
             wait_ms = min(wait_ms, question_wait_ms)
             if question.future.done():
                 self._questions.remove(question)
-        retry_ms = subscriptions.time_until_next_retry(now)
+        retry_ms = self._positions.time_until_next_retry(now)
         if retry_ms is not None:
             wait_ms = min(wait_ms, max(retry_ms, 1))
         if not requests and wait_ms == FOREVER:
@@ -229,7 +231,7 @@ class OffsetsRequestManager(PatientRequestManager):
 
     def _give_leaders(self) -> None:
         """A position that the application has sought to has no leader yet."""
-        for partition in self._subscriptions.partitions_without_leader():
+        for partition in self._positions.partitions_without_leader():
             leader = self._metadata.current_leader(partition)
             if leader.leader is not None:
                 self._check_leader(partition)
@@ -242,7 +244,7 @@ class OffsetsRequestManager(PatientRequestManager):
     # -- reset
 
     def _reset_requests(self, now: int) -> list[UnsentRequest]:
-        strategies = self._subscriptions.partitions_needing_reset(now)
+        strategies = self._resets.partitions_needing_reset(now)
         if not strategies:
             return []
         date_ms = self._clock.milliseconds()
@@ -250,11 +252,11 @@ class OffsetsRequestManager(PatientRequestManager):
         by_node, unknown = self._requester.group(timestamps)
         if unknown:
             self._metadata.request_update()
-            self._subscriptions.set_next_allowed_retry(unknown, now + self._settings.retry_backoff_ms)
+            self._positions.set_next_allowed_retry(unknown, now + self._settings.retry_backoff_ms)
         requests = []
         for node, rows in by_node.items():
             # Not asked about again before this request has ended, in one way or another.
-            self._subscriptions.set_next_allowed_retry(rows, now + self._settings.request_timeout_ms)
+            self._positions.set_next_allowed_retry(rows, now + self._settings.request_timeout_ms)
             requests.append(self._requester.request(node, rows, partial(self._on_reset, rows, strategies)))
         return requests
 
@@ -266,7 +268,6 @@ class OffsetsRequestManager(PatientRequestManager):
         failed: Mapping[TopicPartition, Errors],
         now: int,
     ) -> None:
-        subscriptions = self._subscriptions
         later: list[TopicPartition] = []
         for partition, timestamp in asked.items():
             if partition in failed:
@@ -283,14 +284,14 @@ class OffsetsRequestManager(PatientRequestManager):
                 else:
                     later.append(partition)
                 continue
-            subscriptions.maybe_seek_unvalidated(
+            self._resets.maybe_complete_reset(
                 partition,
                 FetchPosition(offset.offset, None, self._metadata.current_leader(partition)),
                 strategies[partition],
             )
         if later:
             self._metadata.request_update()
-            subscriptions.set_next_allowed_retry(later, now + self._settings.retry_backoff_ms)
+            self._positions.set_next_allowed_retry(later, now + self._settings.retry_backoff_ms)
 
     def _nothing_since(self, partition: TopicPartition, strategy: AutoOffsetResetStrategy, now: int) -> None:
         """All records are older than the duration goes back: then what comes next is the first to read."""
@@ -299,9 +300,9 @@ class OffsetsRequestManager(PatientRequestManager):
         def done(ended: Future[dict[TopicPartition, FoundOffset | None]]) -> None:
             end = None if ended.exception() is not None else ended.result().get(partition)
             if end is None:
-                self._subscriptions.set_next_allowed_retry((partition,), self._clock.hi_res_milliseconds())
+                self._positions.set_next_allowed_retry((partition,), self._clock.hi_res_milliseconds())
             else:
-                self._subscriptions.maybe_seek_unvalidated(
+                self._resets.maybe_complete_reset(
                     partition, FetchPosition(end.offset, None, self._metadata.current_leader(partition)), strategy
                 )
 
@@ -310,26 +311,26 @@ class OffsetsRequestManager(PatientRequestManager):
     # -- validation
 
     def _validation_requests(self, now: int) -> list[UnsentRequest]:
-        partitions = self._subscriptions.partitions_needing_validation(now)
+        partitions = self._validation.partitions_needing_validation(now)
         if not partitions:
             return []
         by_node: dict[Node, dict[TopicPartition, FetchPosition]] = {}
         for partition in partitions:
-            position = self._subscriptions.position_or_none(partition)
+            position = self._positions.position(partition)
             if position is None:
                 continue
             leader = position.current_leader.leader
             if leader is None:
                 self._metadata.request_update()
-                self._subscriptions.set_next_allowed_retry((partition,), now + self._settings.retry_backoff_ms)
+                self._positions.set_next_allowed_retry((partition,), now + self._settings.retry_backoff_ms)
             elif not self._can_validate(leader):
-                self._subscriptions.complete_validation(partition)
+                self._validation.complete_validation(partition)
             else:
                 by_node.setdefault(leader, {})[partition] = position
         return [self._validation_request(node, rows, now) for node, rows in by_node.items()]
 
     def _validation_request(self, node: Node, rows: Mapping[TopicPartition, FetchPosition], now: int) -> UnsentRequest:
-        self._subscriptions.set_next_allowed_retry(rows, now + self._settings.request_timeout_ms)
+        self._positions.set_next_allowed_retry(rows, now + self._settings.request_timeout_ms)
         topics: dict[str, OffsetForLeaderTopic] = {}
         for partition, position in rows.items():
             topic = topics.setdefault(partition.topic, OffsetForLeaderTopic(topic=partition.topic))
@@ -355,7 +356,7 @@ class OffsetsRequestManager(PatientRequestManager):
         if not isinstance(body, OffsetForLeaderEpochResponse):
             if response.version_mismatch is not None:
                 for partition in rows:
-                    self._subscriptions.complete_validation(partition)
+                    self._validation.complete_validation(partition)
             else:
                 self._later(rows, now)
             return
@@ -378,7 +379,7 @@ class OffsetsRequestManager(PatientRequestManager):
                     log.log(level, "Validating the position of %s: %s, asking again", partition, error.name)
                     continue
                 later.discard(partition)
-                truncation = self._subscriptions.maybe_complete_validation(
+                truncation = self._validation.maybe_complete_validation(
                     partition, rows[partition], row.leader_epoch, row.end_offset
                 )
                 if truncation is not None:
@@ -389,12 +390,12 @@ class OffsetsRequestManager(PatientRequestManager):
             self._later(later, now)
         if truncated:
             # Nothing more is asked until the application has decided where to go on.
-            self._subscriptions.set_next_allowed_retry(truncated, now + self._settings.request_timeout_ms)
+            self._positions.set_next_allowed_retry(truncated, now + self._settings.request_timeout_ms)
             self._events.put(ErrorEvent(LogTruncationError(truncated, divergent)))
 
     def _later(self, partitions: Iterable[TopicPartition], now: int) -> None:
         self._metadata.request_update()
-        self._subscriptions.set_next_allowed_retry(partitions, now + self._settings.retry_backoff_ms)
+        self._positions.set_next_allowed_retry(partitions, now + self._settings.retry_backoff_ms)
 
     def fail(self, error: BarnabasError) -> None:
         """The consumer is closed: whoever waits for an answer is told."""
