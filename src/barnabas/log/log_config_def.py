@@ -71,180 +71,185 @@ _define: Final = LOG_CONFIG_DEF.define
 # Segments and their indexes.
 _define(
     "segment.bytes", Type.INT, 1024 * _MIB, Range.at_least(_MIB), _MEDIUM,
-    "The size at which a segment is closed and a new one begun. Deletion and compaction work on whole segments, so "
-    "large ones mean fewer files and coarser control.",
+    "The size at which a segment is rolled. Deletion and compaction work on whole segments, so larger segments mean "
+    "fewer files and coarser control.",
 )  # fmt: skip
 _define(
     "segment.ms", Type.LONG, 7 * _DAY, Range.at_least(1), _MEDIUM,
-    "The age at which a segment is closed even if it is not full, so that its records can be deleted or compacted.",
+    "The age at which a segment is rolled even if it is not full, so that its records can be deleted or compacted.",
 )  # fmt: skip
 _define(
     "segment.jitter.ms", Type.LONG, 0, Range.at_least(0), _MEDIUM,
-    "The most by which the age limit of a segment is shortened at random, so that not all partitions roll at once.",
+    "The maximum random time by which a segment is rolled earlier, so that not all partitions roll at once.",
 )  # fmt: skip
 _define(
     "segment.index.bytes", Type.INT, 10 * _MIB, Range.at_least(4), _MEDIUM,
-    "The size of the file set aside for a segment's offset index; what is not used is given back when it rolls.",
+    "The size to which the file of a segment's offset index is preallocated. The unused part is released when the "
+    "segment rolls.",
 )  # fmt: skip
 _define(
     "internal.segment.bytes", Type.INT, None, None, _MEDIUM,
-    "Overrides segment.bytes, with no lower bound: for tests.", internal=True,
+    "Overrides segment.bytes without its lower bound. For tests.", internal=True,
 )  # fmt: skip
 _define(
     "index.interval.bytes", Type.INT, 4096, Range.at_least(0), _MEDIUM,
-    "One index entry for about so many bytes of records. Smaller finds positions faster and makes larger indexes.",
+    "The number of bytes of records per index entry. A smaller value finds positions faster and makes larger indexes.",
 )  # fmt: skip
 _define(
     "preallocate", Type.BOOLEAN, False, None, _MEDIUM,
-    "Whether a new segment's file gets its full size on disk at once.",
+    "Whether the file of a new segment is allocated at its full size.",
 )  # fmt: skip
 _define(
     "file.delete.delay.ms", Type.LONG, _MINUTE, Range.at_least(0), _MEDIUM,
-    "How long a deleted segment stays on disk under another name, for readers that still have it open.",
+    "How long the files of a deleted segment stay on disk, renamed, for readers that still use them.",
 )  # fmt: skip
 
 # Flushing.
 _define(
     "flush.messages", Type.LONG, LONGEST, Range.at_least(1), _MEDIUM,
-    "After so many records the log is forced to disk. Best left alone: replication is what records survive by, and the "
-    "operating system writes in the background more efficiently.",
+    "The number of records after which the log is flushed to disk. Leave the default: replication provides "
+    "durability, and the operating system flushes more efficiently in the background.",
 )  # fmt: skip
 _define(
     "flush.ms", Type.LONG, LONGEST, Range.at_least(0), _MEDIUM,
-    "After so much time the log is forced to disk. The advice for flush.messages applies here too.",
+    "The time after which the log is flushed to disk. Leave the default, as for flush.messages.",
 )  # fmt: skip
 
 # Retention and compaction.
 _define(
     "cleanup.policy", Type.LIST, CLEANUP_POLICY_DELETE, CLEANUP_POLICIES, _MEDIUM,
-    "What happens to old segments: delete drops them by age and size, compact keeps the latest record of each key, "
-    "both together do both. An empty list keeps everything for ever.",
+    "What happens to old segments. delete removes them by age and size; compact keeps the latest record of each key; "
+    "both can be combined. An empty list keeps everything.",
 )  # fmt: skip
 _define(
     "retention.ms", Type.LONG, 7 * _DAY, Range.at_least(-1), _MEDIUM,
-    "How long records are kept at least under the delete policy, -1 for ever: the time that consumers have to read "
-    "them.",
+    "The minimum time that records are kept under the delete policy, which is the time that consumers have to read "
+    "them; -1 for no limit.",
 )  # fmt: skip
 _define(
     "retention.bytes", Type.LONG, -1, None, _MEDIUM,
-    "How large a partition may grow under the delete policy before its oldest segments go; -1 for no limit.",
+    "The maximum size of a partition under the delete policy before its oldest segments are deleted; -1 for no limit.",
 )  # fmt: skip
 _define(
     "delete.retention.ms", Type.LONG, _DAY, Range.at_least(0), _MEDIUM,
-    "How long compaction keeps the marker of a deleted key. A consumer that starts at the beginning must get to the "
-    "end within this time to be sure that it has seen every deletion.",
+    "How long compaction keeps tombstones. A consumer that starts at the beginning must reach the end within this "
+    "time to see every deletion.",
 )  # fmt: skip
 _define(
     "min.compaction.lag.ms", Type.LONG, 0, Range.at_least(0), _MEDIUM,
-    "How long a record stays as it was written before compaction may remove it.",
+    "The minimum time that a record remains uncompacted.",
 )  # fmt: skip
 _define(
     "max.compaction.lag.ms", Type.LONG, LONGEST, Range.at_least(1), _MEDIUM,
-    "How long a record may wait for compaction at most, however little of the log is dirty.",
+    "The maximum time that a record remains uncompacted, whatever the dirty ratio is.",
 )  # fmt: skip
 _define(
     "min.cleanable.dirty.ratio", Type.DOUBLE, 0.5, Range.between(0, 1), _MEDIUM,
-    "The share of a log that must be uncompacted before the cleaner takes it up: the space that may be wasted on "
-    "superseded records, against the work to remove them.",
+    "The fraction of a log that must be dirty before the cleaner compacts it. A higher value wastes more space on "
+    "superseded records; a lower value costs more cleaning.",
 )  # fmt: skip
 
 # What is accepted from producers.
 _define(
     "max.message.bytes", Type.INT, _MIB + 12, Range.at_least(0), _MEDIUM,
-    "The largest record batch, after compression, that may be written. Consumers and followers fetch a batch that is "
-    "larger than their own limits all the same.",
+    "The maximum size of a record batch after compression. Consumers and followers can fetch a batch that is larger "
+    "than their own limits.",
 )  # fmt: skip
 _define(
     "max.decompressed.message.bytes", Type.INT, MAX_ARRAY_LENGTH, Range.at_least(0), _MEDIUM,
-    "The largest single record, after decompression, that is accepted wherever the broker has to unpack a compressed "
-    "batch. A guard against small requests that unpack to something huge.",
+    "The maximum size of a single record after decompression, wherever the broker has to decompress a batch. It "
+    "protects against small requests that decompress to huge ones.",
 )  # fmt: skip
 _define(
     "message.timestamp.type", Type.STRING, "CreateTime", TIMESTAMP_TYPES, _MEDIUM,
-    "Whose clock the timestamps come from: the producer's (CreateTime) or the broker's (LogAppendTime).",
+    "Whether timestamps come from the producer (CreateTime) or from the broker (LogAppendTime).",
 )  # fmt: skip
 _define(
     "message.timestamp.before.max.ms", Type.LONG, LONGEST, Range.at_least(0), _MEDIUM,
-    "How far a record's timestamp may lie behind the broker's clock; older records are refused. Not used with "
+    "How far a record's timestamp may be before the broker's clock. Older records are rejected. Not used with "
     "LogAppendTime.",
 )  # fmt: skip
 _define(
     "message.timestamp.after.max.ms", Type.LONG, _HOUR, Range.at_least(0), _MEDIUM,
-    "How far a record's timestamp may lie ahead of the broker's clock; one in the future would keep its segment from "
-    "being deleted. Not used with LogAppendTime.",
+    "How far a record's timestamp may be after the broker's clock. A timestamp in the future would prevent the "
+    "deletion of its segment. Not used with LogAppendTime.",
 )  # fmt: skip
 _define(
     "compression.type", Type.STRING, "producer", COMPRESSION_TYPES, _MEDIUM,
-    "How batches are stored: the way the producer compressed them (producer), or all with one codec, or uncompressed.",
+    "The codec of stored batches: producer keeps the producer's codec, uncompressed stores them uncompressed, and the "
+    "name of a codec recompresses them.",
 )  # fmt: skip
 _define(
     "compression.gzip.level", Type.INT, -1, GZIP_LEVEL, _MEDIUM,
-    "The level if compression.type is gzip; -1 lets the codec choose.",
+    "The compression level if compression.type is gzip; -1 for the codec's default.",
 )  # fmt: skip
 _define(
     "compression.lz4.level", Type.INT, 9, LZ4_LEVEL, _MEDIUM,
-    "The level if compression.type is lz4.",
+    "The compression level if compression.type is lz4.",
 )  # fmt: skip
 _define(
     "compression.zstd.level", Type.INT, 3, ZSTD_LEVEL, _MEDIUM,
-    "The level if compression.type is zstd; below zero is faster and larger.",
+    "The compression level if compression.type is zstd. Negative levels are faster and compress less.",
 )  # fmt: skip
 
 # Replication.
 _define(
     "min.insync.replicas", Type.INT, 1, Range.at_least(1), _MEDIUM,
-    "How many replicas, the leader among them, must be in sync for a write with acks=all to be taken.",
+    "The minimum number of replicas in the ISR, including the leader, for a write with acks=all to be accepted.",
 )  # fmt: skip
 _define(
     "unclean.leader.election.enable", Type.BOOLEAN, False, None, _MEDIUM,
-    "Whether a replica that is not in sync may become leader when no other is left. It brings the partition back and "
-    "loses the records which that replica lacks.",
+    "Whether a replica outside the ISR may become leader when no other is available. The partition becomes available "
+    "again, but records that this replica lacks are lost.",
 )  # fmt: skip
 _define(
     "leader.replication.throttled.replicas", Type.LIST, "", THROTTLED_REPLICAS, _MEDIUM,
-    "The replicas whose reads by followers are throttled on the leader's side, as partition:broker pairs; * for all.",
+    "The replicas whose replication is throttled on the leader, as partition:broker pairs; * for all.",
 )  # fmt: skip
 _define(
     "follower.replication.throttled.replicas", Type.LIST, "", THROTTLED_REPLICAS, _MEDIUM,
-    "The replicas that are throttled on the follower's side, as partition:broker pairs; * for all.",
+    "The replicas whose replication is throttled on the follower, as partition:broker pairs; * for all.",
 )  # fmt: skip
 
 # Remote (tiered) storage.
 _define(
     "remote.storage.enable", Type.BOOLEAN, False, None, _MEDIUM,
-    "Whether closed segments are copied to remote storage. Needs a broker that has it; not for compacted topics.",
+    "Whether closed segments are copied to remote storage. It requires a broker with tiered storage, and a topic that "
+    "is not compacted.",
 )  # fmt: skip
 _define(
     "local.retention.ms", Type.LONG, LOCAL_RETENTION_AS_TOTAL, Range.at_least(LOCAL_RETENTION_AS_TOTAL), _MEDIUM,
-    "How long a segment stays on local disk once it is in remote storage. -2 means as long as retention.ms, which is "
-    "also the most it can be.",
+    "How long a segment stays on local disk after it was copied to remote storage. -2 uses retention.ms, which is "
+    "also the maximum.",
 )  # fmt: skip
 _define(
     "local.retention.bytes", Type.LONG, LOCAL_RETENTION_AS_TOTAL, Range.at_least(LOCAL_RETENTION_AS_TOTAL), _MEDIUM,
-    "How many bytes stay on local disk once they are in remote storage. -2 means as many as retention.bytes, which is "
-    "also the most it can be.",
+    "How many bytes stay on local disk after they were copied to remote storage. -2 uses retention.bytes, which is "
+    "also the maximum.",
 )  # fmt: skip
 _define(
     "remote.log.copy.disable", Type.BOOLEAN, False, None, _MEDIUM,
-    "Whether a topic that has remote storage stops copying to it: what is there stays readable, and expires.",
+    "Whether copying to remote storage stops for this topic. Segments that were copied stay readable until they "
+    "expire.",
 )  # fmt: skip
 _define(
     "remote.copy.lag.ms", Type.LONG, 0, Range.at_least(-1), _MEDIUM,
-    "The age of a closed segment's newest record at which the segment may be copied. 0 copies at once, -1 waits as "
-    "long as local retention allows. This check or the one of remote.copy.lag.bytes must be passed.",
+    "The age of a closed segment's newest record at which the segment may be copied. 0 copies immediately, -1 waits "
+    "as long as local retention allows. A segment is copied if this check or that of remote.copy.lag.bytes passes.",
 )  # fmt: skip
 _define(
     "remote.copy.lag.bytes", Type.LONG, -1, Range.at_least(-1), _MEDIUM,
-    "How many newer bytes a segment must have after it before it may be copied. 0 copies at once, -1 waits as long as "
-    "local retention allows. This check or the one of remote.copy.lag.ms must be passed.",
+    "How many newer bytes must follow a segment before it may be copied. 0 copies immediately, -1 waits as long as "
+    "local retention allows. A segment is copied if this check or that of remote.copy.lag.ms passes.",
 )  # fmt: skip
 _define(
     "remote.log.delete.on.disable", Type.BOOLEAN, False, None, _MEDIUM,
-    "Whether remote data is deleted when remote storage is switched off; without it that cannot be done.",
+    "Whether remote data is deleted when remote storage is disabled for the topic. Without it, remote storage cannot "
+    "be disabled.",
 )  # fmt: skip
 
 # Share groups.
 _define(
     "errors.deadletterqueue.group.enable", Type.BOOLEAN, False, None, _MEDIUM,
-    "Whether share groups may use this topic for the records that they could not deliver.",
+    "Whether share groups may use this topic as a dead letter queue for undeliverable records.",
 )  # fmt: skip

@@ -108,58 +108,72 @@ def _define_twin(topic_key: str, importance: Importance = _MEDIUM) -> None:
 # Kafka's default for log.dir is a directory that the system empties at every start; here the broker chooses one.
 _define(
     "log.dir", Type.LIST, None, ValidList.any_non_duplicate_values(empty_allowed=False, null_allowed=True),
-    _HIGH, "The directory of the logs, if log.dirs is not set.",
+    _HIGH, "The log directory, if log.dirs is not set.",
 )  # fmt: skip
 _define(
     "log.dirs", Type.LIST, None, ValidList.any_non_duplicate_values(empty_allowed=False, null_allowed=True),
-    _HIGH, "The directories of the logs, usually one for each disk.",
+    _HIGH, "The log directories, usually one per disk.",
 )  # fmt: skip
 _define(
     "cordoned.log.dirs", Type.LIST, "", ValidList.any_non_duplicate_values(empty_allowed=True, null_allowed=False),
-    _MEDIUM, "Log directories that get no new partitions; * for all.",
+    _MEDIUM, "Log directories that receive no new partitions; * for all.",
 )  # fmt: skip
 _define(
     "num.partitions", Type.INT, 1, Range.at_least(1), _MEDIUM,
-    "How many partitions a topic has if whoever creates it does not say.",
+    "The number of partitions of a topic that is created without one.",
 )  # fmt: skip
 _define(
     "auto.create.topics.enable", Type.BOOLEAN, True, None, _HIGH,
-    "Whether a topic comes into being when somebody asks for it.",
+    "Whether a metadata request for an unknown topic creates it.",
 )  # fmt: skip
 _define(
     "create.topic.policy.class.name", Type.CLASS, None, None, _LOW,
-    "A class that may refuse the creation of topics.",
+    "The class that can reject the creation of topics.",
 )  # fmt: skip
 _define(
     "alter.config.policy.class.name", Type.CLASS, None, None, _LOW,
-    "A class that may refuse changes of configuration.",
+    "The class that can reject changes of configurations.",
 )  # fmt: skip
 
 # Rolling and retention: the settings with several names.
 _define_twin("segment.bytes", _HIGH)
 _define(
     "log.roll.ms", Type.LONG, None, None, _HIGH,
-    "The age at which a segment is closed even if it is not full; if not set, log.roll.hours counts.",
+    "The age at which a segment is rolled even if it is not full. Not set: log.roll.hours applies.",
 )  # fmt: skip
-_define("log.roll.hours", Type.INT, 168, Range.at_least(1), _HIGH, "The same in hours.")
+_define(
+    "log.roll.hours",
+    Type.INT,
+    168,
+    Range.at_least(1),
+    _HIGH,
+    "The age in hours at which a segment is rolled even if it is not full.",
+)
 _define(
     "log.roll.jitter.ms", Type.LONG, None, None, _HIGH,
-    "The most by which that age is shortened at random; if not set, log.roll.jitter.hours counts.",
+    "The maximum random time by which a segment is rolled earlier. Not set: log.roll.jitter.hours applies.",
 )  # fmt: skip
-_define("log.roll.jitter.hours", Type.INT, 0, Range.at_least(0), _HIGH, "The same in hours.")
+_define(
+    "log.roll.jitter.hours",
+    Type.INT,
+    0,
+    Range.at_least(0),
+    _HIGH,
+    "The maximum random time in hours by which a segment is rolled earlier.",
+)
 _define(
     "log.retention.ms", Type.LONG, None, None, _HIGH,
-    "How long records are kept at least, -1 for ever; if not set, log.retention.minutes counts.",
+    "The minimum time that records are kept; -1 for no limit. Not set: log.retention.minutes applies.",
 )  # fmt: skip
 _define(
     "log.retention.minutes", Type.INT, None, None, _HIGH,
-    "The same in minutes; if not set, log.retention.hours counts.",
+    "The minimum time in minutes that records are kept. Not set: log.retention.hours applies.",
 )  # fmt: skip
-_define("log.retention.hours", Type.INT, 168, None, _HIGH, "The same in hours.")
+_define("log.retention.hours", Type.INT, 168, None, _HIGH, "The minimum time in hours that records are kept.")
 _define_twin("retention.bytes", _HIGH)
 _define(
     "log.retention.check.interval.ms", Type.LONG, 300_000, Range.at_least(1), _MEDIUM,
-    "How often to look for segments that can be deleted.",
+    "How often the log manager looks for segments to delete.",
 )  # fmt: skip
 _define_twin("cleanup.policy")
 _define_twin("file.delete.delay.ms", _HIGH)
@@ -173,32 +187,33 @@ _define_twin("preallocate")
 _define_twin("flush.messages", _HIGH)
 _define(
     "log.flush.interval.ms", Type.LONG, None, None, _HIGH,
-    "After so much time a log is forced to disk; if not set, log.flush.scheduler.interval.ms counts.",
+    "The time after which a log is flushed to disk. Not set: log.flush.scheduler.interval.ms applies.",
 )  # fmt: skip
 _define(
     "log.flush.scheduler.interval.ms", Type.LONG, LONGEST, None, _HIGH,
-    "How often to look for logs that are to be forced to disk.",
+    "How often the log manager looks for logs to flush to disk.",
 )  # fmt: skip
 _define(
     "log.flush.offset.checkpoint.interval.ms", Type.INT, 60_000, Range.at_least(0), _HIGH,
-    "How often the offsets up to which logs are on disk are written down: recovery starts there.",
+    "How often the recovery points (the offsets up to which logs are flushed) are written to the checkpoint file. "
+    "Recovery starts there.",
 )  # fmt: skip
 _define(
     "log.flush.start.offset.checkpoint.interval.ms", Type.INT, 60_000, Range.at_least(0), _HIGH,
-    "How often the first offsets of the logs are written down, so that deleted records do not come back.",
+    "How often log start offsets are written to the checkpoint file, so that deleted records do not reappear.",
 )  # fmt: skip
 _define(
     "num.recovery.threads.per.data.dir", Type.INT, 2, Range.at_least(1), _HIGH,
-    "How many threads for each log directory open logs at the start and flush them at the end.",
+    "The number of threads per log directory that load logs at startup and flush them at shutdown.",
 )  # fmt: skip
 _define(
     "log.dir.failure.timeout.ms", Type.LONG, 30_000, Range.at_least(1), _LOW,
-    "If the controller could not be told of a failed log directory within this time, and this broker leads a "
-    "partition there, the broker stops.",
+    "How long the broker tries to report a failed log directory to the controller. If it cannot, and leads a "
+    "partition in that directory, it stops.",
 )  # fmt: skip
 _define(
     "log.initial.task.delay.ms", Type.LONG, 30_000, Range.at_least(0), _LOW,
-    "How long after the start the log manager's tasks begin.", internal=True,
+    "How long after startup the periodic tasks of the log manager begin.", internal=True,
 )  # fmt: skip
 
 # What is accepted from producers, and replication.
@@ -217,30 +232,30 @@ _define_twin("unclean.leader.election.enable", _HIGH)
 # The cleaner.
 _define(
     "log.cleaner.enable", Type.BOOLEAN, True, None, _MEDIUM,
-    "Whether compacted logs are compacted. Some of the system's own topics need it.",
+    "Whether the log cleaner runs. Some internal topics need it.",
 )  # fmt: skip
 _define(
-    "log.cleaner.threads", Type.INT, 1, Range.at_least(0), _MEDIUM, "How many threads compact logs.",
+    "log.cleaner.threads", Type.INT, 1, Range.at_least(0), _MEDIUM, "The number of cleaner threads.",
 )  # fmt: skip
 _define(
     "log.cleaner.io.max.bytes.per.second", Type.DOUBLE, 1.7976931348623157e308, None, _MEDIUM,
-    "How many bytes the cleaner may read and write in a second, all threads together.",
+    "The maximum number of bytes per second that all cleaner threads together read and write.",
 )  # fmt: skip
 _define(
     "log.cleaner.dedupe.buffer.size", Type.LONG, 128 * 1024 * 1024, None, _MEDIUM,
-    "The memory for keys that the cleaner has seen, all threads together.",
+    "The memory for the key maps of all cleaner threads together.",
 )  # fmt: skip
 _define(
     "log.cleaner.io.buffer.size", Type.INT, 512 * 1024, Range.at_least(0), _MEDIUM,
-    "The memory for the cleaner's reads and writes, all threads together.",
+    "The memory for the I/O buffers of all cleaner threads together.",
 )  # fmt: skip
 _define(
     "log.cleaner.io.buffer.load.factor", Type.DOUBLE, 0.9, None, _MEDIUM,
-    "How full the memory for keys may get: more keys in one go, and more collisions of their hashes.",
+    "How full a key map may become. A higher value cleans more keys per pass, with more hash collisions.",
 )  # fmt: skip
 _define(
     "log.cleaner.backoff.ms", Type.LONG, 15_000, Range.at_least(0), _MEDIUM,
-    "How long a thread of the cleaner waits when no log needs it.",
+    "How long a cleaner thread sleeps when no log needs cleaning.",
 )  # fmt: skip
 _define_twin("min.cleanable.dirty.ratio")
 _define_twin("delete.retention.ms")

@@ -30,8 +30,9 @@ BARNABAS_CONFIG_DEF: Final = (
         HAND_OFF_AUTO,
         one_of(HAND_OFF_AUTO, "queue", "direct"),
         MEDIUM,
-        "How a request gets from a network thread to a handler. queue: through the request queue, as in Apache Kafka. "
-        "direct: short requests are handled by the network thread. auto: whichever is faster on this interpreter.",
+        "How a request gets from a network thread to its handler. queue: through the request queue, as in Apache "
+        "Kafka. direct: the network thread runs inline handlers itself. auto: whichever is faster on this "
+        "interpreter.",
     )
     .define(
         "barnabas.local.socket.enable",
@@ -39,8 +40,8 @@ BARNABAS_CONFIG_DEF: Final = (
         True,
         None,
         MEDIUM,
-        "Whether clients of Barnabas that are on this machine may go on over a Unix domain socket, which costs less "
-        "than TCP. For plaintext listeners, on Linux.",
+        "Whether Barnabas clients on this machine may switch from TCP to a Unix domain socket, which costs less CPU. "
+        "Applies to PLAINTEXT listeners on Linux.",
     )
     .define(
         "barnabas.http.listener",
@@ -48,7 +49,8 @@ BARNABAS_CONFIG_DEF: Final = (
         None,
         NON_EMPTY,
         MEDIUM,
-        "Where to serve /metrics and /health over HTTP, as host:port; nowhere if not set. Port 0 means any free one.",
+        "The address of the HTTP server for /metrics and /health, as host:port. Not set: no HTTP server. Port 0: any "
+        "free port.",
     )
     .define(
         "barnabas.http.hosts",
@@ -56,9 +58,9 @@ BARNABAS_CONFIG_DEF: Final = (
         "",
         distinct(empty=True, null=False),
         MEDIUM,
-        "Further names that HTTP clients may use in the Host header, or * for any. Addresses, localhost, this "
-        "machine's name and the hosts of its listeners are always allowed; other names are refused with 421, because "
-        "a web page could have its own name resolve to this machine (DNS rebinding).",
+        "Additional names that HTTP clients may use in the Host header, or * for any name. IP addresses, localhost, "
+        "the name of this machine and the hosts of its listeners are always allowed. Requests with another name are "
+        "refused with status 421, because a web page could resolve its own name to this machine (DNS rebinding).",
     )
     .define(
         "barnabas.telemetry.exporters",
@@ -66,7 +68,7 @@ BARNABAS_CONFIG_DEF: Final = (
         "",
         distinct(empty=True, null=False),
         MEDIUM,
-        "Classes that are given the metrics of clients, besides the topic __client_telemetry that all metrics go to.",
+        "Classes that receive the metrics of clients, in addition to the topic __client_telemetry, which always does.",
     )
     .define(
         "barnabas.telemetry.topics.num.partitions",
@@ -74,8 +76,8 @@ BARNABAS_CONFIG_DEF: Final = (
         1,
         at_least(1),
         MEDIUM,
-        "The number of partitions of __client_telemetry, __request_log and __quota_usage when they are created. Each "
-        "broker writes to those that it leads, so there should be at least one for each.",
+        "The number of partitions that __client_telemetry, __request_log and __quota_usage are created with. A broker "
+        "writes to the partitions that it leads, so use at least one partition per broker.",
     )
     .define(
         "barnabas.telemetry.topics.retention.ms",
@@ -83,7 +85,7 @@ BARNABAS_CONFIG_DEF: Final = (
         7 * 24 * 60 * 60 * 1000,
         at_least(-1),
         MEDIUM,
-        "How long these topics keep their records, when they are created; -1 for ever.",
+        "retention.ms that __client_telemetry, __request_log and __quota_usage are created with; -1 for no limit.",
     )
     .define(
         "barnabas.telemetry.topics.retention.bytes",
@@ -91,7 +93,7 @@ BARNABAS_CONFIG_DEF: Final = (
         1024 * 1024 * 1024,
         at_least(-1),
         MEDIUM,
-        "How much each partition of these topics keeps, when they are created; -1 without a limit.",
+        "retention.bytes that __client_telemetry, __request_log and __quota_usage are created with; -1 for no limit.",
     )
     .define(
         "barnabas.request.log.sample.rate",
@@ -99,7 +101,8 @@ BARNABAS_CONFIG_DEF: Final = (
         0.0,
         between(0, 1),
         MEDIUM,
-        "Which part of all requests is written to __request_log, one by one: 0.01 for every hundredth, 0 for none.",
+        "The fraction of requests that the broker writes to __request_log, one record each: 0.01 for one in a "
+        "hundred, 0 for none.",
     )
     .define(
         "barnabas.quota.usage.interval.ms",
@@ -107,7 +110,7 @@ BARNABAS_CONFIG_DEF: Final = (
         10_000,
         at_least(0),
         MEDIUM,
-        "How often it is written to __quota_usage who has used how much of which quota; 0 for never. Nothing is "
-        "written while there are no quotas.",
+        "How often the broker writes to __quota_usage how much of each quota its clients have used; 0 disables it. "
+        "Nothing is written while no quota exists.",
     )
 )

@@ -35,16 +35,18 @@ CLIENT_METRICS_CONFIG_DEF: Final = (
         "",
         distinct(empty=True, null=False),
         MEDIUM,
-        "Prefixes of the names of metrics that clients send; * for all of them.",
+        "Prefixes of the names of the metrics that clients push; * for all metrics.",
     )
-    .define("interval.ms", INT, 5 * 60 * 1000, None, MEDIUM, "How often clients send them, from 100 ms to an hour.")
+    .define(
+        "interval.ms", INT, 5 * 60 * 1000, None, MEDIUM, "How often clients push the metrics, from 100 ms to one hour."
+    )
     .define(
         "match",
         LIST,
         "",
         distinct(empty=True, null=False),
         MEDIUM,
-        "Which clients this is for, as name=pattern pairs that must all match; all clients if empty.",
+        "The clients that this subscription applies to, as name=pattern pairs that must all match. Empty: all clients.",
     )
 )
 

@@ -20,16 +20,16 @@ _define: Final = CONTROLLER_CONFIG_DEF.define
 
 # Leaders.
 _define("auto.leader.rebalance.enable", BOOLEAN, True, None, HIGH,
-    "Whether leadership goes back to the preferred replica by itself.")
+    "Whether the controller moves leadership back to the preferred replica automatically.")
 _define("leader.imbalance.check.interval.seconds", LONG, 300, at_least(1), HIGH,
-    "How often the controller looks for leaders that are not the preferred ones.")
+    "How often the controller looks for partitions that are not led by their preferred replica.")
 _define("unclean.leader.election.interval.ms", LONG, 300_000, at_least(1), MEDIUM,
-    "How often the controller looks for partitions that only an unclean election can bring back.", internal=True)
+    "How often the controller looks for partitions that need an unclean leader election.", internal=True)
 
 # Watching it.
 _define("controller.performance.sample.period.ms", LONG, 60_000, at_least(100), MEDIUM,
-    "How often the controller logs how long its events took.", internal=True)
+    "How often the controller logs the time that its events took.", internal=True)
 _define("controller.performance.always.log.threshold.ms", LONG, 2000, at_least(0), MEDIUM,
-    "An event that takes that long is logged at once.", internal=True)
+    "The controller logs an event at once if it takes at least this long.", internal=True)
 
 # fmt: on

@@ -41,38 +41,41 @@ _define: Final = GROUP_CONFIG_DEF.define
 
 # Consumer groups.
 _define("consumer.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
-    "How long a member that is not heard of is believed in.")
-_define("consumer.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM, "How often members send heartbeats.")
+    "How long a member may go without a heartbeat before it is removed.")
+_define("consumer.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
+    "The interval at which members must send heartbeats.")
 _define("consumer.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM,
-    "The least time between two assignments; changes in between are collected.")
+    "The minimum time between two assignments. Changes in between are combined.")
 
 # Share groups.
 _define("share.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
-    "How long a member that is not heard of is believed in.")
-_define("share.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM, "How often members send heartbeats.")
-_define("share.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM, "The least time between two assignments.")
+    "How long a member may go without a heartbeat before it is removed.")
+_define("share.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
+    "The interval at which members must send heartbeats.")
+_define("share.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM, "The minimum time between two assignments.")
 _define("share.record.lock.duration.ms", INT, 30_000, at_least(1000), MEDIUM,
-    "How long a record belongs to the consumer that has it before another gets it.")
+    "How long a consumer holds the acquisition lock of a record. After that the record can go to another consumer.")
 _define("share.delivery.count.limit", INT, 5, at_least(2), MEDIUM,
-    "How often a record is delivered before it is given up.")
+    "How many times a record is delivered before it is archived.")
 _define("share.partition.max.record.locks", INT, 2000, at_least(100), MEDIUM,
-    "How many records of a partition can be with consumers at once.")
+    "The maximum number of records of a partition that consumers can hold locks on.")
 _define("share.auto.offset.reset", STRING, "latest", _OFFSET_RESET, MEDIUM,
-    "Where a group that is new to a partition begins: at the end, at the beginning, or so far back in time.")
+    "Where a group starts in a partition that is new to it: latest, earliest, or a duration before now.")
 _define("share.isolation.level", STRING, "read_uncommitted", one_of("read_committed", "read_uncommitted"), MEDIUM,
-    "Whether records of transactions are delivered before they are committed.")
+    "Whether records of open and aborted transactions are delivered.")
 _define("share.renew.acknowledge.enable", BOOLEAN, True, None, MEDIUM,
-    "Whether a consumer can ask for more time with a record.")
+    "Whether a consumer can renew the acquisition lock of a record.")
 
 # Streams groups.
 _define("streams.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM,
-    "How long a member that is not heard of is believed in.")
-_define("streams.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM, "How often members send heartbeats.")
-_define("streams.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM, "The least time between two assignments.")
+    "How long a member may go without a heartbeat before it is removed.")
+_define("streams.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM,
+    "The interval at which members must send heartbeats.")
+_define("streams.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM, "The minimum time between two assignments.")
 _define("streams.initial.rebalance.delay.ms", INT, 3000, at_least(0), MEDIUM,
     "How long an empty group waits for more members before its first assignment.")
 _define("streams.num.standby.replicas", INT, 0, at_least(0), MEDIUM,
-    "How many standby copies of a task's state there are.")
+    "The number of standby replicas of a task's state.")
 
 # fmt: on
 

@@ -27,63 +27,64 @@ _define: Final = NETWORK_CONFIG_DEF.define
 
 # Where connections come in.
 _define("listeners", LIST, "PLAINTEXT://:9092", distinct(empty=False, null=False), HIGH,
-    "Where to listen, as NAME://host:port with commas between them. No host means all interfaces, port 0 any free"
-    " port.")
+    "The addresses to listen on, as a comma-separated list of NAME://host:port. No host: all interfaces. Port 0: any "
+    "free port.")
 _define("advertised.listeners", LIST, None, distinct(empty=False, null=True), HIGH,
-    "The addresses that clients and other nodes are told, where they differ from listeners: behind NAT, in a "
+    "The addresses that clients and other nodes use to connect, where they differ from listeners: behind NAT, in a "
     "container, or with a host name.")
 _define("listener.security.protocol.map", STRING,
     "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", None, LOW,
-    "Which protocol each listener name stands for, as NAME:PROTOCOL pairs. Without it, controller listeners are "
-    "PLAINTEXT.")
+    "The security protocol of each listener name, as NAME:PROTOCOL pairs. Not set: controller listeners use PLAINTEXT.")
 _define("controller.listener.names", LIST, NO_DEFAULT, distinct(empty=False, null=False), HIGH,
-    "The listeners of the controller, or through which a broker that is none reaches it. They are not told to "
-    "clients.")
+    "The names of the controller's listeners. A node that is only a broker uses the first to connect to the "
+    "controller. They are not advertised to clients.")
 _define("early.start.listeners", LIST, None, distinct(empty=True, null=True), HIGH,
-    "Listeners that start before the authorizer is ready, because it needs them itself; if not set, those of the "
-    "controller.")
+    "Listeners that start before the authorizer is ready, because the authorizer needs them. Not set: the "
+    "controller's listeners.")
 _define("inter.broker.listener.name", STRING, None, None, MEDIUM,
-    "The listener that brokers use among themselves. If not set, security.inter.broker.protocol decides.")
+    "The listener for connections between brokers. Not set: security.inter.broker.protocol decides.")
 _define("security.inter.broker.protocol", STRING,
     "PLAINTEXT", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), MEDIUM,
-    "The protocol between brokers; its name is also the listener's. Only one of this and "
-    "inter.broker.listener.name can be set.")
+    "The security protocol between brokers; the listener has the same name. Set either this or "
+    "inter.broker.listener.name.")
 
 # Sockets.
 _define("socket.send.buffer.bytes", INT, 102_400, None, HIGH,
-    "The size of the send buffer of a connection; -1 leaves it to the system.")
+    "The size of the send buffer of a connection; -1 uses the operating system's default.")
 _define("socket.receive.buffer.bytes", INT, 102_400, None, HIGH,
-    "The size of the receive buffer of a connection; -1, or not to set it, leaves it to the system.")
+    "The size of the receive buffer of a connection. -1 or not set: the operating system's default.")
 _define("socket.request.max.bytes", INT, 104_857_600, at_least(1), HIGH,
-    "The largest request that is read. A connection that announces a larger one is closed.")
+    "The maximum size of a request. A connection that announces a larger one is closed.")
 _define("socket.listen.backlog.size", INT, 50, at_least(1), MEDIUM,
-    "How many connections may wait to be accepted; the system has a limit of its own.")
+    "The maximum number of connections that wait to be accepted. The operating system has a limit of its own.")
 _define("socket.connection.setup.timeout.ms", LONG, 10_000, None, MEDIUM,
-    "How long to wait for a connection to another node at first; it grows with every failure in a row.")
-_define("socket.connection.setup.timeout.max.ms", LONG, 30_000, None, MEDIUM, "What that time grows to.")
+    "How long to wait for a connection to another node. The time grows with each consecutive failure.")
+_define("socket.connection.setup.timeout.max.ms", LONG, 30_000, None, MEDIUM,
+    "The maximum that the connection setup timeout grows to.")
 
 # Limits on connections.
 _define("max.connections.per.ip", INT, MAX_INT, at_least(0), MEDIUM,
-    "How many connections one address may have. 0 only together with overrides.")
+    "The maximum number of connections from one IP address. 0 is allowed only with max.connections.per.ip.overrides.")
 _define("max.connections.per.ip.overrides", STRING, "", None, MEDIUM,
-    "Other limits for some addresses or host names, as in host1:100,127.0.0.1:200.")
+    "Limits for individual addresses or host names, for example host1:100,127.0.0.1:200.")
 _define("max.connections", INT, MAX_INT, at_least(0), MEDIUM,
-    "How many connections the broker takes, and each listener with the prefix listener.name.<name>. The one "
-    "between brokers is never starved.")
+    "The maximum number of connections of the broker, or of one listener with the prefix listener.name.<name>. The "
+    "inter-broker listener can always accept connections.")
 _define("max.connection.creation.rate", INT, MAX_INT, at_least(0), MEDIUM,
-    "How many new connections per second, of the broker or, with a prefix, of a listener.")
+    "The maximum number of new connections per second of the broker, or of one listener with its prefix.")
 _define("connections.max.idle.ms", LONG, 600_000, None, MEDIUM,
-    "A connection on which nothing happens for that long is closed; negative for never.")
+    "A connection that is idle for this long is closed; a negative value disables it.")
 _define("connection.failed.authentication.delay.ms", INT, 100, at_least(0), LOW,
-    "How long the answer to a failed authentication is held back, to slow guessing down.")
+    "How long the response to a failed authentication is delayed, to slow down password guessing.")
 
 # From the network to the handlers.
 _define("num.network.threads", INT, HandOff.default().default_network_threads, at_least(1), HIGH,
-    "Threads of each listener that read requests and write answers. With the interpreter's global lock one does "
-    "as much as several.")
+    "The number of threads per listener that read requests and write responses. Under the global interpreter lock one "
+    "thread does as much as several.")
 _define("queued.max.requests", INT, 500, at_least(1), HIGH,
-    "How many requests may wait for a handler; then no more are read from the network.")
+    "The maximum number of requests that wait for a handler. When it is reached, network threads stop reading.")
 _define("queued.max.request.bytes", LONG, -1, None, MEDIUM,
-    "How many bytes of requests may be in memory before no more are read; -1 for no limit.")
+    "The maximum number of bytes of requests in memory. When it is reached, network threads stop reading; -1 for no "
+    "limit.")
 
 # fmt: on

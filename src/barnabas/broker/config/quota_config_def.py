@@ -17,18 +17,20 @@ _define: Final = QUOTA_CONFIG_DEF.define
 
 # fmt: off
 
-_define("quota.window.num", INT, 11, at_least(1), LOW, "How many windows the rates of client quotas are taken over.")
-_define("quota.window.size.seconds", INT, 1, at_least(1), LOW, "How long such a window is.")
+_define("quota.window.num", INT, 11, at_least(1), LOW, "The number of sample windows for client quotas.")
+_define("quota.window.size.seconds", INT, 1, at_least(1), LOW, "The length of a sample window for client quotas.")
 _define("controller.quota.window.num", INT, 11, at_least(1), LOW,
-    "How many windows the rate of changes to the cluster is taken over.")
-_define("controller.quota.window.size.seconds", INT, 1, at_least(1), LOW, "How long such a window is.")
+    "The number of sample windows for the controller mutation quota.")
+_define("controller.quota.window.size.seconds", INT, 1, at_least(1), LOW,
+    "The length of a sample window for the controller mutation quota.")
 _define("replication.quota.window.num", INT, 11, at_least(1), LOW,
-    "How many windows the rate of throttled replication is taken over.")
-_define("replication.quota.window.size.seconds", INT, 1, at_least(1), LOW, "How long such a window is.")
+    "The number of sample windows for the replication quota.")
+_define("replication.quota.window.size.seconds", INT, 1, at_least(1), LOW,
+    "The length of a sample window for the replication quota.")
 _define("alter.log.dirs.replication.quota.window.num", INT, 11, at_least(1), LOW,
-    "How many windows the rate of moves between log directories is taken over.")
+    "The number of sample windows for the quota on moves between log directories.")
 _define("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, at_least(1), LOW,
-    "How long such a window is.")
-_define("client.quota.callback.class", CLASS, None, None, LOW, "A class that decides which quota a client has.")
+    "The length of a sample window for the quota on moves between log directories.")
+_define("client.quota.callback.class", CLASS, None, None, LOW, "The class that determines the quota of a client.")
 
 # fmt: on

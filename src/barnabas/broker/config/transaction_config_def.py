@@ -20,37 +20,40 @@ _define: Final = TRANSACTION_CONFIG_DEF.define
 # fmt: off
 
 # Producers.
-_define("producer.id.expiration.ms", INT, 86_400_000, at_least(1), LOW, "How long an idle producer is remembered.")
+_define("producer.id.expiration.ms", INT, 86_400_000, at_least(1), LOW,
+    "How long the state of an idle producer ID is kept.")
 _define("producer.id.expiration.check.interval.ms", INT, 600_000, at_least(1), LOW,
-    "How often to look for producers to forget.", internal=True)
+    "How often partitions look for expired producer IDs.", internal=True)
 _define("transaction.partition.verification.enable", BOOLEAN, True, None, LOW,
-    "Whether a leader asks the coordinator if a partition is part of a transaction before it takes records for it.")
+    "Whether the leader verifies with the transaction coordinator that a partition is part of the transaction before "
+    "it appends.")
 _define("add.partitions.to.txn.retry.backoff.ms", INT, 20, at_least(1), HIGH,
-    "How long to wait before that question is repeated.")
+    "How long to wait before the verification of a partition is retried.")
 _define("add.partitions.to.txn.retry.backoff.max.ms", INT, 100, at_least(0), HIGH,
-    "How long that question is repeated at most.")
+    "How long the verification of a partition is retried at most.")
 
 # The transaction coordinator.
 _define("transaction.max.timeout.ms", INT, 900_000, at_least(1), HIGH,
-    "The longest timeout that a transactional producer may ask for.")
+    "The maximum transaction timeout that a producer may request.")
 _define("transactional.id.expiration.ms", INT, 604_800_000, at_least(1), HIGH,
-    "How long a transactional id is remembered after its last transaction.")
+    "How long a transactional ID is kept after its last transaction.")
 _define("transaction.two.phase.commit.enable", BOOLEAN, False, None, LOW,
-    "Whether producers may take part in transactions of another system, which have no timeout.")
+    "Whether producers may use two-phase commit. Such transactions have no timeout, because an external system "
+    "decides them.")
 _define("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10_000, at_least(1), LOW,
-    "How often to look for transactions to abort because their time is over.")
+    "How often the coordinator looks for timed-out transactions to abort.")
 _define("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000, at_least(1), LOW,
-    "How often to look for transactional ids to forget.")
+    "How often the coordinator looks for expired transactional IDs to remove.")
 
 # Its topic.
 _define("transaction.state.log.num.partitions", INT, 50, at_least(1), HIGH,
-    "Partitions of the transactions topic. Not to be changed later.")
+    "The number of partitions of the transactions topic. Do not change it later.")
 _define("transaction.state.log.replication.factor", SHORT, 3, at_least(1), HIGH,
-    "Replicas of the transactions topic. It is not made before there are as many brokers.")
+    "The replication factor of the transactions topic. The topic is created once there are that many brokers.")
 _define("transaction.state.log.min.isr", INT, 2, at_least(1), HIGH, "min.insync.replicas of the transactions topic.")
 _define("transaction.state.log.segment.bytes", INT, 104_857_600, at_least(1), HIGH,
-    "Segments of the transactions topic.")
+    "segment.bytes of the transactions topic.")
 _define("transaction.state.log.load.buffer.size", INT, 5_242_880, at_least(1), HIGH,
-    "How many bytes of the transactions topic are read at once when it is loaded.")
+    "How many bytes of the transactions topic are read at once while a partition of it is loaded.")
 
 # fmt: on

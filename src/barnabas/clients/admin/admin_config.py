@@ -29,10 +29,15 @@ def _definition() -> ConfigDef:
         60_000,
         Range.at_least(0),
         MEDIUM,
-        "How long an operation may take, all attempts together.",
+        "How long an operation may take, including all retries.",
     )
     definition.define(
-        "retries", Type.INT, _MAX_INT32, Range.between(0, _MAX_INT32), LOW, "How often something is asked again."
+        "retries",
+        Type.INT,
+        _MAX_INT32,
+        Range.between(0, _MAX_INT32),
+        LOW,
+        "How many times a failed request is retried.",
     )
     return define_security(definition)
 

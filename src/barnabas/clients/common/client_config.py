@@ -88,10 +88,15 @@ def define_common(definition: ConfigDef) -> ConfigDef:
         Type.LIST,
         validator=ValidList.any_non_duplicate_values(empty_allowed=False, null_allowed=False),
         importance=HIGH,
-        documentation="Where to ask for the rest of the cluster: host:port, several with commas between them.",
+        documentation="The brokers to connect to first, as a comma-separated list of host:port.",
     )
     define(
-        "bootstrap.resolve.timeout.ms", Type.LONG, 0, at_least_0, HIGH, "How long the bootstrap names may be unknown."
+        "bootstrap.resolve.timeout.ms",
+        Type.LONG,
+        0,
+        at_least_0,
+        HIGH,
+        "How long the client retries to resolve the bootstrap host names.",
     )
     define(
         "client.dns.lookup",
@@ -99,19 +104,19 @@ def define_common(definition: ConfigDef) -> ConfigDef:
         "use_all_dns_ips",
         ValidString.of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
         MEDIUM,
-        "How host names become addresses.",
+        "How host names are resolved to addresses.",
     )
     define("client.id", Type.STRING, "", None, MEDIUM, "The name of this client in quotas, logs and metrics.")
-    define("client.rack", Type.STRING, "", None, LOW, "Where this client is.")
-    define("metadata.max.age.ms", Type.LONG, 300_000, at_least_0, LOW, "Metadata is asked for again after this.")
-    define("metadata.cluster.check.enable", Type.BOOLEAN, True, None, LOW, "Tell brokers which cluster is expected.")
+    define("client.rack", Type.STRING, "", None, LOW, "The rack of this client.")
+    define("metadata.max.age.ms", Type.LONG, 300_000, at_least_0, LOW, "The age at which metadata is refreshed.")
+    define("metadata.cluster.check.enable", Type.BOOLEAN, True, None, LOW, "Send the expected cluster ID to brokers.")
     define(
         "metadata.recovery.strategy",
         Type.STRING,
         "rebootstrap",
         CaseInsensitiveValidString.of("REBOOTSTRAP", "NONE"),
         LOW,
-        "What to do when no known broker can be reached.",
+        "What to do when no known broker is available.",
     )
     define(
         "metadata.recovery.rebootstrap.trigger.ms",
@@ -119,39 +124,104 @@ def define_common(definition: ConfigDef) -> ConfigDef:
         300_000,
         at_least_0,
         LOW,
-        "After so long without metadata, start again from the bootstrap servers.",
+        "The time without metadata after which the client starts again from bootstrap.servers.",
     )
-    define("send.buffer.bytes", Type.INT, 131_072, Range.at_least(-1), MEDIUM, "Of the socket; -1: the system's.")
-    define("receive.buffer.bytes", Type.INT, 32_768, Range.at_least(-1), MEDIUM, "Of the socket; -1: the system's.")
+    define(
+        "send.buffer.bytes",
+        Type.INT,
+        131_072,
+        Range.at_least(-1),
+        MEDIUM,
+        "The size of the socket's send buffer; -1 uses the operating system's default.",
+    )
+    define(
+        "receive.buffer.bytes",
+        Type.INT,
+        32_768,
+        Range.at_least(-1),
+        MEDIUM,
+        "The size of the socket's receive buffer; -1 uses the operating system's default.",
+    )
     define(
         "local.socket.enable",
         Type.BOOLEAN,
         True,
         None,
         LOW,
-        "Leave TCP for a Unix domain socket where the broker is on the same machine and offers one.",
+        "Switch from TCP to a Unix domain socket if the broker is on the same machine and offers one.",
     )
-    define("reconnect.backoff.ms", Type.LONG, 50, at_least_0, LOW, "The first pause before connecting again.")
-    define("reconnect.backoff.max.ms", Type.LONG, 1_000, at_least_0, LOW, "The longest such pause.")
-    define("retry.backoff.ms", Type.LONG, 100, at_least_0, LOW, "The first pause before a failed request is repeated.")
-    define("retry.backoff.max.ms", Type.LONG, 1_000, at_least_0, LOW, "The longest such pause.")
-    define("request.timeout.ms", Type.INT, 30_000, at_least_0, MEDIUM, "How long an answer may take.")
-    define("connections.max.idle.ms", Type.LONG, 540_000, None, MEDIUM, "Connections idle for longer are closed.")
-    define("socket.connection.setup.timeout.ms", Type.LONG, 10_000, None, MEDIUM, "How long connecting may take.")
-    define("socket.connection.setup.timeout.max.ms", Type.LONG, 30_000, None, MEDIUM, "... after several failures.")
-    define("metric.reporters", Type.LIST, (), distinct, LOW, "Classes that are told about metrics.")
-    define("metrics.num.samples", Type.INT, 2, Range.at_least(1), LOW, "How many windows a metric remembers.")
-    define("metrics.sample.window.ms", Type.LONG, 30_000, at_least_0, LOW, "How long such a window is.")
+    define("reconnect.backoff.ms", Type.LONG, 50, at_least_0, LOW, "The initial backoff before the client reconnects.")
+    define(
+        "reconnect.backoff.max.ms",
+        Type.LONG,
+        1_000,
+        at_least_0,
+        LOW,
+        "The maximum backoff before the client reconnects.",
+    )
+    define(
+        "retry.backoff.ms", Type.LONG, 100, at_least_0, LOW, "The initial backoff before a failed request is retried."
+    )
+    define(
+        "retry.backoff.max.ms",
+        Type.LONG,
+        1_000,
+        at_least_0,
+        LOW,
+        "The maximum backoff before a failed request is retried.",
+    )
+    define("request.timeout.ms", Type.INT, 30_000, at_least_0, MEDIUM, "How long to wait for a response.")
+    define(
+        "connections.max.idle.ms",
+        Type.LONG,
+        540_000,
+        None,
+        MEDIUM,
+        "Connections that are idle for this long are closed.",
+    )
+    define(
+        "socket.connection.setup.timeout.ms",
+        Type.LONG,
+        10_000,
+        None,
+        MEDIUM,
+        "How long to wait for a connection to be established.",
+    )
+    define(
+        "socket.connection.setup.timeout.max.ms",
+        Type.LONG,
+        30_000,
+        None,
+        MEDIUM,
+        "The maximum that this timeout grows to after consecutive failures.",
+    )
+    define("metric.reporters", Type.LIST, (), distinct, LOW, "Classes that are notified of metrics.")
+    define("metrics.num.samples", Type.INT, 2, Range.at_least(1), LOW, "The number of sample windows of a metric.")
+    define("metrics.sample.window.ms", Type.LONG, 30_000, at_least_0, LOW, "The length of a sample window.")
     define(
         "metrics.recording.level",
         Type.STRING,
         "INFO",
         ValidString.of("INFO", "DEBUG", "TRACE"),
         LOW,
-        "How detailed metrics are.",
+        "The recording level of metrics.",
     )
-    define("enable.metrics.push", Type.BOOLEAN, True, None, LOW, "Send metrics to brokers that ask (KIP-714).")
-    define("config.providers", Type.LIST, (), distinct, LOW, "Where to look up values that stand for others.")
+    define(
+        "enable.metrics.push",
+        Type.BOOLEAN,
+        True,
+        None,
+        LOW,
+        "Push metrics to brokers that subscribe to them (KIP-714).",
+    )
+    define(
+        "config.providers",
+        Type.LIST,
+        (),
+        distinct,
+        LOW,
+        "Names of the config providers that resolve variables in values.",
+    )
     return definition
 
 
@@ -164,97 +234,146 @@ def define_security(definition: ConfigDef) -> ConfigDef:
         "PLAINTEXT",
         CaseInsensitiveValidString.of("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT"),
         MEDIUM,
-        "How to talk to brokers.",
+        "The security protocol of connections to brokers.",
     )
     for name, kind, default, validator, importance, documentation in (
-        ("security.providers", Type.STRING, None, None, LOW, "Of algorithms; a Java notion."),
-        ("ssl.cipher.suites", Type.LIST, (), distinct, LOW, "Which to offer; empty: the usual ones."),
-        ("ssl.enabled.protocols", Type.LIST, ("TLSv1.2", "TLSv1.3"), distinct, MEDIUM, "Which to accept."),
-        ("ssl.endpoint.identification.algorithm", Type.STRING, "https", None, LOW, "Empty: no check of host names."),
-        ("ssl.engine.factory.class", Type.CLASS, None, None, LOW, "Makes TLS contexts."),
-        ("ssl.key.password", Type.PASSWORD, None, None, HIGH, "Of the private key."),
-        ("ssl.keymanager.algorithm", Type.STRING, "SunX509", None, LOW, "A Java notion."),
-        ("ssl.keystore.certificate.chain", Type.PASSWORD, None, None, HIGH, "This client's certificates, as PEM."),
-        ("ssl.keystore.key", Type.PASSWORD, None, None, HIGH, "This client's private key, as PEM."),
-        ("ssl.keystore.location", Type.STRING, None, None, HIGH, "A file with both."),
-        ("ssl.keystore.password", Type.PASSWORD, None, None, HIGH, "Of that file."),
-        ("ssl.keystore.type", Type.STRING, "JKS", None, MEDIUM, "The format of that file."),
-        ("ssl.protocol", Type.STRING, "TLSv1.3", None, MEDIUM, "The version to prefer."),
-        ("ssl.provider", Type.STRING, None, None, MEDIUM, "A Java notion."),
-        ("ssl.secure.random.implementation", Type.STRING, None, None, LOW, "A Java notion."),
-        ("ssl.trustmanager.algorithm", Type.STRING, "PKIX", None, LOW, "A Java notion."),
-        ("ssl.truststore.certificates", Type.PASSWORD, None, None, HIGH, "Whom to trust, as PEM."),
-        ("ssl.truststore.location", Type.STRING, None, None, HIGH, "A file with them."),
-        ("ssl.truststore.password", Type.PASSWORD, None, None, HIGH, "Of that file."),
-        ("ssl.truststore.type", Type.STRING, "JKS", None, MEDIUM, "The format of that file."),
-        ("sasl.client.callback.handler.class", Type.CLASS, None, None, MEDIUM, "Answers the mechanism's questions."),
-        ("sasl.jaas.config", Type.PASSWORD, None, None, MEDIUM, "Who this client is, and its secret."),
-        ("sasl.kerberos.kinit.cmd", Type.STRING, "/usr/bin/kinit", None, LOW, "Kerberos."),
-        ("sasl.kerberos.min.time.before.relogin", Type.LONG, 60_000, None, LOW, "Kerberos."),
-        ("sasl.kerberos.service.name", Type.STRING, None, None, MEDIUM, "Kerberos."),
-        ("sasl.kerberos.ticket.renew.jitter", Type.DOUBLE, 0.05, None, LOW, "Kerberos."),
-        ("sasl.kerberos.ticket.renew.window.factor", Type.DOUBLE, 0.8, None, LOW, "Kerberos."),
-        ("sasl.login.callback.handler.class", Type.CLASS, None, None, MEDIUM, "Gets the secret."),
-        ("sasl.login.class", Type.CLASS, None, None, MEDIUM, "Logs in."),
-        ("sasl.login.connect.timeout.ms", Type.INT, None, None, LOW, "To the identity provider."),
-        ("sasl.login.read.timeout.ms", Type.INT, None, None, LOW, "From the identity provider."),
-        ("sasl.login.refresh.buffer.seconds", Type.SHORT, 300, Range.between(0, 3600), LOW, "Renewal of tokens."),
-        ("sasl.login.refresh.min.period.seconds", Type.SHORT, 60, Range.between(0, 900), LOW, "Renewal of tokens."),
-        ("sasl.login.refresh.window.factor", Type.DOUBLE, 0.8, Range.between(0.5, 1.0), LOW, "Renewal of tokens."),
-        ("sasl.login.refresh.window.jitter", Type.DOUBLE, 0.05, Range.between(0.0, 0.25), LOW, "Renewal of tokens."),
-        ("sasl.login.retry.backoff.max.ms", Type.LONG, 10_000, None, LOW, "Between attempts to log in."),
-        ("sasl.login.retry.backoff.ms", Type.LONG, 100, None, LOW, "Between attempts to log in."),
-        ("sasl.mechanism", Type.STRING, "GSSAPI", None, MEDIUM, "How to prove who this is."),
-        ("sasl.oauthbearer.allow.unverified.audience", Type.BOOLEAN, False, None, MEDIUM, "Of tokens."),
-        ("sasl.oauthbearer.allow.unverified.issuer", Type.BOOLEAN, False, None, MEDIUM, "Of tokens."),
+        ("security.providers", Type.STRING, None, None, LOW, "Security providers (Java only)."),
+        ("ssl.cipher.suites", Type.LIST, (), distinct, LOW, "Cipher suites to offer. Empty: the defaults."),
+        (
+            "ssl.enabled.protocols",
+            Type.LIST,
+            ("TLSv1.2", "TLS versions to offer."),
+            distinct,
+            MEDIUM,
+            "Which to accept.",
+        ),
+        (
+            "ssl.endpoint.identification.algorithm",
+            Type.STRING,
+            "https",
+            None,
+            LOW,
+            "How to verify host names. Empty: not at all.",
+        ),
+        ("ssl.engine.factory.class", Type.CLASS, None, None, LOW, "The class that creates TLS contexts."),
+        ("ssl.key.password", Type.PASSWORD, None, None, HIGH, "The password of the private key."),
+        ("ssl.keymanager.algorithm", Type.STRING, "SunX509", None, LOW, "Java only."),
+        ("ssl.keystore.certificate.chain", Type.PASSWORD, None, None, HIGH, "The client's certificate chain, in PEM."),
+        ("ssl.keystore.key", Type.PASSWORD, None, None, HIGH, "The client's private key, in PEM."),
+        ("ssl.keystore.location", Type.STRING, None, None, HIGH, "The key store file."),
+        ("ssl.keystore.password", Type.PASSWORD, None, None, HIGH, "The password of the key store."),
+        ("ssl.keystore.type", Type.STRING, "JKS", None, MEDIUM, "The format of the key store."),
+        ("ssl.protocol", Type.STRING, "TLSv1.3", None, MEDIUM, "The preferred TLS version."),
+        ("ssl.provider", Type.STRING, None, None, MEDIUM, "Java only."),
+        ("ssl.secure.random.implementation", Type.STRING, None, None, LOW, "Java only."),
+        ("ssl.trustmanager.algorithm", Type.STRING, "PKIX", None, LOW, "Java only."),
+        ("ssl.truststore.certificates", Type.PASSWORD, None, None, HIGH, "Trusted certificates, in PEM."),
+        ("ssl.truststore.location", Type.STRING, None, None, HIGH, "The trust store file."),
+        ("ssl.truststore.password", Type.PASSWORD, None, None, HIGH, "The password of the trust store."),
+        ("ssl.truststore.type", Type.STRING, "JKS", None, MEDIUM, "The format of the trust store."),
+        (
+            "sasl.client.callback.handler.class",
+            Type.CLASS,
+            None,
+            None,
+            MEDIUM,
+            "Supplies credentials to the mechanism.",
+        ),
+        ("sasl.jaas.config", Type.PASSWORD, None, None, MEDIUM, "The client's credentials."),
+        ("sasl.kerberos.kinit.cmd", Type.STRING, "/usr/bin/kinit", None, LOW, "The path of kinit."),
+        ("sasl.kerberos.min.time.before.relogin", Type.LONG, 60_000, None, LOW, "Minimum time between logins."),
+        ("sasl.kerberos.service.name", Type.STRING, None, None, MEDIUM, "The Kerberos service name."),
+        ("sasl.kerberos.ticket.renew.jitter", Type.DOUBLE, 0.05, None, LOW, "Random jitter of the renewal time."),
+        (
+            "sasl.kerberos.ticket.renew.window.factor",
+            Type.DOUBLE,
+            0.8,
+            None,
+            LOW,
+            "Share of lifetime until renewal.",
+        ),
+        ("sasl.login.callback.handler.class", Type.CLASS, None, None, MEDIUM, "Supplies credentials for a login."),
+        ("sasl.login.class", Type.CLASS, None, None, MEDIUM, "The class that logs in."),
+        ("sasl.login.connect.timeout.ms", Type.INT, None, None, LOW, "Connecting to the identity provider."),
+        ("sasl.login.read.timeout.ms", Type.INT, None, None, LOW, "Responses of the identity provider."),
+        ("sasl.login.refresh.buffer.seconds", Type.SHORT, 300, Range.between(0, 3600), LOW, "Time before expiry."),
+        ("sasl.login.refresh.min.period.seconds", Type.SHORT, 60, Range.between(0, 900), LOW, "Minimum interval."),
+        ("sasl.login.refresh.window.factor", Type.DOUBLE, 0.8, Range.between(0.5, 1.0), LOW, "Share of lifetime."),
+        ("sasl.login.refresh.window.jitter", Type.DOUBLE, 0.05, Range.between(0.0, 0.25), LOW, "Random jitter."),
+        ("sasl.login.retry.backoff.max.ms", Type.LONG, 10_000, None, LOW, "Maximum backoff between logins."),
+        ("sasl.login.retry.backoff.ms", Type.LONG, 100, None, LOW, "Initial backoff between logins."),
+        ("sasl.mechanism", Type.STRING, "GSSAPI", None, MEDIUM, "The SASL mechanism."),
+        ("sasl.oauthbearer.allow.unverified.audience", Type.BOOLEAN, False, None, MEDIUM, "Skip the audience check."),
+        ("sasl.oauthbearer.allow.unverified.issuer", Type.BOOLEAN, False, None, MEDIUM, "Skip the issuer check."),
         (
             "sasl.oauthbearer.assertion.algorithm",
             Type.STRING,
             "RS256",
             CaseInsensitiveValidString.of("ES256", "RS256"),
             MEDIUM,
-            "Of the assertion.",
+            "The algorithm that signs assertions.",
         ),
-        ("sasl.oauthbearer.assertion.claim.aud", Type.STRING, None, None, MEDIUM, "Of the assertion."),
+        ("sasl.oauthbearer.assertion.claim.aud", Type.STRING, None, None, MEDIUM, "The audience of an assertion."),
         (
             "sasl.oauthbearer.assertion.claim.exp.seconds",
             Type.INT,
             300,
             Range.between(0, 86_400),
             LOW,
-            "Of the assertion.",
+            "How long an assertion is valid.",
         ),
-        ("sasl.oauthbearer.assertion.claim.iss", Type.STRING, None, None, MEDIUM, "Of the assertion."),
-        ("sasl.oauthbearer.assertion.claim.jti.include", Type.BOOLEAN, False, None, MEDIUM, "Of the assertion."),
+        ("sasl.oauthbearer.assertion.claim.iss", Type.STRING, None, None, MEDIUM, "The issuer of an assertion."),
+        (
+            "sasl.oauthbearer.assertion.claim.jti.include",
+            Type.BOOLEAN,
+            False,
+            None,
+            MEDIUM,
+            "Add the claim jti.",
+        ),
         (
             "sasl.oauthbearer.assertion.claim.nbf.seconds",
             Type.INT,
             60,
             Range.between(0, 3600),
             LOW,
-            "Of the assertion.",
+            "How many seconds before its creation an assertion becomes valid.",
         ),
-        ("sasl.oauthbearer.assertion.claim.sub", Type.STRING, None, None, MEDIUM, "Of the assertion."),
-        ("sasl.oauthbearer.assertion.file", Type.STRING, None, None, MEDIUM, "An assertion that is made already."),
-        ("sasl.oauthbearer.assertion.private.key.file", Type.STRING, None, None, MEDIUM, "Signs the assertion."),
-        ("sasl.oauthbearer.assertion.private.key.passphrase", Type.PASSWORD, None, None, MEDIUM, "Of that key."),
-        ("sasl.oauthbearer.assertion.template.file", Type.STRING, None, None, MEDIUM, "More claims."),
-        ("sasl.oauthbearer.client.credentials.client.id", Type.STRING, None, None, MEDIUM, "For the provider."),
-        ("sasl.oauthbearer.client.credentials.client.secret", Type.PASSWORD, None, None, MEDIUM, "For the provider."),
-        ("sasl.oauthbearer.clock.skew.seconds", Type.INT, 30, None, LOW, "How far clocks may differ."),
-        ("sasl.oauthbearer.expected.audience", Type.LIST, (), distinct, HIGH, "Of tokens."),
-        ("sasl.oauthbearer.expected.issuer", Type.STRING, None, None, HIGH, "Of tokens."),
-        ("sasl.oauthbearer.header.urlencode", Type.BOOLEAN, False, None, LOW, "For some providers."),
-        ("sasl.oauthbearer.jwks.endpoint.refresh.ms", Type.LONG, 3_600_000, None, LOW, "Keys of the provider."),
-        ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", Type.LONG, 10_000, None, LOW, "Keys of the provider."),
-        ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", Type.LONG, 100, None, LOW, "Keys of the provider."),
-        ("sasl.oauthbearer.jwks.endpoint.url", Type.STRING, None, None, MEDIUM, "Keys of the provider."),
-        ("sasl.oauthbearer.jwt.retriever.class", Type.CLASS, None, None, MEDIUM, "Gets tokens."),
-        ("sasl.oauthbearer.jwt.validator.class", Type.CLASS, None, None, MEDIUM, "Checks tokens."),
-        ("sasl.oauthbearer.scope", Type.STRING, None, None, MEDIUM, "Of tokens."),
-        ("sasl.oauthbearer.scope.claim.name", Type.STRING, "scope", None, LOW, "Of tokens."),
-        ("sasl.oauthbearer.sub.claim.name", Type.STRING, "sub", None, LOW, "Of tokens."),
-        ("sasl.oauthbearer.token.endpoint.url", Type.STRING, None, None, MEDIUM, "Where tokens come from."),
+        ("sasl.oauthbearer.assertion.claim.sub", Type.STRING, None, None, MEDIUM, "The subject of an assertion."),
+        ("sasl.oauthbearer.assertion.file", Type.STRING, None, None, MEDIUM, "A file with a complete assertion."),
+        ("sasl.oauthbearer.assertion.private.key.file", Type.STRING, None, None, MEDIUM, "The key that signs."),
+        (
+            "sasl.oauthbearer.assertion.private.key.passphrase",
+            Type.PASSWORD,
+            None,
+            None,
+            MEDIUM,
+            "Passphrase of the key.",
+        ),
+        ("sasl.oauthbearer.assertion.template.file", Type.STRING, None, None, MEDIUM, "Additional claims."),
+        ("sasl.oauthbearer.client.credentials.client.id", Type.STRING, None, None, MEDIUM, "The OAuth client ID."),
+        ("sasl.oauthbearer.client.credentials.client.secret", Type.PASSWORD, None, None, MEDIUM, "The OAuth secret."),
+        ("sasl.oauthbearer.clock.skew.seconds", Type.INT, 30, None, LOW, "Maximum difference of clocks."),
+        ("sasl.oauthbearer.expected.audience", Type.LIST, (), distinct, HIGH, "The required audience."),
+        ("sasl.oauthbearer.expected.issuer", Type.STRING, None, None, HIGH, "The required issuer."),
+        (
+            "sasl.oauthbearer.header.urlencode",
+            Type.BOOLEAN,
+            False,
+            None,
+            LOW,
+            "URL-encode the credentials.",
+        ),
+        ("sasl.oauthbearer.jwks.endpoint.refresh.ms", Type.LONG, 3_600_000, None, LOW, "How often to refresh keys."),
+        ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", Type.LONG, 10_000, None, LOW, "Maximum backoff."),
+        ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", Type.LONG, 100, None, LOW, "Initial backoff."),
+        ("sasl.oauthbearer.jwks.endpoint.url", Type.STRING, None, None, MEDIUM, "The URL of the keys."),
+        ("sasl.oauthbearer.jwt.retriever.class", Type.CLASS, None, None, MEDIUM, "Retrieves tokens."),
+        ("sasl.oauthbearer.jwt.validator.class", Type.CLASS, None, None, MEDIUM, "Validates tokens."),
+        ("sasl.oauthbearer.scope", Type.STRING, None, None, MEDIUM, "The scope to request."),
+        ("sasl.oauthbearer.scope.claim.name", Type.STRING, "scope", None, LOW, "The claim with the scope."),
+        ("sasl.oauthbearer.sub.claim.name", Type.STRING, "sub", None, LOW, "The claim with the subject."),
+        ("sasl.oauthbearer.token.endpoint.url", Type.STRING, None, None, MEDIUM, "The URL that issues tokens."),
     ):
         definition.define(name, kind, default, validator, importance, documentation)
     return definition

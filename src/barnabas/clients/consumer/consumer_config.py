@@ -66,37 +66,65 @@ def _definition() -> ConfigDef:
     definition = define_common(ConfigDef())
     define = definition.define
     define("group.id", Type.STRING, None, None, HIGH, "The consumer group that this consumer belongs to.")
-    define("group.instance.id", Type.STRING, None, NonEmptyString(), MEDIUM, "The name of a static member (KIP-345).")
+    define(
+        "group.instance.id",
+        Type.STRING,
+        None,
+        NonEmptyString(),
+        MEDIUM,
+        "The instance ID of a static member (KIP-345).",
+    )
     define(
         "group.protocol",
         Type.STRING,
         GroupProtocol.AUTO.value,
         CaseInsensitiveValidString.of("AUTO", "CONSUMER", "CLASSIC"),
         HIGH,
-        "consumer (KIP-848), classic, or auto: the former where the broker has it.",
+        "The group protocol: consumer (KIP-848), classic, or auto, which uses consumer if the broker supports it.",
     )
-    define("group.remote.assignor", Type.STRING, None, None, MEDIUM, "The assignor of the broker to use.")
-    define("session.timeout.ms", Type.INT, 45_000, None, HIGH, "After so long without a heartbeat a member is gone.")
-    define("heartbeat.interval.ms", Type.INT, 3_000, None, HIGH, "How often a member says that it is there.")
+    define("group.remote.assignor", Type.STRING, None, None, MEDIUM, "The server-side assignor to use.")
+    define(
+        "session.timeout.ms",
+        Type.INT,
+        45_000,
+        None,
+        HIGH,
+        "How long a member may go without a heartbeat before it is removed from the group.",
+    )
+    define("heartbeat.interval.ms", Type.INT, 3_000, None, HIGH, "How often a member sends heartbeats.")
     define(
         "partition.assignment.strategy",
         Type.LIST,
         ("range", "cooperative-sticky"),
         ValidList.any_non_duplicate_values(empty_allowed=False, null_allowed=False),
         MEDIUM,
-        "How partitions are given out among members, in order of preference: names, classes or instances.",
+        "The client-side assignors in order of preference: names, classes or instances.",
     )
-    define("max.poll.interval.ms", Type.INT, 300_000, Range.at_least(1), MEDIUM, "How long may pass between polls.")
-    define("max.poll.records", Type.INT, 500, Range.at_least(1), MEDIUM, "How many records a poll returns at most.")
-    define("enable.auto.commit", Type.BOOLEAN, True, None, MEDIUM, "Commit what was consumed, now and then.")
-    define("auto.commit.interval.ms", Type.INT, 5_000, at_least_0, LOW, "How often that is.")
+    define(
+        "max.poll.interval.ms",
+        Type.INT,
+        300_000,
+        Range.at_least(1),
+        MEDIUM,
+        "The maximum time between two polls. A member that exceeds it leaves the group.",
+    )
+    define(
+        "max.poll.records",
+        Type.INT,
+        500,
+        Range.at_least(1),
+        MEDIUM,
+        "The maximum number of records that a poll returns.",
+    )
+    define("enable.auto.commit", Type.BOOLEAN, True, None, MEDIUM, "Commit consumed offsets periodically.")
+    define("auto.commit.interval.ms", Type.INT, 5_000, at_least_0, LOW, "The interval between automatic commits.")
     define(
         "auto.offset.reset",
         Type.STRING,
         "latest",
         LambdaValidator(_reset_policy, "[earliest, latest, none, by_duration:PnDTnHnMn.nS]"),
         MEDIUM,
-        "Where to begin when there is no committed offset, or none that is still there.",
+        "Where to start when there is no committed offset, or when it is out of range.",
     )
     define(
         "isolation.level",
@@ -104,19 +132,56 @@ def _definition() -> ConfigDef:
         "read_uncommitted",
         ValidString.of("read_committed", "read_uncommitted"),
         MEDIUM,
-        "Whether records of open and aborted transactions are seen.",
+        "Whether records of open and aborted transactions are returned.",
     )
-    define("fetch.min.bytes", Type.INT, 1, at_least_0, HIGH, "A broker waits until it has so much to send.")
-    define("fetch.max.bytes", Type.INT, 52_428_800, at_least_0, MEDIUM, "How much it sends at once.")
-    define("fetch.max.wait.ms", Type.INT, 500, at_least_0, LOW, "How long it waits for that.")
-    define("max.partition.fetch.bytes", Type.INT, 1_048_576, at_least_0, HIGH, "How much of one partition.")
-    define("check.crcs", Type.BOOLEAN, True, None, LOW, "Check that records were not damaged on the way.")
+    define(
+        "fetch.min.bytes",
+        Type.INT,
+        1,
+        at_least_0,
+        HIGH,
+        "How many bytes a broker collects before it responds to a fetch.",
+    )
+    define(
+        "fetch.max.bytes", Type.INT, 52_428_800, at_least_0, MEDIUM, "The maximum number of bytes in a fetch response."
+    )
+    define("fetch.max.wait.ms", Type.INT, 500, at_least_0, LOW, "How long a broker may wait for fetch.min.bytes.")
+    define(
+        "max.partition.fetch.bytes",
+        Type.INT,
+        1_048_576,
+        at_least_0,
+        HIGH,
+        "The maximum number of bytes per partition in a fetch response.",
+    )
+    define("check.crcs", Type.BOOLEAN, True, None, LOW, "Verify the checksums of fetched batches.")
     define("allow.auto.create.topics", Type.BOOLEAN, True, None, MEDIUM, "Let the broker create subscribed topics.")
-    define("exclude.internal.topics", Type.BOOLEAN, True, None, MEDIUM, "A pattern does not match internal topics.")
-    define("default.api.timeout.ms", Type.INT, 60_000, at_least_0, MEDIUM, "How long calls without a timeout may take.")
-    define("key.deserializer", Type.CLASS, None, None, HIGH, "Makes keys of bytes; without one they are bytes.")
-    define("value.deserializer", Type.CLASS, None, None, HIGH, "Makes values of bytes; without one they are bytes.")
-    define("interceptor.classes", Type.LIST, (), distinct, LOW, "See records before the application does.")
+    define(
+        "exclude.internal.topics",
+        Type.BOOLEAN,
+        True,
+        None,
+        MEDIUM,
+        "Exclude internal topics from subscriptions by pattern.",
+    )
+    define(
+        "default.api.timeout.ms",
+        Type.INT,
+        60_000,
+        at_least_0,
+        MEDIUM,
+        "The timeout of calls that are made without one.",
+    )
+    define("key.deserializer", Type.CLASS, None, None, HIGH, "The deserializer of keys. Not set: keys are bytes.")
+    define("value.deserializer", Type.CLASS, None, None, HIGH, "The deserializer of values. Not set: values are bytes.")
+    define(
+        "interceptor.classes",
+        Type.LIST,
+        (),
+        distinct,
+        LOW,
+        "Interceptors that process records before the application receives them.",
+    )
     define("internal.leave.group.on.close", Type.BOOLEAN, True, None, LOW, "Leave the group on close.", internal=True)
     return define_security(definition)
 

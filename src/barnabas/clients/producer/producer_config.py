@@ -56,68 +56,151 @@ def _definition() -> ConfigDef:
     distinct = ValidList.any_non_duplicate_values(empty_allowed=True, null_allowed=False)
     definition = define_common(ConfigDef())
     define = definition.define
-    define("buffer.memory", Type.LONG, 33_554_432, at_least_0, HIGH, "How many bytes of records may wait to be sent.")
+    define(
+        "buffer.memory",
+        Type.LONG,
+        33_554_432,
+        at_least_0,
+        HIGH,
+        "The maximum number of bytes of records that wait to be sent.",
+    )
     define(
         "buffer.memory.allocation.strategy",
         Type.STRING,
         "full",
         CaseInsensitiveValidString.of("FULL", "INCREMENTAL"),
         MEDIUM,
-        "Whether a batch takes its memory at once or as it grows.",
+        "Whether a batch allocates its memory at once or as it grows.",
         internal=True,
     )
-    define("retries", Type.INT, _MAX_INT32, Range.between(0, _MAX_INT32), HIGH, "How often a batch is sent again.")
-    define("acks", Type.STRING, "all", ValidString.of("all", "-1", "0", "1"), LOW, "Who has to have a record.")
+    define(
+        "retries",
+        Type.INT,
+        _MAX_INT32,
+        Range.between(0, _MAX_INT32),
+        HIGH,
+        "How many times a failed batch is sent again.",
+    )
+    define(
+        "acks",
+        Type.STRING,
+        "all",
+        ValidString.of("all", "-1", "0", "1"),
+        LOW,
+        "Which replicas must have a record before the broker responds.",
+    )
     define(
         "compression.type",
         Type.STRING,
         "none",
         ValidString.of(*(codec.codec_name for codec in CompressionType)),
         HIGH,
-        "The codec of batches.",
+        "The compression codec of batches.",
     )
-    define("compression.gzip.level", Type.INT, -1, LambdaValidator(_gzip_level, "[1,...,9] or -1"), MEDIUM, "Of gzip.")
-    define("compression.lz4.level", Type.INT, 9, Range.between(1, 17), MEDIUM, "Of lz4.")
-    define("compression.zstd.level", Type.INT, 3, Range.between(-131_072, 22), MEDIUM, "Of zstd.")
-    define("batch.size", Type.INT, 16_384, at_least_0, MEDIUM, "How large a batch is meant to become, in bytes.")
+    define(
+        "compression.gzip.level",
+        Type.INT,
+        -1,
+        LambdaValidator(_gzip_level, "[1,...,9] or -1"),
+        MEDIUM,
+        "The compression level of gzip.",
+    )
+    define("compression.lz4.level", Type.INT, 9, Range.between(1, 17), MEDIUM, "The compression level of lz4.")
+    define("compression.zstd.level", Type.INT, 3, Range.between(-131_072, 22), MEDIUM, "The compression level of zstd.")
+    define(
+        "batch.size", Type.INT, 16_384, at_least_0, MEDIUM, "The size in bytes at which a batch is ready to be sent."
+    )
     define(
         "batch.max.size",
         Type.INT,
         262_144,
         at_least_0,
         MEDIUM,
-        "How large a batch may become that is waiting for its turn to be sent; batch.size, if only that is set.",
+        "The maximum size of a batch that waits for a connection. Not set: batch.size, if that is set.",
     )
-    define("partitioner.adaptive.partitioning.enable", Type.BOOLEAN, True, None, LOW, "Prefer brokers that are quick.")
-    define("partitioner.availability.timeout.ms", Type.LONG, 0, at_least_0, LOW, "Avoid brokers that are stuck; 0: no.")
-    define("partitioner.ignore.keys", Type.BOOLEAN, False, None, MEDIUM, "Choose partitions without regard to keys.")
+    define(
+        "partitioner.adaptive.partitioning.enable",
+        Type.BOOLEAN,
+        True,
+        None,
+        LOW,
+        "Send more records to faster brokers.",
+    )
+    define(
+        "partitioner.availability.timeout.ms",
+        Type.LONG,
+        0,
+        at_least_0,
+        LOW,
+        "Avoid brokers that do not accept batches for this long; 0 disables it.",
+    )
+    define("partitioner.ignore.keys", Type.BOOLEAN, False, None, MEDIUM, "Do not use keys to choose partitions.")
     define("partitioner.rack.aware", Type.BOOLEAN, False, None, LOW, "Prefer leaders in the rack of client.rack.")
-    define("linger.ms", Type.LONG, 5, at_least_0, MEDIUM, "How long a batch may wait to become full.")
-    define("delivery.timeout.ms", Type.INT, 120_000, at_least_0, MEDIUM, "By when a record has succeeded or failed.")
-    define("max.request.size", Type.INT, 1_048_576, at_least_0, MEDIUM, "How large a record, and a request, may be.")
-    define("max.block.ms", Type.LONG, 60_000, at_least_0, MEDIUM, "How long send() may block, all in all.")
-    define("metadata.max.idle.ms", Type.LONG, 300_000, Range.at_least(5_000), LOW, "When an unused topic is forgotten.")
+    define("linger.ms", Type.LONG, 5, at_least_0, MEDIUM, "How long a batch waits for more records.")
+    define(
+        "delivery.timeout.ms",
+        Type.INT,
+        120_000,
+        at_least_0,
+        MEDIUM,
+        "How long a record may take until it succeeds or fails.",
+    )
+    define(
+        "max.request.size", Type.INT, 1_048_576, at_least_0, MEDIUM, "The maximum size of a record and of a request."
+    )
+    define("max.block.ms", Type.LONG, 60_000, at_least_0, MEDIUM, "How long send() may block.")
+    define(
+        "metadata.max.idle.ms",
+        Type.LONG,
+        300_000,
+        Range.at_least(5_000),
+        LOW,
+        "How long the metadata of an unused topic is kept.",
+    )
     define(
         "max.in.flight.requests.per.connection",
         Type.INT,
         5,
         Range.at_least(1),
         LOW,
-        "How many requests may be unanswered on a connection.",
+        "The maximum number of unacknowledged requests per connection.",
     )
-    define("key.serializer", Type.CLASS, None, None, HIGH, "Makes bytes of keys; without one they are bytes.")
-    define("value.serializer", Type.CLASS, None, None, HIGH, "Makes bytes of values; without one they are bytes.")
-    define("partitioner.class", Type.CLASS, None, None, MEDIUM, "Chooses partitions instead of the built-in way.")
-    define("interceptor.classes", Type.LIST, (), distinct, LOW, "See records before they are sent.")
-    define("enable.idempotence", Type.BOOLEAN, True, None, LOW, "Each record exactly once, in order, despite retries.")
-    define("transaction.timeout.ms", Type.INT, 60_000, None, LOW, "When an open transaction is aborted by the broker.")
+    define("key.serializer", Type.CLASS, None, None, HIGH, "The serializer of keys. Not set: keys are bytes.")
+    define("value.serializer", Type.CLASS, None, None, HIGH, "The serializer of values. Not set: values are bytes.")
+    define(
+        "partitioner.class",
+        Type.CLASS,
+        None,
+        None,
+        MEDIUM,
+        "The class that chooses partitions. Not set: the built-in partitioner.",
+    )
+    define(
+        "interceptor.classes", Type.LIST, (), distinct, LOW, "Interceptors that process records before they are sent."
+    )
+    define(
+        "enable.idempotence",
+        Type.BOOLEAN,
+        True,
+        None,
+        LOW,
+        "Write each record exactly once and in order, despite retries.",
+    )
+    define(
+        "transaction.timeout.ms",
+        Type.INT,
+        60_000,
+        None,
+        LOW,
+        "How long a transaction may be open before the broker aborts it.",
+    )
     define(
         "transactional.id",
         Type.STRING,
         None,
         CompositeValidator(NonEmptyString()),
         LOW,
-        "The name of this producer across restarts; makes transactions possible.",
+        "The ID of this producer across restarts. It enables transactions.",
     )
     define("transaction.two.phase.commit.enable", Type.BOOLEAN, False, None, LOW, "Two-phase commit (KIP-939).")
     return define_security(definition)
