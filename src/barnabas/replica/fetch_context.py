@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
@@ -43,9 +42,6 @@ from barnabas.replica.fetch_session import (
 )
 from barnabas.replica.fetch_session_cache import FetchSessionCache
 
-if TYPE_CHECKING:
-    from barnabas.replica.results import FetchPartitionData
-
 log = LimitedLogger(logging.getLogger(__name__))
 
 Updates = Mapping[TopicIdPartition, PartitionData]
@@ -68,18 +64,6 @@ class FetchContext(ABC):
     @abstractmethod
     def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
         """From where the reader wants it; None if it does not."""
-
-    @property
-    def plain_session_id(self) -> int | None:
-        """The session that an answer without errors is of, 0 if of none; None if one may be made by the answer."""
-        return None
-
-    def note_plain_answer(self, _results: Sequence[tuple[TopicIdPartition, FetchPartitionData]], /) -> bool:
-        """Takes note of an answer that has these, none of them with an error, and leaves out what `may_omit` has said.
-
-        False if this is no longer the answer that the reader waits for: then it must not be sent.
-        """
-        return True
 
     def may_omit(self, _partition: TopicIdPartition, _high_watermark: int, _log_start_offset: int, /) -> bool:
         """Whether a partition would be left out of the answer if it has no more to tell than these two offsets.
@@ -140,10 +124,6 @@ class SessionlessFetchContext(FetchContext):
     def __init__(self, fetch_data: FetchData) -> None:
         self._fetch_data = fetch_data
 
-    @property
-    def plain_session_id(self) -> int | None:
-        return INVALID_SESSION_ID
-
     def partitions(self) -> Collection[tuple[TopicIdPartition, FetchPartition]]:
         return self._fetch_data.items()
 
@@ -173,10 +153,6 @@ class FullFetchContext(SessionlessFetchContext):
         self._cache = cache
         self._uses_topic_ids = uses_topic_ids
         self._is_follower = is_follower
-
-    @property
-    def plain_session_id(self) -> int | None:
-        return None
 
     def update_and_generate_response_data(
         self, updates: Updates, node_endpoints: Sequence[NodeEndpoint] = ()
@@ -217,18 +193,6 @@ class IncrementalFetchContext(FetchContext):
 
     def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
         return self.session.get_fetch_offset(partition)
-
-    @property
-    def plain_session_id(self) -> int | None:
-        return self.session.id
-
-    def note_plain_answer(self, results: Sequence[tuple[TopicIdPartition, FetchPartitionData]], /) -> bool:
-        session = self.session
-        with session.lock:
-            if not self._is_current():
-                return False
-            session.note_told(results)
-        return True
 
     def may_omit(self, partition: TopicIdPartition, high_watermark: int, log_start_offset: int, /) -> bool:
         # Without the lock. Only another request of the session could change what is read here; it would have moved the

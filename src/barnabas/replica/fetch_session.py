@@ -28,14 +28,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from barnabas.common.identifiers import Uuid
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.messages.fetch import FetchPartition, FetchTopic, PartitionData
-
-if TYPE_CHECKING:
-    from barnabas.replica.results import FetchPartitionData
 
 INVALID_SESSION_ID: Final = 0
 """In a request: there is no session yet. In an answer: none was made."""
@@ -321,24 +318,6 @@ class FetchSession:
         key = (partition[0] if self.uses_topic_ids else partition[1], partition[2])
         self.by_key[key] = self.by_key.pop(key)
         self._listing = None
-
-    def note_told(self, results: Iterable[tuple[TopicIdPartition, FetchPartitionData]]) -> None:
-        """The reader is told these, none of them with an error; those with records have had their turn.
-
-        The caller holds ``lock``.
-        """
-        by_key = self.by_key
-        uses_topic_ids = self.uses_topic_ids
-        for (topic_id, topic, index), (_, high_watermark, log_start_offset, records, _, _, _, _, _) in results:
-            key = (topic_id if uses_topic_ids else topic, index)
-            cached = by_key.get(key)
-            if cached is not None:  # as it is: a session does not lose partitions while its epoch is the same
-                cached.high_watermark = high_watermark
-                cached.log_start_offset = log_start_offset
-                if records:
-                    del by_key[key]
-                    by_key[key] = cached
-                    self._listing = None
 
     def __repr__(self) -> str:
         return (

@@ -49,7 +49,6 @@ from barnabas.replica.fetch_session_manager import (
     forgotten_partitions,
     replica_id,
 )
-from barnabas.replica.results import FetchPartitionData
 
 pytestmark = pytest.mark.mechanism("R07")
 
@@ -436,52 +435,6 @@ class TestIncrementalRequests:
         assert context.may_omit(by_name("foo", 0), 10, 0)
         assert not context.may_omit(by_name("foo", 0), 11, 0)
         assert not context.may_omit(by_name("foo", 0), 10, 1)
-
-    @pytest.mark.parametrize("seed", range(10))
-    def test_an_answer_without_errors_leaves_the_session_the_same_by_the_short_way(self, seed: int) -> None:
-        chance = random.Random(seed)
-        brokers = Broker(), Broker()
-        names = {f"foo_{index}": 0 for index in range(8)}
-        sessions = [broker.open_session(**names) for broker in brokers]
-        for _ in range(20):
-            contexts = [broker.context(session) for broker, session in zip(brokers, sessions, strict=True)]
-            sessions = [session.next_incremental() for session in sessions]
-            told = []
-            for partition, _ in contexts[0].partitions():
-                high_watermark, start = chance.choice([10, 10, 11, 12]), chance.choice([0, 0, 0, 1])
-                records = b"data" if chance.random() < 0.2 else b""
-                if records or not contexts[0].may_omit(partition, high_watermark, start):
-                    told.append((partition, FetchPartitionData(Errors.NONE, high_watermark, start, records)))
-            assert contexts[0].note_plain_answer(told)
-            response = contexts[1].update_and_generate_response_data(
-                {
-                    partition: PartitionData(
-                        high_watermark=data.high_watermark, log_start_offset=data.log_start_offset, records=data.records
-                    )
-                    for partition, data in told
-                }
-            )
-            assert response.session_id == contexts[1].plain_session_id
-            assert sent(response) == [(partition.topic, partition.partition) for partition, _ in told]
-            assert order(contexts[0]) == order(contexts[1])
-            assert [str(one) for one in state(contexts[0])] == [str(one) for one in state(contexts[1])]
-
-    def test_an_answer_that_nobody_waits_for_does_not_go_the_short_way(self, broker: Broker) -> None:
-        metadata = broker.open_session(foo_0=0)
-        context = broker.context(metadata)
-        broker.context(metadata.next_incremental())  # the reader has sent another one meanwhile
-        told = [(by_name("foo", 0), FetchPartitionData(Errors.NONE, 99, 0, b"data"))]
-        assert not context.note_plain_answer(told)
-        assert [str(one) for one in state(context)] == [
-            "CachedPartition(foo-0, fetch offset 0, high watermark 10, log start 0)"
-        ]
-
-    def test_only_an_answer_that_makes_a_session_has_to_go_the_long_way(self, broker: Broker) -> None:
-        assert broker.context(INITIAL, asking(foo_0=0)).plain_session_id is None
-        assert broker.context(LEGACY, asking(foo_0=0)).plain_session_id == INVALID_SESSION_ID
-        metadata = broker.open_session(foo_0=0)
-        assert broker.context(metadata).plain_session_id == metadata.session_id
-        assert broker.context(metadata).plain_session_id is None, "the same epoch again is an error"
 
     def test_an_idle_session_is_listed_without_work(self, broker: Broker) -> None:
         metadata = broker.open_session(**{f"foo_{index}": 0 for index in range(100)})

@@ -29,7 +29,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from barnabas.broker.handlers.current_leader import current_leader
-from barnabas.broker.handlers.fetch_answer import FIRST_VERSION, fetch_answer
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors, InvalidRequestError
 from barnabas.common.identifiers import Uuid
@@ -49,7 +48,7 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
 from barnabas.replica.fetch_context import FetchContext, response_size
-from barnabas.replica.fetch_results import bytes_by_topic, news_of
+from barnabas.replica.fetch_results import news_of
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.fetch_session_manager import FetchManager, replica_id
 from barnabas.replica.replica_quota import UNBOUNDED_QUOTA, ReplicaQuota
@@ -258,8 +257,6 @@ class FetchAnswer:
             quota = self._handler.helper.quotas.request
             if quota.is_enabled:
                 request_throttle_ms = quota.maybe_record_and_get_throttle_time_ms(request, self._handler.now_ms())
-            if not request_throttle_ms and self._send_plain(news):
-                return
         updates: dict[TopicIdPartition, PartitionData] = {}
         endpoints: dict[int, NodeEndpoint] = {}
         reassigned: set[TopicIdPartition] = set()
@@ -276,26 +273,6 @@ class FetchAnswer:
             if not is_throttled:
                 self._count(response, reassigned)
             self._handler.helper.send(request, response)
-
-    def _send_plain(self, news: list[tuple[TopicIdPartition, FetchPartitionData]]) -> bool:
-        """Sends the answer by the short way, if it is one that `fetch_answer` can write."""
-        request, context, handler = self._request, self._context, self._handler
-        session_id = context.plain_session_id
-        if (
-            session_id is None
-            or self._erroneous
-            or request.api_version < FIRST_VERSION
-            or request.envelope is not None
-            or handler.helper.quotas.fetch.is_enabled
-        ):
-            return False
-        pieces = fetch_answer(request.api_version, request.correlation_id, session_id, news)
-        if pieces is None or not context.note_plain_answer(news):
-            return False
-        for name, size in bytes_by_topic(news).items():
-            handler.stats.update_bytes_out(name, size, is_follower=False, is_reassignment=False)
-        handler.helper.channel.send_parts(request, pieces)
-        return True
 
     def _partition_data(
         self, partition: TopicIdPartition, data: FetchPartitionData, endpoints: dict[int, NodeEndpoint]
