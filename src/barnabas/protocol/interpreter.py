@@ -17,7 +17,7 @@ from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.compiler.decoding import minimum_size, version_lacks
 from barnabas.protocol.compiler.runtime import null_struct, uvarint, write_tags
 from barnabas.protocol.fields import FIXED, WIDTH, Field
-from barnabas.protocol.message import Message, Request, Struct
+from barnabas.protocol.message import EncodeError, Message, Request, Struct, TooManyEntriesError
 from barnabas.protocol.versions import NONE
 
 
@@ -40,13 +40,20 @@ def explain_encode_failure(message: Message, version: int, error: Exception) -> 
         interpret_encode(message, version)
     except ProtocolError as explained:
         return explained
-    return ProtocolError(f"{type(message).__name__} v{version}: {type(error).__name__}: {error}")
+    return EncodeError(f"{type(message).__name__} v{version}: {type(error).__name__}: {error}")
 
 
 def interpret_decode(
-    cls: type[Message], version: int, buffer: Any, start: int = 0, end: int | None = None
+    cls: type[Message],
+    version: int,
+    buffer: Any,
+    start: int = 0,
+    end: int | None = None,
+    max_entries: int | None = None,
 ) -> tuple[Any, int]:
     reader = _Reader(memoryview(buffer), start, len(buffer) if end is None else end, cls, version)
+    if max_entries is not None:
+        reader.entries = reader.max_entries = max_entries
     message = reader.struct(cls)
     return message, reader.position
 
@@ -91,7 +98,7 @@ class _Reader(_Walk):
         self.view = view
         self.position = start
         self.end = end
-        self.entries = cls.max_entries if issubclass(cls, Request) else sys.maxsize
+        self.entries = self.max_entries = cls.max_entries if issubclass(cls, Request) else sys.maxsize
 
     def fail(self, what: str) -> NoReturn:
         raise ProtocolError(f"{self.place()}: {what} at byte {self.position} of {self.end}")
@@ -210,8 +217,10 @@ class _Reader(_Walk):
             self.fail(f"an array of {count} elements needs at least {count * smallest} bytes, {left} are left,")
         self.entries -= count
         if self.entries < 0:
-            limit = getattr(self.cls, "max_entries", sys.maxsize)
-            self.fail(f"an array of {count} elements makes more than {limit} entries in one request,")
+            raise TooManyEntriesError(
+                f"{self.place()}: an array of {count} elements makes more than {self.max_entries} entries in one "
+                f"request, at byte {self.position} of {self.end}"
+            )
         items = []
         for index in range(count):
             self.path.append(f"[{index}]")
@@ -231,7 +240,7 @@ class _Writer(_Walk):
         self.parts: list[Any] = []
 
     def fail(self, what: str) -> NoReturn:
-        raise ProtocolError(f"{self.place()}: {what}")
+        raise EncodeError(f"{self.place()}: {what}")
 
     def number(self, kind: str, value: Any) -> None:
         if kind == "uuid" and len(value) != 16:

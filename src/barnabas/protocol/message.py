@@ -46,8 +46,9 @@ class Region(Protocol):
 
 Buffer = bytes | bytearray | memoryview
 Records = bytes | bytearray | memoryview | Region
-Decoder = Callable[[Any, int, int], tuple[Any, int]]
-"""``decode(buffer, start, end) -> (message, position after it)``."""
+Decoder = Callable[..., tuple[Any, int]]
+"""``decode(buffer, start, end) -> (message, position after it)``. That of a request takes a fourth argument, the most
+elements that all of its arrays may have."""
 Encoder = Callable[[Any, Callable[[Any], None]], None]
 """``encode(message, append)``: hands the pieces of the encoded message to ``append``, in order."""
 
@@ -57,6 +58,15 @@ SMALL_BYTES: Final = 512
 """What is read without a compiled decoder is at most this long."""
 SMALL_ELEMENTS: Final = 24
 """What is written without a compiled encoder has at most so many elements in all of its arrays."""
+
+
+class TooManyEntriesError(ProtocolError):
+    """The arrays of a request have more elements than its reader allows; see `Request.max_entries`."""
+
+
+class EncodeError(ProtocolError):
+    """A message of this process that cannot be encoded: a bug here, and not of the peer."""
+
 
 _compile_lock = threading.Lock()
 """Guards the per-class codec tables while a codec is compiled. Nothing else is locked inside it."""
@@ -255,13 +265,21 @@ class Message(Struct):
         return partial(interpret_decode, cls, version)
 
     @classmethod
-    def decode_from(cls, buffer: Buffer, version: int, start: int = 0, end: int | None = None) -> tuple[Self, int]:
-        """Decodes the message that starts at ``start``; returns it and the position after it."""
+    def decode_from(
+        cls, buffer: Buffer, version: int, start: int = 0, end: int | None = None, max_entries: int | None = None
+    ) -> tuple[Self, int]:
+        """Decodes the message that starts at ``start``; returns it and the position after it.
+
+        ``max_entries`` is for requests. One whose arrays have more elements raises `TooManyEntriesError` before the
+        array that exceeds it is read.
+        """
         limit = len(buffer) if end is None else end
         decode = cls._decoders.get(version) or cls._decoder_for(version, limit - start)
         try:
-            return decode(buffer, start, limit)
-        except Exception as error:  # noqa: BLE001 - turned into one ProtocolError that says what and where
+            return decode(buffer, start, limit) if max_entries is None else decode(buffer, start, limit, max_entries)
+        except Exception as error:
+            if max_entries is not None and isinstance(error, TooManyEntriesError):
+                raise
             from barnabas.protocol.interpreter import explain_decode_failure  # noqa: PLC0415 - the rare path
 
             raise explain_decode_failure(cls, version, buffer, start, limit, error) from None

@@ -52,14 +52,23 @@ class Request(Timeline):
     @property
     def body(self) -> RequestMessage:
         """The decoded request; :class:`ProtocolError` if it cannot be decoded."""
-        if self._body is None:
+        body: RequestMessage | None = self._body
+        return self.decode() if body is None else body
+
+    def decode(self, max_entries: int | None = None) -> RequestMessage:
+        """Decodes the body; `TooManyEntriesError` if its arrays have more elements than ``max_entries``.
+
+        A handler that runs on a network thread limits what decoding may cost there.
+        """
+        body: RequestMessage | None = self._body
+        if body is None:
             if self.buffer is None:
-                raise ProtocolError(f"{self!r}: its buffer was given back before the body was read")
+                raise ProtocolError(f"{self!r}: its buffer was released before the body was decoded")
             message = _MESSAGES.get(self.api_key)
             if message is None:
                 message = _MESSAGES[self.api_key] = self.api_key.request
-            self._body, _ = message.decode_from(self.buffer, self.api_version, self.body_start)
-        body: RequestMessage = self._body
+            body, _ = message.decode_from(self.buffer, self.api_version, self.body_start, None, max_entries)
+            self._body = body
         return body
 
     def hold_buffer(self) -> Callable[[], None]:

@@ -22,10 +22,17 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.common.clock import Clock
-from barnabas.common.errors import ApiError, ClusterAuthorizationError, Errors, ProtocolError, RetriableError
+from barnabas.common.errors import (
+    ApiError,
+    ClusterAuthorizationError,
+    Errors,
+    ProtocolError,
+    RetriableError,
+    UnknownServerError,
+)
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.protocol.api_keys import Trait
-from barnabas.protocol.message import Response
+from barnabas.protocol.message import EncodeError, Response
 from barnabas.server.error_responses import error_response
 from barnabas.server.request import Request
 from barnabas.server.request_channel import RequestChannel
@@ -109,9 +116,11 @@ class RequestHandlerHelper:
         if request.terminal:
             logger.error("%r failed after it was answered", request, exc_info=error)
             return
-        if isinstance(error, ProtocolError):
-            # The body cannot be read, so nobody knows what an answer would have to be about. It is the peer's doing and
-            # no bug of ours: one line without a stack trace, or anybody could fill the log.
+        if isinstance(error, EncodeError):
+            error = UnknownServerError(f"The response cannot be encoded: {error}")
+        elif isinstance(error, ProtocolError):
+            # The body cannot be decoded, so the broker cannot tell what a response would be about. The peer caused it:
+            # one line without a stack trace, or anybody could fill the log.
             logger.warning("Closing connection %s after a bad request: %s", request.connection_id, error)
             self.channel.close_connection(request, {Errors.INVALID_REQUEST: 1})
             return

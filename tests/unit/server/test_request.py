@@ -43,7 +43,7 @@ def test_a_body_that_cannot_be_decoded_is_a_protocol_error(times: RequestTimes) 
 def test_a_body_cannot_be_read_from_a_buffer_that_was_given_back(times: RequestTimes) -> None:
     request = request_from(heartbeat(5), times)
     request.release_buffer()
-    with pytest.raises(ProtocolError, match="given back before the body was read"):
+    with pytest.raises(ProtocolError, match="released before the body was decoded"):
         _ = request.body
 
 

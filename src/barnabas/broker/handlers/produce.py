@@ -1,25 +1,24 @@
-"""Produce (v3-13): appends to partitions that are led here.
+"""Produce: appends to partitions that this broker leads.
 
 A request goes through these steps. The first three decide which of its partitions get as far as the log:
 
-1. **Transactional records** need Write on the transactional id that the request names. Without that the request fails
-   as a whole, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
-2. **Buckets.** A partition is unknown (UNKNOWN_TOPIC_ID for an id that no topic has, UNKNOWN_TOPIC_OR_PARTITION),
-   unauthorized (Write on the topic; all topics are one question to the authorizer), invalid, or goes on.
-3. **One batch per partition, and of format v2**: anything else is INVALID_RECORD, zstd before v7 is
-   UNSUPPORTED_COMPRESSION_TYPE. Only the first few fields are looked at here; what is in the batch is judged by the
-   log that it goes to. A batch of which no reader could find the end is CORRUPT_MESSAGE, for the whole request.
+1. **Buckets.** A partition is unknown (UNKNOWN_TOPIC_ID for an id that no topic has, UNKNOWN_TOPIC_OR_PARTITION),
+   invalid, or goes on. Each partition needs exactly **one batch, of format v2**: anything else is INVALID_RECORD, zstd
+   before v7 is UNSUPPORTED_COMPRESSION_TYPE. Only the leading fields are read here; the log checks the batch itself.
+   A batch whose length or format cannot be read is CORRUPT_MESSAGE, for the whole request.
+2. **Transactional records** need Write on the transactional id that the request names. Without it the whole request
+   fails with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+3. **Authorization.** Topics need Write. All topics are one question to the authorizer.
 4. **Verification** of records that are part of a transaction: see
    :mod:`~barnabas.broker.handlers.transactional_produce`. All others skip it.
-5. **Append.** The replica manager calls back when as many replicas have it as ``acks`` asks for: at once for 0 and 1,
-   perhaps much later for -1. If a log directory is slow, it appends later, on another thread
+5. **Append.** The replica manager calls back when as many replicas have the records as ``acks`` asks for: at once for 0
+   and 1, perhaps much later for -1. If a log directory is slow, it appends later, on another thread
    (:mod:`barnabas.log.log_dir_pace`), and keeps the buffer until then.
-6. **Answer**, with the larger of two throttle times: bytes and request time. With acks=0 there is none. The connection
-   then reads on, or is closed if anything went wrong, which is all that can be done to tell the client; and its time is
-   not charged, as there is no answer to put a throttle time into.
+6. **Response**, with the larger of two throttle times: bytes and request time. With acks=0 there is none. The
+   connection then reads on, or is closed if anything went wrong, because nothing else tells the client. Its request
+   time is not charged, as no response carries a throttle time.
 
-A partition that is listed twice gets the second of its batches, and one answer, like everything that is kept by
-partition in Kafka.
+If a request lists a partition twice, the second batch counts, and the partition gets one response, as in Kafka.
 """
 
 from __future__ import annotations
@@ -30,11 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from barnabas._kernels import compressed_batch
-from barnabas._kernels.pure.compressed_batch import decompressed_bound as bound_of_any_frame
 from barnabas.broker.handlers.current_leader import current_leader
-from barnabas.broker.handlers.plain_produce import plain_produce
-from barnabas.broker.handlers.produce_answer import FIRST_VERSION, one_topic_answer
 from barnabas.broker.handlers.transactional_produce import TransactionalAppends
 from barnabas.common.clock import Clock
 from barnabas.common.errors import (
@@ -50,7 +45,7 @@ from barnabas.coordinator.transaction.add_partitions_to_txn_manager import Trans
 from barnabas.log.log_validator import MAX_DECOMPRESSED_BYTES as MAX_BATCH_BYTES
 from barnabas.metadata.cache import MetadataCache
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.message import Buffer
+from barnabas.protocol.message import Buffer, TooManyEntriesError
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -61,7 +56,6 @@ from barnabas.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from barnabas.records.batch import (
-    ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
     LOG_OVERHEAD,
     MAGIC,
@@ -69,6 +63,7 @@ from barnabas.records.batch import (
     TRANSACTIONAL_MASK,
     CompressionType,
 )
+from barnabas.records.compressed_batch import decompressed_bound
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
 from barnabas.security.acl import AclOperation, ResourceType
@@ -78,15 +73,13 @@ from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 
-decompressed_bound = compressed_batch.decompressed_bound
-
 logger = LimitedLogger(logging.getLogger(__name__))
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""Whoever calls itself that may write to internal topics: tools that repair them."""
+"""Clients with this id may write to internal topics: tools that repair them."""
 
 _new_tuple = tuple.__new__
-"""A named tuple in one call; its class would make another one in Python."""
+"""Makes a named tuple in one call; its class would add a call in Python."""
 
 _TOPIC_IDS: Final = 13
 _LEADER_HINTS: Final = 10
@@ -94,18 +87,19 @@ _ZSTD: Final = 7
 _NO_ACKS: Final = 0
 
 _INLINE_BYTES: Final = 1 << 20
-"""What the records of a request may decompress to if a network thread is to append them, and the size of a request that
-it reads as a message."""
-_INLINE_PARTITIONS: Final = 128
+"""How much the records of a request may decompress to if a network thread is to append them."""
+_INLINE_ENTRIES: Final = 160
+"""How many topics and partitions a request may have if a network thread is to decode and append it."""
 MAX_DECOMPRESSED_BYTES: Final = 4 * MAX_BATCH_BYTES
-"""What the records of one request may decompress to. Each byte of it costs a look, and its sender next to nothing."""
-_CODEC_OFFSET: Final = ATTRIBUTES_OFFSET + 1
+"""How much the records of one request may decompress to. Each byte costs the broker a check, and the sender nothing."""
 
 _LEADING_FIELDS: Final = struct.Struct(">8xi4xb4xh")
 """Length, magic and attributes of a batch."""
 _LENGTH: Final = struct.Struct(">8xi")
 _SMALLEST_LENGTH: Final = 14
-"""Of a message of the oldest format. What is shorter is no length."""
+"""The smallest valid batch length, that of a message in the oldest format."""
+
+_unpack_leading_fields = _LEADING_FIELDS.unpack_from
 
 
 class RecordAppender(Protocol):
@@ -148,32 +142,34 @@ class ProduceHandler:
 
     @handles(ApiKey.PRODUCE)
     def produce(self, request: Request, local: RequestLocal) -> None:
+        try:
+            body = request.decode(_INLINE_ENTRIES if local.inline else None)
+        except TooManyEntriesError:
+            if not local.inline:
+                raise
+            local.hand_over()
+            return
+        assert isinstance(body, ProduceRequest)
         if (
             self._helper.quotas.produce.is_enabled
             and not request.context.has_produced
             and self._wait_for_quota(request)
         ):
             return
-        if self._auth.authorizer is None and self._produce_plain(request, local):
-            return
-        if local.inline and request.size > _INLINE_BYTES:
-            # To read it as a message takes its time, and nobody knows yet how many partitions it has.
-            local.hand_over()
-            return
-        body = request.body
-        assert isinstance(body, ProduceRequest)
-        transactional_id: str | None = None
-        if _has_transactional_records(body):
-            transactional_id = self._authorize_transactional_id(request, body)
         entries: dict[TopicIdPartition, Buffer] = {}
         refused: dict[TopicIdPartition, ProduceResult] = {}
-        self._sort_out(request, body, entries, refused)
+        attributes = self._sort_out(request.api_version, body, entries, refused)
+        transactional_id: str | None = None
+        if attributes & TRANSACTIONAL_MASK:
+            transactional_id = self._authorize_transactional_id(request, body)
+        if self._auth.authorizer is not None:
+            self._refuse_denied_topics(request, entries, refused)
         acks = body.acks
-        answer = self._answerer(request, acks, refused)
+        respond = self._responder(request, acks, refused)
         if not entries:
-            answer({})
+            respond({})
             return
-        if self._is_too_much(entries, local, answer):
+        if attributes & COMPRESSION_MASK and self._is_too_much(entries, local, respond):
             return
         internal_topics_allowed = request.client_id == ADMIN_CLIENT_ID
         if transactional_id is not None and self._transactions is not None:
@@ -183,7 +179,7 @@ class ProduceHandler:
                 body.timeout_ms,
                 acks,
                 entries,
-                answer,
+                respond,
                 internal_topics_allowed=internal_topics_allowed,
             )
         else:
@@ -191,11 +187,15 @@ class ProduceHandler:
                 body.timeout_ms,
                 acks,
                 entries,
-                answer,
+                respond,
                 internal_topics_allowed=internal_topics_allowed,
                 holder=request,
             )
-        _forget_records(body)
+        # The records are in the log, or are kept by whoever appends them later. A request that waits for other replicas
+        # would keep its whole buffer in memory otherwise.
+        for topic in body.topic_data:
+            for partition in topic.partition_data:
+                partition.records = None
 
     def _wait_for_quota(self, request: Request) -> bool:
         """Whether the first request of a connection waits, because its quota entity is throttled."""
@@ -205,7 +205,6 @@ class ProduceHandler:
         wait_ms = quota.first_wait_ms(request)
         if wait_ms <= 0:
             return False
-        _ = request.body  # decoded now: the buffer is given back when the handler returns
 
         def resume(local: RequestLocal) -> None:
             try:
@@ -223,24 +222,20 @@ class ProduceHandler:
         return True
 
     @staticmethod
-    def _is_too_much(entries: Mapping[TopicIdPartition, Buffer], local: RequestLocal, answer: ProduceCallback) -> bool:
-        """Whether the batches are more than this thread may append, or than anybody may send in one request.
+    def _is_too_much(entries: Mapping[TopicIdPartition, Buffer], local: RequestLocal, respond: ProduceCallback) -> bool:
+        """Whether the batches decompress to more than this thread may append, or than one request may have.
 
-        In the first case the request is handed over, in the second it is answered.
+        In the first case the request is handed over, in the second it is refused.
         """
         bound = 0
         known = True
         for records in entries.values():
-            if records[_CODEC_OFFSET] & COMPRESSION_MASK:
-                batch = memoryview(records)
-                one = decompressed_bound(batch)
-                if one < 0:
-                    one = bound_of_any_frame(batch)  # the kernel knows what most clients write
-                if one < 0:
-                    known = False
-                else:
-                    bound += min(one, MAX_BATCH_BYTES)  # what claims more is refused when that much has come out
-        if local.inline and (not known or bound > _INLINE_BYTES or len(entries) > _INLINE_PARTITIONS):
+            one = decompressed_bound(memoryview(records))
+            if one < 0:
+                known = False
+            else:
+                bound += min(one, MAX_BATCH_BYTES)  # the log refuses a batch that decompresses to more
+        if local.inline and (not known or bound > _INLINE_BYTES):
             local.hand_over()
             return True
         if bound > MAX_DECOMPRESSED_BYTES:
@@ -249,64 +244,23 @@ class ProduceHandler:
                 error_message=f"The records of one request may decompress to {MAX_DECOMPRESSED_BYTES} bytes; "
                 f"these claim {bound}",
             )
-            answer(dict.fromkeys(entries, refused))
+            respond(dict.fromkeys(entries, refused))
             return True
         return False
 
-    def _produce_plain(self, request: Request, local: RequestLocal) -> bool:
-        """Does it all for a request of the usual shape to partitions that exist; false, and nothing, for any other."""
-        version = request.api_version
-        buffer = request.buffer
-        plain = None if buffer is None else plain_produce(buffer, request.body_start, version)
-        if plain is None:
-            return False
-        acks, timeout_ms, key, batches = plain
-        topics = self._cache.image.topics
-        topic = topics.by_id.get(key) if version >= _TOPIC_IDS else topics.by_name.get(key)
-        if topic is None or not batches:
-            return False
-        topic_id, name, partitions = topic.id, topic.name, topic.partitions
-        entries: dict[TopicIdPartition, Buffer] = {}
-        codecs = 0
-        for index, records in batches:
-            if index not in partitions:
-                return False
-            codecs |= records[_CODEC_OFFSET]
-            entries[_new_tuple(TopicIdPartition, (topic_id, name, index))] = records
-        answer = self._answerer(request, acks, None)
-        if (codecs & COMPRESSION_MASK or len(entries) > _INLINE_PARTITIONS) and self._is_too_much(
-            entries, local, answer
-        ):
-            return True
-        self._append_records(
-            timeout_ms,
-            acks,
-            entries,
-            answer,
-            internal_topics_allowed=request.client_id == ADMIN_CLIENT_ID,
-            holder=request,
-        )
-        if request.unanswered:
-            # It waits. Should it come to grief, its error is answered in the shape of its body, which can be read only
-            # as long as there is a buffer.
-            body = request.body
-            assert isinstance(body, ProduceRequest)
-            _forget_records(body)
-        return True
-
-    def _answerer(
-        self, request: Request, acks: int, refused: Mapping[TopicIdPartition, ProduceResult] | None
+    def _responder(
+        self, request: Request, acks: int, refused: Mapping[TopicIdPartition, ProduceResult]
     ) -> ProduceCallback:
-        """Answers a request, given what became of the appends."""
+        """Returns the callback that responds to a request, given the results of the appends."""
 
-        # What it refers to lives as long as the request waits for other replicas: no records must be among it.
-        def answer(results: dict[TopicIdPartition, ProduceResult]) -> None:
+        # What the callback refers to lives as long as the request waits for other replicas: no records may be among it.
+        def respond(results: dict[TopicIdPartition, ProduceResult]) -> None:
             try:
-                self._answer(request, acks, {**results, **refused} if refused else results)
-            except Exception as error:  # noqa: BLE001 - on the thread of whoever calls, nobody else would answer
+                self._respond(request, acks, {**results, **refused} if refused else results)
+            except Exception as error:  # noqa: BLE001 - on the thread of the caller, where nobody else would respond
                 self._helper.handle_error(request, error)
 
-        return answer
+        return respond
 
     # Which partitions get as far as the log
 
@@ -323,56 +277,70 @@ class ProduceHandler:
 
     def _sort_out(
         self,
-        request: Request,
+        version: int,
         body: ProduceRequest,
         entries: dict[TopicIdPartition, Buffer],
         refused: dict[TopicIdPartition, ProduceResult],
-    ) -> None:
-        version = request.api_version
+    ) -> int:
+        """Sorts the partitions of a request into those to append to and those to refuse.
+
+        Returns the attributes of all batches, combined with "or".
+        """
         topics = self._cache.image.topics
-        denied = () if self._auth.authorizer is None else self._denied_topics(request, body)
+        all_attributes = 0
         for topic in body.topic_data:
             if version >= _TOPIC_IDS:
-                found = topics.by_id.get(topic.topic_id)
-                name, topic_id = ("" if found is None else found.name), topic.topic_id
+                topic_id = topic.topic_id
+                found = topics.by_id.get(topic_id)
+                name = "" if found is None else found.name
             else:
-                found = topics.by_name.get(topic.name)
-                name, topic_id = topic.name, topic.topic_id if found is None else found.id
+                name = topic.name
+                found = topics.by_name.get(name)
+                topic_id = topic.topic_id if found is None else found.id
             for data in topic.partition_data:
-                partition = TopicIdPartition(topic_id, name, data.index)
-                if found is None and version >= _TOPIC_IDS:
-                    refused[partition] = ProduceResult(Errors.UNKNOWN_TOPIC_ID)
-                elif name in denied:
-                    refused[partition] = ProduceResult(Errors.TOPIC_AUTHORIZATION_FAILED)
-                elif found is None or data.index not in found.partitions:
+                index, records = data.index, data.records
+                partition = _new_tuple(TopicIdPartition, (topic_id, name, index))
+                size, magic, attributes = first_batch(records)
+                all_attributes |= attributes
+                if found is None:
+                    error = Errors.UNKNOWN_TOPIC_ID if version >= _TOPIC_IDS else Errors.UNKNOWN_TOPIC_OR_PARTITION
+                    refused[partition] = ProduceResult(error)
+                elif index not in found.partitions:
                     refused[partition] = ProduceResult(Errors.UNKNOWN_TOPIC_OR_PARTITION)
                 else:
                     try:
-                        entries[partition] = the_one_batch(data.records, version)
+                        if records is None or magic != MAGIC or size != len(records) or version < _ZSTD:
+                            records = the_one_batch(records, version)
+                        entries[partition] = records
                     except ApiError as error:
-                        logger.debug("%r: %s is refused: %s", request, partition, error)
+                        logger.debug("Produce v%d to %s is refused: %s", version, partition, error)
                         refused[partition] = ProduceResult(Errors.for_exception(error))
+        return all_attributes
 
-    def _denied_topics(self, request: Request, body: ProduceRequest) -> set[str]:
-        """The topics of a request that the client may not write to, in one question to the authorizer."""
-        by_id = self._cache.image.topics.by_id
-        names: list[str] = []
-        for topic in body.topic_data:
-            if request.api_version < _TOPIC_IDS:
-                name = topic.name
-            elif (found := by_id.get(topic.topic_id)) is not None:
-                name = found.name
-            else:
-                continue
-            names += [name] * len(topic.partition_data)
+    def _refuse_denied_topics(
+        self,
+        request: Request,
+        entries: dict[TopicIdPartition, Buffer],
+        refused: dict[TopicIdPartition, ProduceResult],
+    ) -> None:
+        """Refuses the topics that the client may not write to, with one question to the authorizer.
+
+        A denied client must not learn which topics and partitions exist. Only an id without a topic has no name to ask
+        for.
+        """
+        named = [partition for partition in (*entries, *refused) if partition.topic or request.api_version < _TOPIC_IDS]
+        names = [partition.topic or "" for partition in named]
         allowed = self._auth.filter_by_authorized(
             request.request_context, AclOperation.WRITE, ResourceType.TOPIC, names, str
         )
-        return set(names) - allowed
+        for partition, name in zip(named, names, strict=True):
+            if name not in allowed:
+                entries.pop(partition, None)
+                refused[partition] = ProduceResult(Errors.TOPIC_AUTHORIZATION_FAILED)
 
-    # The answer
+    # The response
 
-    def _answer(self, request: Request, acks: int, results: dict[TopicIdPartition, ProduceResult]) -> None:
+    def _respond(self, request: Request, acks: int, results: dict[TopicIdPartition, ProduceResult]) -> None:
         helper = self._helper
         quotas = helper.quotas
         bandwidth_ms = request_ms = throttle_time_ms = 0
@@ -385,22 +353,17 @@ class ProduceHandler:
             request.api_throttle_time_ms = throttle_time_ms
             helper.throttle(quotas.produce if bandwidth_ms > request_ms else quotas.request, request, throttle_time_ms)
         if acks == _NO_ACKS:
-            self._end_without_answer(request, results)
-            return
-        if request.api_version >= FIRST_VERSION and not throttle_time_ms:
-            frame = one_topic_answer(request.api_version, request.correlation_id, results)
-            if frame is not None:
-                helper.channel.send_parts(request, (frame,))
-                return
-        helper.send(request, self._response(request, results, throttle_time_ms))
+            self._end_without_response(request, results)
+        else:
+            helper.send(request, self._response(request, results, throttle_time_ms))
 
-    def _end_without_answer(self, request: Request, results: Mapping[TopicIdPartition, ProduceResult]) -> None:
+    def _end_without_response(self, request: Request, results: Mapping[TopicIdPartition, ProduceResult]) -> None:
         errors = {partition: result.error for partition, result in results.items() if result.error}
         if not errors:
             self._helper.send_no_op_response_exempt_throttle(request)
             return
         logger.info(
-            "Closing connection %s: a produce request with acks=0 failed, and there is no answer to say so. "
+            "Closing connection %s: a produce request with acks=0 failed, and there is no response to say so. "
             "Correlation id %d, client %r, partitions: %s",
             request.connection_id,
             request.correlation_id,
@@ -416,16 +379,23 @@ class ProduceHandler:
         endpoints: dict[int, NodeEndpoint] = {}
         for partition, result in results.items():
             topic_id, name, index = partition
-            answer = _partition_response(index, result)
-            if result.error:
-                self._add_error(request, partition, result, answer, endpoints)
+            error, base_offset, log_append_time, log_start_offset, _, _, _ = result
+            response = PartitionProduceResponse(
+                index=index,
+                error_code=error,
+                base_offset=base_offset,
+                log_append_time_ms=log_append_time,
+                log_start_offset=log_start_offset,
+            )
+            if error:
+                self._add_error(request, partition, result, response, endpoints)
             topic = topics.get((topic_id, name))
             if topic is None:
                 topics[topic_id, name] = TopicProduceResponse(
-                    name=name or "", topic_id=topic_id, partition_responses=[answer]
+                    name=name or "", topic_id=topic_id, partition_responses=[response]
                 )
             else:
-                topic.partition_responses.append(answer)
+                topic.partition_responses.append(response)
         return ProduceResponse(
             responses=list(topics.values()),
             throttle_time_ms=throttle_time_ms,
@@ -437,13 +407,13 @@ class ProduceHandler:
         request: Request,
         partition: TopicIdPartition,
         result: ProduceResult,
-        answer: PartitionProduceResponse,
+        response: PartitionProduceResponse,
         endpoints: dict[int, NodeEndpoint],
     ) -> None:
         logger.debug("%r failed for %s: %s", request, partition, result.error.name)
         self._helper.channel.update_error_metrics(request, result.error)
-        answer.error_message = result.error_message
-        answer.record_errors = [
+        response.error_message = result.error_message
+        response.record_errors = [
             BatchIndexAndErrorMessage(batch_index=error.batch_index, batch_index_error_message=error.message)
             for error in result.record_errors
         ]
@@ -451,54 +421,34 @@ class ProduceHandler:
             leader_id, leader_epoch, node = current_leader(
                 self._cache, partition.topic or "", partition.partition, request.context.listener_name
             )
-            answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+            response.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
             if node is not None:
                 endpoints[leader_id] = NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
 
 
-def _partition_response(index: int, result: ProduceResult) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=index,
-        error_code=result.error,
-        base_offset=result.base_offset,
-        log_append_time_ms=result.log_append_time,
-        log_start_offset=result.log_start_offset,
-    )
+# Batches, as far as a broker has to read them to find out where they belong
 
 
-def _forget_records(body: ProduceRequest) -> None:
-    """They are in the log by now, or on their way by themselves. Without this a request that waits would keep its whole
-    buffer in memory."""
-    for topic in body.topic_data:
-        for partition in topic.partition_data:
-            partition.records = None
+def first_batch(records: Buffer | None) -> tuple[int, int, int]:
+    """The size, magic and attributes of the first batch; all are 0 if there is no whole batch.
 
-
-# Batches as far as a broker has to look into them to find out where they belong
-
-
-def _has_transactional_records(body: ProduceRequest) -> bool:
-    """Whether a batch of the request is part of a transaction, going by the first one of each partition."""
-    for topic in body.topic_data:
-        for partition in topic.partition_data:
-            records = partition.records
-            if records is None:
-                continue
-            if len(records) > _LEADING_FIELDS.size:
-                length, magic, attributes = _LEADING_FIELDS.unpack_from(records)
-                if magic == MAGIC and length + LOG_OVERHEAD == len(records):
-                    if attributes & TRANSACTIONAL_MASK:
-                        return True
-                    continue
-            if batch_size(records):
-                _, magic, attributes = _LEADING_FIELDS.unpack_from(records)
-                if magic == MAGIC and attributes & TRANSACTIONAL_MASK:
-                    return True
-    return False
+    `CorruptRecordError` if the records do not begin with a batch. The attributes of older formats are 0.
+    """
+    if records is None:
+        return 0, 0, 0
+    if len(records) > _LEADING_FIELDS.size:
+        length, magic, attributes = _unpack_leading_fields(records)
+        if magic == MAGIC and length + LOG_OVERHEAD == len(records):
+            return len(records), MAGIC, attributes
+    size = batch_size(records)
+    if size == 0:
+        return 0, 0, 0
+    _, magic, attributes = _unpack_leading_fields(records)
+    return size, magic, attributes if magic == MAGIC else 0
 
 
 def batch_size(records: Buffer, start: int = 0) -> int:
-    """The size of the batch, of whatever format, that begins there; 0 if there is no whole one.
+    """The size of the batch, of any format, at `start`; 0 if there is no whole one.
 
     `CorruptRecordError` if that is not the beginning of a batch.
     """
@@ -519,16 +469,11 @@ def batch_size(records: Buffer, start: int = 0) -> int:
 def the_one_batch(records: Buffer | None, version: int) -> Buffer:
     """The batch that the records of a partition must consist of; raises what is wrong with them otherwise.
 
-    What is left of a batch behind it, if the client was cut off there, is left out.
+    An incomplete batch after it is cut off.
     """
-    if records is not None and version >= _ZSTD and len(records) > _LEADING_FIELDS.size:
-        length, magic, _ = _LEADING_FIELDS.unpack_from(records)
-        if magic == MAGIC and length + LOG_OVERHEAD == len(records):
-            return records
-    size = 0 if records is None else batch_size(records)
+    size, magic, attributes = first_batch(records)
     if records is None or size == 0:
         raise InvalidRecordError(f"Produce v{version} needs a record batch for each partition")
-    _, magic, attributes = _LEADING_FIELDS.unpack_from(records)
     if magic != MAGIC:
         raise InvalidRecordError(f"Produce v{version} takes record batches of magic {MAGIC}, not {magic}")
     if version < _ZSTD and attributes & COMPRESSION_MASK == CompressionType.ZSTD:

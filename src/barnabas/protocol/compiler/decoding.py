@@ -66,14 +66,14 @@ class _DecoderSource(Source):
             read_uvarint=runtime.read_uvarint,
             unknown_tags=runtime.unknown_tags,
             fail=runtime.fail,
+            too_many_entries=runtime.too_many_entries,
         )
 
     def build(self) -> Any:
-        self.emit(0, "def codec(buf, pos, end):")
+        limit = f", entries={self.message.max_entries}" if issubclass(self.message, Request) else ""
+        self.emit(0, f"def codec(buf, pos, end{limit}):")
         if _has_records(self.message):
             self.emit(1, "view = buf if type(buf) is memoryview else memoryview(buf)")
-        if issubclass(self.message, Request):
-            self.emit(1, f"entries = {self.message.max_entries}")
         top = self.struct_body(1, self.message)
         self.flush(1)
         self.emit(1, "if pos > end: fail()")
@@ -213,7 +213,7 @@ class _DecoderSource(Source):
         self.emit(inner, f"if {count} < 0 or {count} * {smallest} > end - pos: fail()")
         if self.is_bounded:
             self.emit(inner, f"entries -= {count}")
-            self.emit(inner, "if entries < 0: fail()")
+            self.emit(inner, "if entries < 0: too_many_entries()")
         if isinstance(element, str) and element in FIXED:
             unpackers = self.bind("A", runtime.ArrayUnpackers(FIXED[element]))
             self.emit(inner, f"{target} = list({unpackers}[{count}](buf, pos))")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
+from barnabas.protocol.message import TooManyEntriesError
 
 SMALL = 64
 """Arrays of primitives up to this length use a prepared ``Struct``; longer ones are rare and build theirs."""
@@ -57,6 +58,11 @@ def read_uvarint(buffer: Any, position: int) -> tuple[int, int]:
 def fail() -> NoReturn:
     """Says only *that* the bytes are broken; the interpreter finds out what is."""
     raise ProtocolError("malformed")
+
+
+def too_many_entries() -> NoReturn:
+    """Stops a decoder before it makes the elements of an array that exceeds the limit of the request."""
+    raise TooManyEntriesError("the arrays of the request have more elements than allowed")
 
 
 def refuse(message: str, version: int, *fields: str) -> NoReturn:

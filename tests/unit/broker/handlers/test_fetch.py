@@ -210,14 +210,14 @@ def test_a_long_poll_is_answered_when_there_is_something() -> None:
 
 
 @pytest.mark.mechanism("R13")
-def test_an_answer_that_cannot_be_made_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
-    """After a wait it is the thread of somebody else, who would not answer for us."""
+def test_a_response_that_cannot_be_encoded_becomes_an_error_response(caplog: pytest.LogCaptureFixture) -> None:
+    """After a wait the thread belongs to another request, which would not respond to this one."""
     b = FetchBench()
     b.replicas.parks = True
     request = b.dispatch(b.handler, of((T, 0)), LATEST)
     b.finds("t-0", b"r", high_watermark=2**99)
     b.replicas.complete()
-    assert b.was_closed(request)
+    assert Errors(b.answer(request).error_code) is Errors.UNKNOWN_SERVER_ERROR
     assert caplog.records
 
 

@@ -11,6 +11,7 @@ import cramjam
 import pytest
 from benchmarks.hostile_requests import one_batch, one_record
 
+from barnabas.broker.handlers.produce import _INLINE_ENTRIES
 from barnabas.common.errors import Errors
 from barnabas.log.log_validator import UNCLAIMED_BYTES
 from barnabas.protocol.message import Request as RequestMessage
@@ -79,10 +80,12 @@ def test_uncompressed_records_are_for_a_network_thread(bench: RealBench) -> None
     assert not is_handed_over(bench, produce_of(compressed(MEBIBYTE // 2, CompressionType.NONE)))
 
 
-def test_a_request_that_has_to_be_read_as_a_message_is_bounded_by_its_size(bench: RealBench) -> None:
-    batch = compressed(700_000, CompressionType.NONE)
-    assert not is_handed_over(bench, produce_of(batch))
-    assert is_handed_over(bench, produce_of(batch, topics=2))
+def test_topics_and_partitions_of_a_request_are_limited(bench: RealBench) -> None:
+    batch = compressed(100, CompressionType.NONE)
+    assert not is_handed_over(bench, produce_of(*[batch] * (_INLINE_ENTRIES - 1)))
+    assert is_handed_over(bench, produce_of(*[batch] * _INLINE_ENTRIES))
+    assert not is_handed_over(bench, produce_of(batch, topics=_INLINE_ENTRIES // 2))
+    assert is_handed_over(bench, produce_of(batch, topics=_INLINE_ENTRIES // 2 + 1))
 
 
 def test_all_partitions_of_a_request_count(bench: RealBench) -> None:

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.handlers._produce_answer_pure import one_topic_answer as pure_answer
 from barnabas.broker.handlers.produce import ADMIN_CLIENT_ID, ProduceHandler
-from barnabas.broker.handlers.produce_answer import one_topic_answer as chosen_answer
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.log.log_append_info import RecordError
 from barnabas.network.memory_pool import SimpleMemoryPool
 from barnabas.network.response import CLOSE_CONNECTION, NO_OP, SEND, START_THROTTLING
-from barnabas.protocol.framing import response_parts
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 from barnabas.replica.fetch_session import TopicIdPartition
@@ -31,6 +31,7 @@ from barnabas.replica.results import ProduceResult
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.server.request import Request
 from barnabas.server.request_channel import CallbackRequest
+from barnabas.server.request_local import RequestLocal
 from log_fixtures import client_batch
 from network_fixtures import request_from
 from unit.broker.handlers.data_bench import ALICE, NOBODY, DataBench, Quotas, T, acls, questions
@@ -39,6 +40,8 @@ WRITE_T = (AclOperation.WRITE, ResourceType.TOPIC, "t")
 WRITE_COMPACT = (AclOperation.WRITE, ResourceType.TOPIC, "compact")
 WRITE_TXN = (AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "payments")
 BATCH = bytes(client_batch([b"value"]))
+VERSIONS = range(ApiKey.PRODUCE.versions.lowest, ApiKey.PRODUCE.versions.highest + 1)
+TOPIC_IDS = next(field for field in TopicProduceData.fields if field.name == "topic_id").versions.lowest
 TRANSACTIONAL = bytes(client_batch([b"value"], producer_id=7, epoch=0, sequence=0, transactional=True))
 
 
@@ -65,6 +68,13 @@ def to(
     return ProduceRequest(acks=acks, timeout_ms=1500, topic_data=topics, transactional_id=transactional_id)
 
 
+def to_t(*partitions: int) -> ProduceRequest:
+    """A request for partitions of ``t`` in one topic entry, which any version can carry."""
+    data = [PartitionProduceData(index=index, records=BATCH) for index in partitions]
+    topic = TopicProduceData(name="t", topic_id=T, partition_data=data)
+    return ProduceRequest(acks=-1, timeout_ms=1500, topic_data=[topic])
+
+
 def codes(response: Any) -> dict[str, Errors]:
     return {
         f"{topic.name or topic.topic_id.hex()[-2:]}-{partition.index}": Errors(partition.error_code)
@@ -77,7 +87,7 @@ def codes(response: Any) -> dict[str, Errors]:
 
 
 @pytest.mark.mechanism("R05")
-@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version < TOPIC_IDS])
 def test_what_is_good_is_appended_and_answered(version: int) -> None:
     bench = DataBench()
     bench.replicas.produce_results["t-1"] = ProduceResult(Errors.NONE, 42, 1700, 5)
@@ -334,10 +344,6 @@ def test_a_request_that_waits_keeps_no_records(acks: int, other: str | None) -> 
     assert codes(bench.answer(request)) == dict.fromkeys(["t-0", other] if other else ["t-0"], Errors.NONE)
 
 
-TWINS = [pytest.param(pure_answer, id="pure"), pytest.param(chosen_answer, id="chosen")]
-"""Both, if the compiled one is built."""
-
-
 @pytest.mark.mechanism("N07")
 @pytest.mark.parametrize("topics", [[("t", 1)], [("t", 1), ("compact", 0)]], ids=["plain", "any"])
 def test_records_that_wait_for_a_slow_log_directory_stay_counted(topics: list[tuple[str, int]]) -> None:
@@ -354,41 +360,81 @@ def test_records_that_wait_for_a_slow_log_directory_stay_counted(topics: list[tu
     assert set(codes(bench.answer(request)).values()) == {Errors.NONE}
 
 
-@pytest.mark.parametrize("one_topic_answer", TWINS)
-@pytest.mark.parametrize("version", range(9, 14))
-@pytest.mark.parametrize("name", ["t", "", "n" * 126, "n" * 127, "n" * 249, "ü" * 63])
-def test_the_short_way_to_an_answer_leads_to_the_same_bytes(one_topic_answer: Any, version: int, name: str) -> None:
+@pytest.mark.mechanism("R13")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_that_waited_gets_an_error_for_each_partition(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = DataBench()
+    bench.replicas.parks = True
+    handler = handler_of(bench)
+    request = request_from(encode_request(to_t(0, 1), version, 7, "test"), bench.times)
+    bench.handle(handler, request)
+    assert request.buffer is None
+    assert not bench.is_answered(request)
+
+    def fail(*_: object) -> None:
+        raise ValueError("no response today")
+
+    monkeypatch.setattr(handler, "_respond", fail)
+    bench.replicas.complete()
+    response = bench.answer(request)
+    errors = [partition.error_code for topic in response.responses for partition in topic.partition_responses]
+    assert errors == [Errors.UNKNOWN_SERVER_ERROR] * 2
+
+
+@pytest.mark.mechanism("R05")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["t", "n" * 126, "n" * 127, "n" * 249, "ü" * 63])
+def test_the_response_can_be_read_in_every_version(version: int, name: str) -> None:
+    """Also with counts and names whose length takes two bytes."""
     bench = DataBench()
     handler = handler_of(bench)
-    kinds = (ProduceResult(Errors.NONE, 2**62, 1700, 5), ProduceResult(Errors.NONE, 0, -1, 0))
-    for count in (1, 2, 6, 126, 127):
-        results = {TopicIdPartition(T, name, 2**31 - 1 - index): kinds[index % 2] for index in range(count)}
-        short = one_topic_answer(version, 7, results)
-        request = bench.request(to(), version, correlation_id=7)
-        response = handler._response(request, results, 0)
-        assert short is None or short == b"".join(response_parts(response, version, 7))
-        assert (short is None) == (count > 126 or (version < 13 and len(name) > 126))
+    request = bench.request(to_t(0), version)
+    for count in (1, 2, 126, 127, 200):
+        partitions = [TopicIdPartition(T, name, 2**31 - 1 - index) for index in range(count)]
+        results = {one: ProduceResult(Errors.NONE, 2**62 - one.partition, 1700, 5) for one in partitions}
+        encoded = handler._response(request, results, 30).encode(version)
+        response = ProduceResponse.decode(encoded, version)
+        (topic,) = response.responses
+        by_id = version >= TOPIC_IDS
+        assert (topic.name, topic.topic_id) == (("", T) if by_id else (name, ZERO_UUID))
+        assert [(found.index, found.error_code, found.base_offset) for found in topic.partition_responses] == [
+            (one.partition, 0, 2**62 - one.partition) for one in partitions
+        ]
+        assert {found.log_append_time_ms for found in topic.partition_responses} == {1700}
+        assert response.throttle_time_ms == 30
 
 
-@pytest.mark.parametrize("one_topic_answer", TWINS)
-@pytest.mark.parametrize("version", [9, 13])
-def test_the_short_way_to_an_answer_is_for_one_topic_that_went_well(one_topic_answer: Any, version: int) -> None:
-    good, bad = ProduceResult(Errors.NONE, 5, -1, 0), ProduceResult(Errors.NOT_LEADER_OR_FOLLOWER)
-    one, other = TopicIdPartition(T, "t", 0), TopicIdPartition(T, "t", 1)
-    assert one_topic_answer(version, 7, {one: good, other: good}) is not None
-    assert one_topic_answer(version, 7, {}) is None
-    assert one_topic_answer(version, 7, {one: good, other: bad}) is None
-    assert one_topic_answer(version, 7, {one: bad}) is None
-    assert one_topic_answer(version, 7, {one: good, TopicIdPartition(ZERO_UUID, "compact", 1): good}) is None
+# ------------------------------------------------------------------------------------------- network threads
 
 
-@pytest.mark.parametrize("version", [9, 12])
-@pytest.mark.parametrize("quotas", [Quotas(), Quotas(produce=5), None])
-def test_the_short_way_is_for_who_is_not_throttled(version: int, quotas: Quotas | None) -> None:
-    bench = DataBench(quotas)
-    response = bench.answered(handler_of(bench), to(("t", 1)), version)
-    assert response.throttle_time_ms == (quotas.produce.throttle_time_ms if quotas else 0)
-    assert codes(response) == {"t-1": Errors.NONE}
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 49_000), (24_000, 1), (200, 200)])
+def test_a_request_with_many_partitions_is_handed_over_before_it_is_decoded(
+    version: int, topics: int, partitions: int
+) -> None:
+    data = [PartitionProduceData(index=0) for _ in range(partitions)]
+    body = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", topic_id=T, partition_data=data)] * topics)
+    bench = DataBench()
+    request = bench.request(body, version)
+    handed_over: list[Request] = []
+    local = RequestLocal(lambda *_: None, handed_over.extend)
+    local.request = request
+    handler_of(bench).produce(request, local)
+    assert handed_over == [request]
+    assert request._body is None
+    assert request.buffer is not None, "the bulk lane has to decode it"
+    bench.handle(handler_of(bench), request)
+    assert set(codes(bench.answer(request)).values()) == {Errors.INVALID_RECORD}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_network_thread_appends_to_a_usual_number_of_partitions(version: int) -> None:
+    bench = DataBench()
+    request = bench.request(to_t(0, 1), version)
+    local = RequestLocal(lambda *_: None, lambda _: pytest.fail("handed over"))
+    local.request = request
+    handler_of(bench).produce(request, local)
+    assert [str(partition) for partition in bench.replicas.appended] == ["t-0", "t-1"]
 
 
 # ---------------------------------------------------------------------------------------------------- acks=0
