@@ -1,7 +1,8 @@
-"""The broker's dispatcher table: every API that a broker serves, and who handles it.
+"""The broker's dispatcher table: every API that a broker serves, and its handler.
 
-What is not in here is not advertised, so a client never tries it. The handlers themselves are made on demand: see
-:class:`barnabas.server.dispatch.FamilyOnDemand`. That is why each is imported where it is made.
+An API that is not in here is not advertised, so a client never tries it. Handlers are made on demand (see
+:class:`barnabas.server.dispatch.FamilyOnDemand`), so each is imported by its maker. A maker with its APIs is the only
+registration: the handler of an API is the method with the API's name.
 """
 
 # ruff: noqa: PLC0415 - see above
@@ -10,18 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from barnabas.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from barnabas.broker.broker_api_versions import BrokerApiVersionManager
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
 from barnabas.broker.config.kafka_config import KafkaConfig
-from barnabas.broker.coordinators import Coordinators
+from barnabas.broker.coordinators import GROUP, TRANSACTION, Coordinators
 from barnabas.broker.forwarding_manager import ForwardingManager
 from barnabas.broker.handlers.forwarded import ForwardedHandler
 from barnabas.common.clock import Clock
 from barnabas.common.dataclass import dataclass
-from barnabas.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.controller.quorum_features import default_supported_features
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
 from barnabas.metadata.cache import MetadataCache
@@ -35,6 +35,8 @@ from barnabas.server.dispatch import FamilyOnDemand, Handler, handlers_of
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.sasl_handler import SaslHandler
 from barnabas.telemetry.client_metrics_manager import ClientMetricsManager
+
+_Maker = TypeVar("_Maker", bound="Callable[[BrokerParts], object]")
 
 INLINE_APIS = frozenset(
     {
@@ -97,7 +99,7 @@ def make_handlers(
     The families are in the order in which clients need them.
     """
     handlers = handlers_of(ForwardedHandler(parts.helper, parts.forwarding), SaslHandler())
-    families = [FamilyOnDemand(api_keys, partial(make, parts)) for make, api_keys in FAMILIES.items()]
+    families = [FamilyOnDemand(api_keys, partial(make, parts)) for make, api_keys in FAMILIES]
     served = {*handlers, ApiKey.API_VERSIONS}.union(*[family.api_keys for family in families])
     versions = BrokerApiVersionManager(
         served,
@@ -110,6 +112,21 @@ def make_handlers(
     return handlers, families, versions
 
 
+FAMILIES: Final[list[tuple[Callable[[BrokerParts], object], tuple[ApiKey, ...]]]] = []
+"""The makers of handlers and the APIs of each, in the order in which clients need them."""
+
+
+def _family(*api_keys: ApiKey) -> Callable[[_Maker], _Maker]:
+    """Registers the maker of a family of handlers, and the APIs that it handles."""
+
+    def register(make: _Maker) -> _Maker:
+        FAMILIES.append((make, api_keys))
+        return make
+
+    return register
+
+
+@_family(ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 def _metadata(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.metadata import MetadataHandler
 
@@ -123,6 +140,7 @@ def _metadata(parts: BrokerParts) -> object:
     )
 
 
+@_family(ApiKey.PRODUCE)
 def _produce(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.produce import ProduceHandler
 
@@ -132,10 +150,11 @@ def _produce(parts: BrokerParts) -> object:
         parts.cache,
         parts.replicas,
         parts.clock,
-        lambda: parts.coordinators.transactions.appends,
+        lambda: parts.coordinators.get(TRANSACTION).appends,
     )
 
 
+@_family(ApiKey.FETCH)
 def _fetch(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.fetch import FetchHandler
 
@@ -152,42 +171,28 @@ def _fetch(parts: BrokerParts) -> object:
     )
 
 
+@_family(ApiKey.LIST_OFFSETS)
 def _list_offsets(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.list_offsets import ListOffsetsHandler
 
     return ListOffsetsHandler(parts.helper, parts.auth, parts.replicas)
 
 
+@_family(ApiKey.FIND_COORDINATOR)
 def _find_coordinator(parts: BrokerParts) -> object:
-    from barnabas.broker.handlers.find_coordinator import GROUP, TRANSACTION, CoordinatorType, FindCoordinatorHandler
+    from barnabas.broker.handlers.find_coordinator import FindCoordinatorHandler
 
-    made = parts.coordinators.get()
-    groups, transactions = made.groups, made.transactions.coordinator
     return FindCoordinatorHandler(
         parts.helper,
         parts.auth,
         parts.cache,
         parts.topic_creation,
-        {
-            GROUP: CoordinatorType(GROUP_METADATA_TOPIC, groups.partition_for, groups.is_loading),
-            TRANSACTION: CoordinatorType(TRANSACTION_STATE_TOPIC, transactions.partition_for, transactions.is_loading),
-        },
+        parts.coordinators.services(),
         broker_id=parts.config.node_id,
     )
 
 
-def _groups(parts: BrokerParts) -> object:
-    from barnabas.broker.handlers.groups import GroupsHandler
-
-    return GroupsHandler(parts.helper, parts.auth, parts.coordinators.groups)
-
-
-def _offsets(parts: BrokerParts) -> object:
-    from barnabas.broker.handlers.offsets import OffsetsHandler
-
-    return OffsetsHandler(parts.helper, parts.auth, parts.cache, parts.coordinators.groups)
-
-
+@_family(ApiKey.INIT_PRODUCER_ID)
 def _producer_ids(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.producer_ids import ProducerIdsHandler
 
@@ -196,25 +201,66 @@ def _producer_ids(parts: BrokerParts) -> object:
         parts.auth,
         parts.producer_ids,
         parts.config.request_timeout_ms,
-        parts.coordinators.transactions.coordinator,
+        parts.coordinators.get(TRANSACTION).coordinator,
     )
 
 
+@_family(
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.LIST_GROUPS,
+    ApiKey.DELETE_GROUPS,
+)
+def _groups(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.groups import GroupsHandler
+
+    return GroupsHandler(parts.helper, parts.auth, parts.coordinators.get(GROUP))
+
+
+@_family(ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE)
+def _offsets(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.offsets import OffsetsHandler
+
+    return OffsetsHandler(parts.helper, parts.auth, parts.cache, parts.coordinators.get(GROUP))
+
+
+@_family(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+def _telemetry(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.telemetry import TelemetryHandler
+
+    return TelemetryHandler(parts.helper, parts.client_metrics)
+
+
+@_family(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
+)
 def _transactions(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.transactions import TransactionsHandler
 
-    groups, transactions = parts.coordinators.get()
+    groups, transactions = parts.coordinators.get(GROUP), parts.coordinators.get(TRANSACTION)
     return TransactionsHandler(
         parts.helper, parts.auth, parts.cache, transactions.coordinator, transactions.markers, groups.partition_for
     )
 
 
+@_family(ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
 def _cluster(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.cluster import ClusterHandler
 
     return ClusterHandler(parts.helper, parts.auth, parts.cache, parts.cluster_id)
 
 
+@_family(ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.LIST_CONFIG_RESOURCES)
 def _configs(parts: BrokerParts) -> object:
     from barnabas.broker.config.config_admin_manager import ConfigAdminManager
     from barnabas.broker.config.config_helper import ConfigHelper
@@ -231,81 +277,36 @@ def _configs(parts: BrokerParts) -> object:
     )
 
 
-def _telemetry(parts: BrokerParts) -> object:
-    from barnabas.broker.handlers.telemetry import TelemetryHandler
-
-    return TelemetryHandler(parts.helper, parts.client_metrics)
-
-
+@_family(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 def _offset_for_leader_epoch(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 
     return OffsetForLeaderEpochHandler(parts.helper, parts.auth, parts.replicas)
 
 
+@_family(ApiKey.DELETE_RECORDS)
 def _delete_records(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.delete_records import DeleteRecordsHandler
 
     return DeleteRecordsHandler(parts.helper, parts.auth, parts.cache, parts.replicas)
 
 
+@_family(ApiKey.DESCRIBE_PRODUCERS)
 def _describe_producers(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.describe_producers import DescribeProducersHandler
 
     return DescribeProducersHandler(parts.helper, parts.auth, parts.cache, parts.replicas)
 
 
+@_family(ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS)
 def _log_dirs(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.log_dirs import LogDirsHandler
 
     return LogDirsHandler(parts.helper, parts.auth, parts.replicas)
 
 
+@_family(ApiKey.DESCRIBE_ACLS)
 def _acls(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.acls import AclsHandler
 
     return AclsHandler(parts.helper, parts.auth)
-
-
-FAMILIES: Final[dict[Callable[[BrokerParts], object], tuple[ApiKey, ...]]] = {
-    _metadata: (ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS),
-    _produce: (ApiKey.PRODUCE,),
-    _fetch: (ApiKey.FETCH,),
-    _list_offsets: (ApiKey.LIST_OFFSETS,),
-    _find_coordinator: (ApiKey.FIND_COORDINATOR,),
-    _producer_ids: (ApiKey.INIT_PRODUCER_ID,),
-    _groups: (
-        ApiKey.JOIN_GROUP,
-        ApiKey.SYNC_GROUP,
-        ApiKey.HEARTBEAT,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        ApiKey.DESCRIBE_GROUPS,
-        ApiKey.CONSUMER_GROUP_DESCRIBE,
-        ApiKey.LIST_GROUPS,
-        ApiKey.DELETE_GROUPS,
-    ),
-    _offsets: (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE),
-    _telemetry: (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
-    _transactions: (
-        ApiKey.ADD_PARTITIONS_TO_TXN,
-        ApiKey.ADD_OFFSETS_TO_TXN,
-        ApiKey.END_TXN,
-        ApiKey.WRITE_TXN_MARKERS,
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        ApiKey.LIST_TRANSACTIONS,
-    ),
-    _cluster: (ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS),
-    _configs: (
-        ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.LIST_CONFIG_RESOURCES,
-    ),
-    _offset_for_leader_epoch: (ApiKey.OFFSET_FOR_LEADER_EPOCH,),
-    _delete_records: (ApiKey.DELETE_RECORDS,),
-    _describe_producers: (ApiKey.DESCRIBE_PRODUCERS,),
-    _log_dirs: (ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS),
-    _acls: (ApiKey.DESCRIBE_ACLS,),
-}
-"""Who makes the handlers of which APIs; the most wanted first."""

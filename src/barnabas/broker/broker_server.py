@@ -41,7 +41,7 @@ from barnabas.broker.config.reconfigurables import (
     DynamicProducerStates,
     DynamicThreadPool,
 )
-from barnabas.broker.coordinators import CoordinatorPair, Coordinators
+from barnabas.broker.coordinators import CoordinatorContext, Coordinators, coordinator_makers
 from barnabas.broker.directory_events import ControllerDirectoryEvents
 from barnabas.broker.forwarding_manager import ForwardingManager
 from barnabas.broker.internal_topics import default_topic_settings, internal_topic_settings
@@ -65,9 +65,7 @@ from barnabas.common.log_safety import WINDOW_MS as LOG_WINDOW_MS
 from barnabas.common.log_safety import report_suppressed
 from barnabas.common.scheduler import KafkaScheduler
 from barnabas.controller.quorum_features import default_supported_features
-from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
-from barnabas.coordinator.transaction.transaction_config import TransactionConfig
 from barnabas.log.log_cleaner import LogCleaner
 from barnabas.log.log_dir_failure import LogDirFailureChannel
 from barnabas.log.log_manager import LogManager
@@ -220,7 +218,23 @@ class BrokerServer:
             node_id, lambda: lifecycle.broker_epoch, forwarding_channel, self.scheduler, clock
         )
         auth = AuthHelper(authorizer)
-        coordinators = self._coordinators = Coordinators(self._maker_of_coordinators(auth, replicas, producer_ids))
+        coordinators = self._coordinators = Coordinators(
+            coordinator_makers(
+                CoordinatorContext(
+                    config,
+                    self.cache,
+                    auth,
+                    replicas,
+                    producer_ids,
+                    self._log_manager_config.producer_state,
+                    self.scheduler,
+                    clock,
+                    registry,
+                    shared.metrics,
+                    shared.exit_procedure,
+                )
+            )
+        )
         topic_creation = AutoTopicCreationManager(
             forwarding_channel,
             default_topic_settings(config),
@@ -355,48 +369,6 @@ class BrokerServer:
         self._add_gauges()
         logger.info("Broker %d is running", node_id)
 
-    def _maker_of_coordinators(
-        self, auth: AuthHelper, replicas: ReplicaManager, producer_ids: ProducerIdManager
-    ) -> Callable[[], CoordinatorPair]:
-        """Reads the settings now, so that mistakes in them are found at the start."""
-        config, shared, clock = self._config, self._shared, self._shared.clock
-        group_config = GroupCoordinatorConfig.from_values(config.values)
-        transaction_config = TransactionConfig.from_values(config.values)
-
-        def make() -> CoordinatorPair:
-            from barnabas.broker.group_parts import make_group_parts  # noqa: PLC0415 - see Coordinators
-            from barnabas.broker.transaction_parts import make_transaction_parts  # noqa: PLC0415
-
-            transactions = make_transaction_parts(
-                config,
-                transaction_config,
-                self.cache,
-                replicas,
-                producer_ids,
-                self._log_manager_config.producer_state,
-                self.scheduler,
-                clock,
-                shared.registry,
-                shared.metrics,
-                shared.exit_procedure,
-            )
-            groups = make_group_parts(
-                config,
-                group_config,
-                self.cache,
-                auth,
-                replicas,
-                transactions,
-                self.scheduler,
-                clock,
-                shared.metrics,
-                shared.exit_procedure,
-                shared.registry,
-            )
-            return CoordinatorPair(groups, transactions)
-
-        return make
-
     def load_in_background(self, others: Sequence[Callable[[], None]], on_loaded: Callable[[], None]) -> None:
         """Loads what could wait until now, and what others have to, a little at a time: the first requests go first."""
         own = [] if self._apis is None else self._apis.loading()
@@ -484,11 +456,11 @@ class BrokerServer:
                 self._leave,
                 step(self.serving, lambda it: it.stop()),
                 *[partial(remove, one) for one in reversed(publishers)],
-                # Members that wait for a rebalance are told to look elsewhere while they can still be told.
-                step(self._coordinators, lambda it: it.shutdown_groups()),
+                # Members that wait for a rebalance get a response while their connections are open.
+                step(self._coordinators, lambda it: it.shutdown_responding()),
                 step(self.serving, lambda it: it.close()),
                 step(telemetry, lambda it: it.shutdown()),
-                step(self._coordinators, lambda it: it.shutdown_transactions()),
+                step(self._coordinators, lambda it: it.shutdown()),
                 step(self.quotas, lambda it: it.shutdown()),
                 step(self._authorizer, lambda it: it.close()),
                 self.cleaner.shutdown,

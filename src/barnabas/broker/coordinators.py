@@ -1,152 +1,276 @@
-"""The coordinators of groups and of transactions, made when there is something to coordinate.
+"""The coordinators of a broker: one table entry for each kind, made when there is something to coordinate.
 
-They are a fifth of a broker's code, with threads of their own, and a broker that has just been started for the first
-time has neither groups nor transactions. So this stands for them until the first of
+They are a fifth of a broker's code, with threads of their own, and a new broker has neither groups nor transactions. So
+`Coordinators` makes them at the first of these events:
 
-* this broker leads a partition of ``__consumer_offsets`` or ``__transaction_state``: there is something to load;
-* a client asks for one of the two;
-* the broker has been running for a moment, and has nothing better to do.
+* this broker leads a partition of one of their topics: there is something to load;
+* a client asks for one of them;
+* the broker has started, and loads in the background what it could start without.
 
-Both are made together, because offsets are committed in transactions and each knows the other.
+All are made together, because some know each other: offsets are committed in transactions.
+
+To add a coordinator, define a `CoordinatorType` and add its maker to :func:`coordinator_makers`. Elections, metadata
+images, FindCoordinator and the shutdown follow from the entry.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from barnabas.common.errors import CoordinatorNotAvailableError
-from barnabas.common.named_tuple import NamedTuple
+from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.common.clock import Clock
+from barnabas.common.dataclass import dataclass
+from barnabas.common.errors import CoordinatorNotAvailableError, Errors
+from barnabas.common.scheduler import Scheduler
+from barnabas.common.shutdownable_thread import ExitProcedure
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
+from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
+from barnabas.coordinator.transaction.transaction_config import TransactionConfig
+from barnabas.log.producer_states import ProducerStateManagerConfig
+from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage
+from barnabas.metrics.registry import Metrics
+from barnabas.metrics.yammer.registry import MetricsRegistry
+from barnabas.replica.replica_manager import ReplicaManager
+from barnabas.security.acl import AclOperation, ResourceType
+from barnabas.security.auth_helper import AuthHelper
 
 if TYPE_CHECKING:
-    from barnabas.broker.broker_metadata_publisher import CoordinatorHooks
     from barnabas.broker.transaction_parts import TransactionParts
     from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
 
-_GROUPS: Final = 0
-_TRANSACTIONS: Final = 1
+
+class CoordinatorService(Protocol):
+    """What every coordinator does. The leader of a partition of its topic coordinates the keys in that partition."""
+
+    def startup(self) -> None: ...
+
+    def on_election(self, partition: int, leader_epoch: int) -> None: ...
+
+    def on_resignation(self, partition: int, leader_epoch: int | None) -> None: ...
+
+    def on_partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None: ...
+
+    def on_new_metadata_image(self, image: MetadataImage, delta: MetadataDelta) -> None: ...
+
+    def partition_for(self, key: str, /) -> int: ...
+
+    def is_loading(self, partition: int) -> bool: ...
 
 
-class CoordinatorPair(NamedTuple):
-    groups: GroupCoordinatorService
-    transactions: TransactionParts
+P = TypeVar("P")
 
-    @property
-    def hooks(self) -> tuple[CoordinatorHooks, CoordinatorHooks]:
-        return self.groups, self.transactions.coordinator
+
+class CoordinatorType(Generic[P]):
+    """What the broker has to know of one kind of coordinator. ``P`` is what its maker returns; it has a `shutdown`."""
+
+    __slots__ = (
+        "denied",
+        "key_type",
+        "operation",
+        "resource_type",
+        "responds_at_shutdown",
+        "service",
+        "since_version",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        service: Callable[[P], CoordinatorService],
+        *,
+        key_type: int,
+        resource_type: ResourceType,
+        denied: Errors,
+        operation: AclOperation = AclOperation.DESCRIBE,
+        since_version: int = 0,
+        responds_at_shutdown: bool = False,
+    ) -> None:
+        """`topic` has its state; `service` finds the coordinator in what its maker returns.
+
+        FindCoordinator has a `key_type` for it since some version, and needs `operation` on `resource_type`, or else
+        responds with `denied`.
+        With `responds_at_shutdown`, pending requests get a response, so it is shut down while connections are open.
+        """
+        self.topic = topic
+        self.service = service
+        self.key_type = key_type
+        self.resource_type = resource_type
+        self.denied = denied
+        self.operation = operation
+        self.since_version = since_version
+        self.responds_at_shutdown = responds_at_shutdown
+
+
+GROUP: CoordinatorType[GroupCoordinatorService] = CoordinatorType(
+    GROUP_METADATA_TOPIC,
+    lambda service: service,
+    key_type=0,
+    resource_type=ResourceType.GROUP,
+    denied=Errors.GROUP_AUTHORIZATION_FAILED,
+    responds_at_shutdown=True,
+)
+TRANSACTION: CoordinatorType[TransactionParts] = CoordinatorType(
+    TRANSACTION_STATE_TOPIC,
+    lambda parts: parts.coordinator,
+    key_type=1,
+    resource_type=ResourceType.TRANSACTIONAL_ID,
+    denied=Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    since_version=1,
+)
+
+Made = Mapping[CoordinatorType[Any], Any]
+Makers = Mapping[CoordinatorType[Any], Callable[[Made], Any]]
+"""Each maker gets the coordinators that were made before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorContext:
+    """What coordinators need of the rest of the broker."""
+
+    config: KafkaConfig
+    cache: MetadataCache
+    auth: AuthHelper
+    replicas: ReplicaManager
+    producer_ids: ProducerIdManager
+    producer_state: ProducerStateManagerConfig
+    scheduler: Scheduler
+    clock: Clock
+    registry: MetricsRegistry
+    metrics: Metrics
+    exit_procedure: ExitProcedure
+
+
+def coordinator_makers(context: CoordinatorContext) -> Makers:
+    """Returns the table of coordinators. Settings are read here, so that errors in them are found at the start."""
+    group_settings = GroupCoordinatorConfig.from_values(context.config.values)
+    transaction_settings = TransactionConfig.from_values(context.config.values)
+
+    def transactions(_made: Made) -> TransactionParts:
+        from barnabas.broker.transaction_parts import make_transaction_parts  # noqa: PLC0415 - see the module
+
+        return make_transaction_parts(context, transaction_settings)
+
+    def groups(made: Made) -> GroupCoordinatorService:
+        from barnabas.broker.group_parts import make_group_parts  # noqa: PLC0415 - see the module
+
+        return make_group_parts(context, group_settings, made[TRANSACTION])
+
+    return {TRANSACTION: transactions, GROUP: groups}
 
 
 class Coordinators:
-    """The two, or what they have to be told when they are made."""
+    """The coordinators, or what they have to be told when they are made."""
 
-    def __init__(self, make: Callable[[], CoordinatorPair]) -> None:
-        self._make = make
+    def __init__(self, makers: Makers) -> None:
+        self._makers = makers
         self._lock = threading.Lock()
-        """Guards everything below, until they are made; then only closing. They are made inside of it, which takes the
-        locks of modules that are imported and those of metrics."""
-        self._made: CoordinatorPair | None = None
-        self._started = [False, False]
-        self._images: list[tuple[MetadataImage, MetadataDelta] | None] = [None, None]
+        """Guards everything below until the coordinators are made, then only closing. They are made while it is held,
+        which takes the locks of imported modules and those of metrics."""
+        self._made: Made | None = None
+        self._started: set[CoordinatorType[Any]] = set()
+        self._images: dict[CoordinatorType[Any], tuple[MetadataImage, MetadataDelta]] = {}
         self._closed = False
-        self.hooks: tuple[CoordinatorHooks, CoordinatorHooks] = (
-            _Hooks(self, _GROUPS, GROUP_METADATA_TOPIC),
-            _Hooks(self, _TRANSACTIONS, TRANSACTION_STATE_TOPIC),
-        )
+        self.hooks = tuple(_Hooks(self, kind) for kind in makers)
         """For the publisher of metadata."""
 
-    def get(self) -> CoordinatorPair:
-        """Both, made if they are not there yet, and up to date with what the hooks were told."""
+    def get(self, kind: CoordinatorType[P]) -> P:
+        """Returns the coordinator of a kind; all are made if they are not there yet."""
         made = self._made
-        if made is not None:
-            return made
+        if made is None:
+            made = self._make()
+        found: P = made[kind]
+        return found
+
+    def service(self, kind: CoordinatorType[Any]) -> CoordinatorService:
+        return kind.service(self.get(kind))
+
+    def services(self) -> dict[CoordinatorType[Any], CoordinatorService]:
+        return {kind: self.service(kind) for kind in self._makers}
+
+    def _make(self) -> Made:
         with self._lock:
             if self._made is None:
                 if self._closed:
                     raise CoordinatorNotAvailableError
-                made = self._make()
-                for hooks, started, image in zip(made.hooks, self._started, self._images, strict=True):
-                    if started:
-                        hooks.startup()
-                    if image is not None:
-                        hooks.on_new_metadata_image(*image)
+                made: dict[CoordinatorType[Any], Any] = {}
+                for kind, make in self._makers.items():
+                    made[kind] = make(made)
+                for kind, parts in made.items():
+                    service = kind.service(parts)
+                    if kind in self._started:
+                        service.startup()
+                    if kind in self._images:
+                        service.on_new_metadata_image(*self._images[kind])
                 self._made = made
-                self._images = [None, None]
+                self._images.clear()
             return self._made
 
     @property
     def is_made(self) -> bool:
         return self._made is not None
 
-    @property
-    def groups(self) -> GroupCoordinatorService:
-        return self.get().groups
-
-    @property
-    def transactions(self) -> TransactionParts:
-        return self.get().transactions
-
     # -- what the hooks are told
 
-    def made_hooks(self, which: int) -> CoordinatorHooks | None:
-        made = self._made
-        return None if made is None else made.hooks[which]
-
-    def startup(self, which: int) -> None:
+    def startup(self, kind: CoordinatorType[Any]) -> None:
         with self._lock:
             if self._made is not None:
-                self._made.hooks[which].startup()
-            self._started[which] = True
+                kind.service(self._made[kind]).startup()
+            self._started.add(kind)
 
-    def on_new_metadata_image(self, which: int, image: MetadataImage, delta: MetadataDelta) -> None:
+    def on_new_metadata_image(self, kind: CoordinatorType[Any], image: MetadataImage, delta: MetadataDelta) -> None:
         if self._made is None:
             with self._lock:
                 if self._made is None:
-                    self._images[which] = image, delta
+                    self._images[kind] = image, delta
                     return
-        self._made.hooks[which].on_new_metadata_image(image, delta)
+        self.service(kind).on_new_metadata_image(image, delta)
 
     # -- stop
 
-    def shutdown_groups(self) -> None:
-        """From here on neither is made any more."""
+    def shutdown_responding(self) -> None:
+        """Shuts down those that respond to pending requests. From here on none is made any more."""
         with self._lock:
             self._closed = True
-        if self._made is not None:
-            self._made.groups.shutdown()
+        self._shutdown(responding=True)
 
-    def shutdown_transactions(self) -> None:
-        if self._made is not None:
-            self._made.transactions.shutdown()
+    def shutdown(self) -> None:
+        """Shuts down the rest."""
+        self._shutdown(responding=False)
+
+    def _shutdown(self, *, responding: bool) -> None:
+        for kind, parts in (self._made or {}).items():
+            if kind.responds_at_shutdown == responding:
+                parts.shutdown()
 
 
 class _Hooks:
     """What the publisher of metadata talks to. A coordinator that is not there has nothing to resign from."""
 
-    def __init__(self, coordinators: Coordinators, which: int, topic: str) -> None:
+    def __init__(self, coordinators: Coordinators, kind: CoordinatorType[Any]) -> None:
         self._coordinators = coordinators
-        self._which = which
-        self.topic = topic
+        self._kind = kind
+        self.topic = kind.topic
 
     def startup(self) -> None:
-        self._coordinators.startup(self._which)
+        self._coordinators.startup(self._kind)
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
-        self._coordinators.get().hooks[self._which].on_election(partition, leader_epoch)
+        self._coordinators.service(self._kind).on_election(partition, leader_epoch)
 
     def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
-        made = self._coordinators.made_hooks(self._which)
-        if made is not None:
-            made.on_resignation(partition, leader_epoch)
+        if self._coordinators.is_made:
+            self._coordinators.service(self._kind).on_resignation(partition, leader_epoch)
 
     def on_partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
-        made = self._coordinators.made_hooks(self._which)
-        if made is not None:
-            made.on_partitions_deleted(partitions)
+        if self._coordinators.is_made:
+            self._coordinators.service(self._kind).on_partitions_deleted(partitions)
 
     def on_new_metadata_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        self._coordinators.on_new_metadata_image(self._which, image, delta)
+        self._coordinators.on_new_metadata_image(self._kind, image, delta)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.coordinators import CoordinatorContext
 from barnabas.broker.handlers.transactional_produce import TransactionalAppends
-from barnabas.common.clock import Clock
 from barnabas.common.dataclass import dataclass
-from barnabas.common.scheduler import Scheduler
-from barnabas.common.shutdownable_thread import ExitProcedure
 from barnabas.common.topic_names import TRANSACTION_STATE_TOPIC
 from barnabas.coordinator.runtime.coordinator_loader import LogCoordinatorLoader
 from barnabas.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, RuntimeParts
@@ -19,18 +16,12 @@ from barnabas.coordinator.runtime.partition_writer import ReplicaPartitionWriter
 from barnabas.coordinator.runtime.runtime_metrics import CoordinatorRuntimeMetrics
 from barnabas.coordinator.runtime.timer_reaper import SystemTimerReaper
 from barnabas.coordinator.transaction.add_partitions_to_txn_manager import AddPartitionsToTxnManager
-from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
 from barnabas.coordinator.transaction.transaction_config import TransactionConfig
 from barnabas.coordinator.transaction.transaction_coordinator import CoordinatorEpochs, TransactionCoordinator
 from barnabas.coordinator.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import TransactionMarkerChannelManager
 from barnabas.coordinator.transaction.transaction_records import SERDE
 from barnabas.coordinator.transaction.txn_marker_writer import TxnMarkerWriter
-from barnabas.log.producer_states import ProducerStateManagerConfig
-from barnabas.metadata.cache import MetadataCache
-from barnabas.metrics.registry import Metrics
-from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.replica.replica_manager import ReplicaManager
 from barnabas.server.data_plane import HandOff
 from barnabas.server.timer.system_timer import SystemTimer
 
@@ -55,20 +46,10 @@ class TransactionParts:
         self.pool.shutdown(cancel_futures=True)
 
 
-def make_transaction_parts(
-    config: KafkaConfig,
-    settings: TransactionConfig,
-    cache: MetadataCache,
-    replicas: ReplicaManager,
-    producer_ids: ProducerIdManager,
-    producer_state: ProducerStateManagerConfig,
-    scheduler: Scheduler,
-    clock: Clock,
-    registry: MetricsRegistry,
-    metrics: Metrics,
-    exit_procedure: ExitProcedure,
-) -> TransactionParts:
+def make_transaction_parts(context: CoordinatorContext, settings: TransactionConfig) -> TransactionParts:
     """Starts the threads of the coordinator; it has nothing to do before its `startup` and the first election."""
+    config, cache, replicas = context.config, context.cache, context.replicas
+    scheduler, clock, exit_procedure = context.scheduler, context.clock, context.exit_procedure
     node_id, listener_name = config.node_id, config.inter_broker_listener_name
     markers = TxnMarkerWriter(replicas, clock, settings.request_timeout_ms)
     channels = TransactionMarkerChannelManager(
@@ -77,7 +58,7 @@ def make_transaction_parts(
         cache,
         markers,
         scheduler,
-        registry,
+        context.registry,
         retry_backoff_ms=settings.retry_backoff_ms,
         after_local_write=replicas.action_queue.try_complete_actions,
     )
@@ -100,7 +81,7 @@ def make_transaction_parts(
         paces=replicas.log_manager.paces,
         lane_of=replicas.coordinator_lane,
     )
-    runtime_metrics = CoordinatorRuntimeMetrics(metrics, f"{NAME}-metrics")
+    runtime_metrics = CoordinatorRuntimeMetrics(context.metrics, f"{NAME}-metrics")
     runtime: CoordinatorRuntime[TransactionCoordinatorShard] = CoordinatorRuntime(
         RuntimeParts(
             processor,
@@ -120,7 +101,7 @@ def make_transaction_parts(
         settings,
         runtime,
         channels,
-        producer_ids,
+        context.producer_ids,
         lambda: cache.num_partitions(TRANSACTION_STATE_TOPIC),
         scheduler,
         clock,
@@ -132,7 +113,7 @@ def make_transaction_parts(
         verifier,
         scheduler,
         clock,
-        producer_state=producer_state,
+        producer_state=context.producer_state,
         retry_backoff_ms=settings.add_partitions_retry_backoff_ms,
         retry_backoff_max_ms=min(settings.add_partitions_retry_backoff_max_ms, settings.request_timeout_ms),
     )

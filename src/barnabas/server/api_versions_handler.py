@@ -34,7 +34,6 @@ from barnabas.network.local_socket import (
 )
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -62,7 +61,6 @@ class ApiVersionsHandler:
         self._cluster_id = cluster_id
         self._node_id = node_id
 
-    @handles(ApiKey.API_VERSIONS)
     def api_versions(self, request: Request, _local: RequestLocal) -> None:
         version = request.api_version
         error = self._objection(request)

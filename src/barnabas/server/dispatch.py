@@ -1,16 +1,15 @@
 """The dispatcher: from an API key to the handler of that API (R01).
 
-Handlers live in *families*, small classes that hold what their APIs need. A method says itself which API it handles,
-so that the registration stands beside the code:
+Handlers live in *families*, small classes that hold what their APIs need. The handler of an API is the method that has
+the API's name, so registering a family registers its handlers:
 
     class ClusterHandler:
-        @handles(ApiKey.DESCRIBE_CLUSTER)
         def describe_cluster(self, request: Request, local: RequestLocal) -> None: ...
 
     apis = ApiDispatcher(handlers_of(ClusterHandler(...), ProduceHandler(...)), helper)
 
 A family may also be made *on demand*, when the first of its requests comes, or in a step of `ApiDispatcher.loading`.
-Its modules are imported then and not before, and a broker is up without waiting for what nobody has asked for yet.
+Its modules are imported then, so the broker starts without them. `FamilyOnDemand` lists the APIs of such a family.
 
 There are two styles. A handler answers itself, now or from a callback, and returns nothing; or it returns a future of
 the work that will answer. However it fails, by raising or through its future, the error ends in one funnel, which
@@ -40,10 +39,11 @@ LIGHT_BYTES: Final = 4096
 Handler = Callable[[Request, RequestLocal], Future[Any] | None]
 _Method = TypeVar("_Method", bound=Callable[..., Future[Any] | None])
 _HANDLES = "_handles"
+_BY_METHOD_NAME: Final = {api_key.name.lower(): (api_key,) for api_key in ApiKey}
 
 
 def handles(*api_keys: ApiKey) -> Callable[[_Method], _Method]:
-    """Says which APIs a method handles."""
+    """Marks a method that handles APIs of other names, or several."""
 
     def mark(method: _Method) -> _Method:
         setattr(method, _HANDLES, api_keys)
@@ -53,12 +53,12 @@ def handles(*api_keys: ApiKey) -> Callable[[_Method], _Method]:
 
 
 def handlers_of(*families: object) -> dict[ApiKey, Handler]:
-    """The table of all handlers; two for one API are a mistake."""
+    """Returns the handlers of some families by API; ValueError if an API has two."""
     table: dict[ApiKey, Handler] = {}
     for family in families:
         for cls in type(family).__mro__:
             for name, member in vars(cls).items():
-                for api_key in getattr(member, _HANDLES, ()):
+                for api_key in getattr(member, _HANDLES, _BY_METHOD_NAME.get(name, ())):
                     handler = getattr(family, name)
                     if table.setdefault(api_key, handler) != handler:
                         raise ValueError(f"{api_key.title} has two handlers: {table[api_key]} and {handler}")
@@ -66,7 +66,7 @@ def handlers_of(*families: object) -> dict[ApiKey, Handler]:
 
 
 class FamilyOnDemand:
-    """A family that is made, and imported, when it is needed. Which APIs it has must be known before."""
+    """A family that is made, and imported, when it is needed. The table of APIs has to know them before."""
 
     def __init__(self, api_keys: Collection[ApiKey], make: Callable[[], object]) -> None:
         self.api_keys = frozenset(api_keys)

@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.coordinators import CoordinatorPair, Coordinators
-from barnabas.common.errors import CoordinatorNotAvailableError
+from barnabas.broker.coordinators import GROUP, TRANSACTION, Coordinators, CoordinatorType, Made
+from barnabas.common.errors import CoordinatorNotAvailableError, Errors
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.security.acl import AclOperation, ResourceType
 
 Call = tuple[Any, ...]
 
@@ -57,13 +58,18 @@ class Box:
         self.groups = Recorder(GROUP_METADATA_TOPIC)
         self.transactions = Recorder(TRANSACTION_STATE_TOPIC)
         self.made = 0
-        self.coordinators = Coordinators(self.make)
-        self.group_hooks: Any = self.coordinators.hooks[0]
-        self.transaction_hooks: Any = self.coordinators.hooks[1]
+        self.coordinators = Coordinators({TRANSACTION: self.make_transactions, GROUP: self.make_groups})
+        self.transaction_hooks: Any = self.coordinators.hooks[0]
+        self.group_hooks: Any = self.coordinators.hooks[1]
 
-    def make(self) -> CoordinatorPair:
+    def make_transactions(self, made: Made) -> Parts:
+        assert not made
         self.made += 1
-        return CoordinatorPair(cast("Any", self.groups), cast("Any", Parts(self.transactions)))
+        return Parts(self.transactions)
+
+    def make_groups(self, made: Made) -> Recorder:
+        assert made[TRANSACTION].coordinator is self.transactions, "those that were made before"
+        return self.groups
 
     def begin(self) -> None:
         """As the publisher does it with the first metadata."""
@@ -82,15 +88,15 @@ def box() -> Box:
 
 
 def test_the_hooks_know_their_topics(box: Box) -> None:
-    assert [hooks.topic for hooks in box.coordinators.hooks] == [GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC]
+    assert [hooks.topic for hooks in box.coordinators.hooks] == [TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC]
 
 
 def test_without_work_none_is_made(box: Box) -> None:
     box.begin()
     box.group_hooks.on_resignation(3, None)
     box.transaction_hooks.on_partitions_deleted([TopicPartition("t", 0)])
-    box.coordinators.shutdown_groups()
-    box.coordinators.shutdown_transactions()
+    box.coordinators.shutdown_responding()
+    box.coordinators.shutdown()
     assert box.made == 0
     assert not box.coordinators.is_made
 
@@ -98,8 +104,8 @@ def test_without_work_none_is_made(box: Box) -> None:
 def test_what_is_made_late_is_started_and_has_the_newest_image(box: Box) -> None:
     box.begin()
     box.image("second")
-    assert box.coordinators.groups is cast("Any", box.groups)
-    assert box.coordinators.transactions.coordinator is cast("Any", box.transactions)
+    assert box.coordinators.get(GROUP) is cast("Any", box.groups)
+    assert box.coordinators.get(TRANSACTION).coordinator is cast("Any", box.transactions)
     for recorder in (box.groups, box.transactions):
         assert recorder.calls == [("startup",), ("image", "second", "second delta")]
     box.image("third")
@@ -122,7 +128,7 @@ def test_a_partition_to_load_makes_both(box: Box) -> None:
 
 
 def test_what_was_made_before_the_start_is_started_with_it(box: Box) -> None:
-    box.coordinators.get()
+    box.coordinators.get(GROUP)
     assert box.groups.calls == []
     box.begin()
     assert box.groups.calls == [("startup",), ("image", "first", "first delta")]
@@ -130,27 +136,49 @@ def test_what_was_made_before_the_start_is_started_with_it(box: Box) -> None:
 
 def test_after_the_end_none_is_made(box: Box) -> None:
     box.begin()
-    box.coordinators.shutdown_groups()
+    box.coordinators.shutdown_responding()
     with pytest.raises(CoordinatorNotAvailableError):
-        box.coordinators.get()
+        box.coordinators.get(GROUP)
 
 
 def test_both_are_shut_down_each_in_its_turn(box: Box) -> None:
-    box.coordinators.get()
-    box.coordinators.shutdown_groups()
+    box.coordinators.get(GROUP)
+    box.coordinators.shutdown_responding()
     assert (box.groups.calls, box.transactions.calls) == ([("shutdown",)], [])
-    box.coordinators.shutdown_transactions()
+    box.coordinators.shutdown()
     assert box.transactions.calls == [("shutdown",)]
+
+
+def test_a_further_coordinator_is_a_further_entry() -> None:
+    share: CoordinatorType[Recorder] = CoordinatorType(
+        "__share_group_state",
+        lambda recorder: cast("Any", recorder),
+        key_type=2,
+        resource_type=ResourceType.CLUSTER,
+        denied=Errors.CLUSTER_AUTHORIZATION_FAILED,
+        operation=AclOperation.CLUSTER_ACTION,
+        since_version=6,
+    )
+    recorder = Recorder(share.topic)
+    coordinators = Coordinators({share: lambda _: recorder})
+    (hooks,) = coordinators.hooks
+    hooks.startup()
+    hooks.on_election(1, 4)
+    assert coordinators.get(share) is recorder
+    coordinators.shutdown_responding()
+    hooks.on_resignation(1, 5)
+    coordinators.shutdown()
+    assert recorder.calls == [("startup",), ("elected", 1, 4), ("resigned", 1, 5), ("shutdown",)]
 
 
 def test_many_threads_make_one_pair_and_miss_no_image(box: Box) -> None:
     box.begin()
     barrier = threading.Barrier(9)
-    found: list[CoordinatorPair] = []
+    found: list[object] = []
 
     def ask() -> None:
         barrier.wait()
-        found.append(box.coordinators.get())
+        found.append(box.coordinators.get(GROUP))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:

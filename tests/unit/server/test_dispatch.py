@@ -14,7 +14,7 @@ from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest
-from barnabas.server.dispatch import ApiDispatcher, FamilyOnDemand, handlers_of, handles
+from barnabas.server.dispatch import ApiDispatcher, FamilyOnDemand, handlers_of
 from barnabas.server.request import NOT_SET, Request
 from barnabas.server.request_local import RequestLocal
 from handler_fixtures import HandlerBench
@@ -28,14 +28,12 @@ class Family:
         self.error: BaseException | None = None
         self.future: Future[Any] = Future()
 
-    @handles(ApiKey.HEARTBEAT)
     def heartbeat(self, request: Request, local: RequestLocal) -> None:
         assert local is self.bench.local
         if self.error is not None:
             raise self.error
         self.bench.channel.send_response(request, HeartbeatResponse())
 
-    @handles(ApiKey.LEAVE_GROUP)
     def leave_group(self, request: Request, local: RequestLocal) -> Future[Any]:
         return self.future
 
@@ -62,7 +60,6 @@ def test_the_table_is_made_from_the_marks(bench: HandlerBench, family: Family) -
 @pytest.mark.mechanism("R01")
 def test_one_api_has_one_handler(family: Family) -> None:
     class Another:
-        @handles(ApiKey.HEARTBEAT)
         def heartbeat(self, request: Request, local: RequestLocal) -> None: ...
 
     with pytest.raises(ValueError, match="Heartbeat has two handlers"):

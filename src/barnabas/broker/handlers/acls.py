@@ -6,12 +6,10 @@ The broker's own authorizer answers, from what it has read of the metadata; to c
 
 from __future__ import annotations
 
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from barnabas.security.acl import AclOperation
 from barnabas.security.acl_answers import describe_acls
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -24,7 +22,6 @@ class AclsHandler:
         self._helper = helper
         self._auth = auth
 
-    @handles(ApiKey.DESCRIBE_ACLS)
     def describe_acls(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DescribeAclsRequest)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from barnabas.common.errors import ClusterAuthorizationError, Errors
 from barnabas.metadata.cache import MetadataCache
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -22,7 +21,6 @@ from barnabas.protocol.messages.describe_user_scram_credentials import (
 )
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, Resource, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -39,7 +37,6 @@ class ClusterHandler:
         self._cache = cache
         self._cluster_id = cluster_id
 
-    @handles(ApiKey.DESCRIBE_CLUSTER)
     def describe_cluster(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DescribeClusterRequest)
@@ -59,7 +56,6 @@ class ClusterHandler:
 
         self._helper.send_response_maybe_throttle(request, create)
 
-    @handles(ApiKey.DESCRIBE_CLIENT_QUOTAS)
     def describe_client_quotas(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DescribeClientQuotasRequest)
@@ -72,7 +68,6 @@ class ClusterHandler:
 
         self._helper.send_response_maybe_throttle(request, create)
 
-    @handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
     def describe_user_scram_credentials(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DescribeUserScramCredentialsRequest)

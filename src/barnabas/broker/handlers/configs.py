@@ -23,7 +23,6 @@ from barnabas.broker.config.config_helper import ConfigHelper
 from barnabas.common.errors import Errors, InvalidRequestError
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.configs import ConfigResourceType
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Request as RequestMessage
 from barnabas.protocol.message import Response
 from barnabas.protocol.messages import alter_configs, incremental_alter_configs
@@ -45,7 +44,6 @@ from barnabas.protocol.messages.list_config_resources import (
 )
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -118,7 +116,6 @@ class ConfigsHandler:
 
     # -- describing
 
-    @handles(ApiKey.DESCRIBE_CONFIGS)
     def describe_configs(self, request: Request, local: RequestLocal) -> None:  # noqa: ARG002
         results = describe_authorized(request, self._auth, self._describer)
         self._helper.send_response_maybe_throttle(
@@ -127,7 +124,6 @@ class ConfigsHandler:
 
     # -- altering
 
-    @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS)
     def incremental_alter_configs(self, request: Request, local: RequestLocal) -> None:  # noqa: ARG002
         body = request.body
         assert isinstance(body, IncrementalAlterConfigsRequest)
@@ -158,7 +154,6 @@ class ConfigsHandler:
         else:
             respond(IncrementalAlterConfigsResponse())
 
-    @handles(ApiKey.ALTER_CONFIGS)
     def alter_configs(self, request: Request, local: RequestLocal) -> None:  # noqa: ARG002
         body = request.body
         assert isinstance(body, AlterConfigsRequest)
@@ -196,7 +191,6 @@ class ConfigsHandler:
 
     # -- listing
 
-    @handles(ApiKey.LIST_CONFIG_RESOURCES)
     def list_config_resources(self, request: Request, local: RequestLocal) -> None:  # noqa: ARG002
         body = request.body
         assert isinstance(body, ListConfigResourcesRequest)

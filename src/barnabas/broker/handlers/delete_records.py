@@ -13,7 +13,6 @@ from typing import Protocol
 from barnabas.common.errors import Errors
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metadata.cache import MetadataCache
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -23,7 +22,6 @@ from barnabas.protocol.messages.delete_records import (
 from barnabas.replica.results import DeleteRecordsCallback, DeleteRecordsResult
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -50,7 +48,6 @@ class DeleteRecordsHandler:
         self._cache = cache
         self._delete_records = replicas.delete_records
 
-    @handles(ApiKey.DELETE_RECORDS)
     def delete_records(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DeleteRecordsRequest)

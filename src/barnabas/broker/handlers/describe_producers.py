@@ -12,7 +12,6 @@ from barnabas.common.errors import ApiError, Errors, InvalidTopicError
 from barnabas.common.topic_names import validate_topic_name
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metadata.cache import MetadataCache
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -21,7 +20,6 @@ from barnabas.protocol.messages.describe_producers import (
 )
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -44,7 +42,6 @@ class DescribeProducersHandler:
         self._cache = cache
         self._active_producer_state = replicas.active_producer_state
 
-    @handles(ApiKey.DESCRIBE_PRODUCERS)
     def describe_producers(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DescribeProducersRequest)

@@ -12,37 +12,25 @@ answer; before, there is one key, and an error is the whole answer's. Key types 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final
 
 from barnabas.broker.auto_topic_creation_manager import AutoTopicCreationManager
+from barnabas.broker.coordinators import CoordinatorService, CoordinatorType
 from barnabas.common.errors import Errors, InvalidRequestError
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.endpoint import NO_NODE, Node
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from barnabas.security.acl import CLUSTER_NAME, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 
-GROUP: Final = 0
-TRANSACTION: Final = 1
 SHARE: Final = 2
+"""The key type that may be wrong for one key of a request; an unknown other key type is wrong for the whole."""
 
 _BATCHED: Final = 4
-_SHARE_KNOWN: Final = 6
-
-
-class CoordinatorType(NamedTuple):
-    """A kind of coordinator: the topic that has its state, where in it a key is, and whether this broker, if it leads
-    a partition, is about to know what is in it."""
-
-    topic: str
-    partition_for: Callable[[str], int]
-    is_loading: Callable[[int], bool]
 
 
 class FindCoordinatorHandler:
@@ -54,19 +42,17 @@ class FindCoordinatorHandler:
         auth: AuthHelper,
         cache: MetadataCache,
         topic_creation: AutoTopicCreationManager,
-        coordinators: Mapping[int, CoordinatorType],
+        coordinators: Mapping[CoordinatorType[Any], CoordinatorService],
         *,
         broker_id: int,
     ) -> None:
-        """`coordinators` are those that this cluster has, by key type."""
         self._helper = helper
         self._auth = auth
         self._cache = cache
         self._topic_creation = topic_creation
-        self._coordinators = coordinators
+        self._coordinators = {kind.key_type: (kind, service) for kind, service in coordinators.items()}
         self._broker_id = broker_id
 
-    @handles(ApiKey.FIND_COORDINATOR)
     def find_coordinator(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, FindCoordinatorRequest)
@@ -100,34 +86,26 @@ class FindCoordinatorHandler:
         )
 
     def _find(self, request: Request, key_type: int, key: str) -> tuple[Errors, Node]:
-        kind = self._coordinators.get(key_type)
-        if kind is None or (key_type == SHARE and request.api_version < _SHARE_KNOWN):
+        found = self._coordinators.get(key_type)
+        if found is None or request.api_version < found[0].since_version:
             if key_type != SHARE:
-                # That is wrong with the whole request. A key of a share group is one that may be wrong by itself.
                 raise InvalidRequestError
             return Errors.INVALID_REQUEST, NO_NODE
-        denied = self._denied(request, key_type, key)
-        if denied:
-            return denied, NO_NODE
+        kind, service = found
+        if self._is_denied(request, kind, key):
+            return kind.denied, NO_NODE
         if self._cache.num_partitions(kind.topic) is None:
             self._topic_creation.create_topics([kind.topic])
             return Errors.COORDINATOR_NOT_AVAILABLE, NO_NODE
-        number = kind.partition_for(key)
+        number = service.partition_for(key)
         partition = self._cache.partition(kind.topic, number)
         node = None
-        if partition is not None and not (partition.leader == self._broker_id and kind.is_loading(number)):
+        if partition is not None and not (partition.leader == self._broker_id and service.is_loading(number)):
             node = self._cache.alive_broker_node(partition.leader, request.context.listener_name)
         return (Errors.COORDINATOR_NOT_AVAILABLE, NO_NODE) if node is None else (Errors.NONE, node)
 
-    def _denied(self, request: Request, key_type: int, key: str) -> Errors:
+    def _is_denied(self, request: Request, kind: CoordinatorType[Any], key: str) -> bool:
         if self._auth.authorizer is None:
-            return Errors.NONE
-        context = request.request_context
-        if key_type == GROUP:
-            allowed = self._auth.authorize(context, AclOperation.DESCRIBE, ResourceType.GROUP, key)
-            return Errors.NONE if allowed else Errors.GROUP_AUTHORIZATION_FAILED
-        if key_type == TRANSACTION:
-            allowed = self._auth.authorize(context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
-            return Errors.NONE if allowed else Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        allowed = self._auth.authorize(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-        return Errors.NONE if allowed else Errors.CLUSTER_AUTHORIZATION_FAILED
+            return False
+        name = CLUSTER_NAME if kind.resource_type == ResourceType.CLUSTER else key
+        return not self._auth.authorize(request.request_context, kind.operation, kind.resource_type, name)

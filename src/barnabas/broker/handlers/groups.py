@@ -27,7 +27,6 @@ from barnabas.common.errors import (
 )
 from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
 from barnabas.coordinator.group.member_context import MemberContext
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Response
 from barnabas.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -52,7 +51,6 @@ from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroups
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, Resource, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -77,7 +75,6 @@ class GroupsHandler:
 
     # -- classic groups
 
-    @handles(ApiKey.JOIN_GROUP)
     def join_group(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, JoinGroupRequest)
@@ -95,7 +92,6 @@ class GroupsHandler:
 
         return self._answer(request, self._groups.join_group(member_context(request), body), make)
 
-    @handles(ApiKey.SYNC_GROUP)
     def sync_group(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, SyncGroupRequest)
@@ -104,14 +100,12 @@ class GroupsHandler:
         self._authorize(request, AclOperation.READ, body.group_id)
         return self._answer(request, self._groups.sync_group(body))
 
-    @handles(ApiKey.HEARTBEAT)
     def heartbeat(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, HeartbeatRequest)
         self._authorize(request, AclOperation.READ, body.group_id)
         return self._answer(request, self._groups.heartbeat(body))
 
-    @handles(ApiKey.LEAVE_GROUP)
     def leave_group(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, LeaveGroupRequest)
@@ -129,7 +123,6 @@ class GroupsHandler:
 
     # -- consumer groups
 
-    @handles(ApiKey.CONSUMER_GROUP_HEARTBEAT)
     def consumer_group_heartbeat(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, ConsumerGroupHeartbeatRequest)
@@ -145,7 +138,6 @@ class GroupsHandler:
 
     # -- administration
 
-    @handles(ApiKey.DESCRIBE_GROUPS)
     def describe_groups(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, DescribeGroupsRequest)
@@ -164,7 +156,6 @@ class GroupsHandler:
 
         return self._answer(request, self._groups.describe_groups(allowed), make)
 
-    @handles(ApiKey.CONSUMER_GROUP_DESCRIBE)
     def consumer_group_describe(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, ConsumerGroupDescribeRequest)
@@ -215,7 +206,6 @@ class GroupsHandler:
             error_message="The group has described topic(s) that the client is not authorized to describe.",
         )
 
-    @handles(ApiKey.LIST_GROUPS)
     def list_groups(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, ListGroupsRequest)
@@ -240,7 +230,6 @@ class GroupsHandler:
 
         return self._answer(request, self._groups.list_groups(body), make)
 
-    @handles(ApiKey.DELETE_GROUPS)
     def delete_groups(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, DeleteGroupsRequest)

@@ -22,7 +22,6 @@ from typing import Final, Protocol
 from barnabas.common.errors import ApiError, Errors, InvalidRequestError
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -33,7 +32,6 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.replica.results import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, IsolationLevel, OffsetResult
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -69,7 +67,6 @@ class ListOffsetsHandler:
         self._auth = auth
         self._fetch_offset = replicas.fetch_offset
 
-    @handles(ApiKey.LIST_OFFSETS)
     def list_offsets(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, ListOffsetsRequest)

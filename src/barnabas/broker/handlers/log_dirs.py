@@ -11,7 +11,6 @@ from typing import Protocol
 
 from barnabas.common.errors import ClusterAuthorizationError, Errors
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -25,7 +24,6 @@ from barnabas.protocol.messages.describe_log_dirs import (
 )
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -47,7 +45,6 @@ class LogDirsHandler:
         self._auth = auth
         self._replicas = replicas
 
-    @handles(ApiKey.DESCRIBE_LOG_DIRS)
     def describe_log_dirs(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DescribeLogDirsRequest)
@@ -68,7 +65,6 @@ class LogDirsHandler:
             ),
         )
 
-    @handles(ApiKey.ALTER_REPLICA_LOG_DIRS)
     def alter_replica_log_dirs(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, AlterReplicaLogDirsRequest)

@@ -19,7 +19,6 @@ from barnabas.common.topic_names import is_internal_topic
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.cluster_answers import NO_CONTROLLER_ID, metadata_brokers
 from barnabas.metadata.topic_answers import missing_topic, requested_topics
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -27,7 +26,6 @@ from barnabas.protocol.messages.describe_topic_partitions import (
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, Resource, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -69,7 +67,6 @@ class MetadataHandler:
         self._topic_creator = topic_creator
         self._partition_limit = max_request_partition_size_limit
 
-    @handles(ApiKey.METADATA)
     def metadata(self, request: Request, local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, MetadataRequest)
@@ -176,7 +173,6 @@ class MetadataHandler:
                         context, Resource(ResourceType.TOPIC, topic.name)
                     )
 
-    @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
     def describe_topic_partitions(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DescribeTopicPartitionsRequest)

@@ -13,7 +13,6 @@ from typing import Final, Protocol
 
 from barnabas.common.errors import Errors
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -25,7 +24,6 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 from barnabas.replica.results import EpochEndOffsetResult
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -49,7 +47,6 @@ class OffsetForLeaderEpochHandler:
         self._auth = auth
         self._find = replicas.last_offset_for_leader_epoch
 
-    @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH)
     def offset_for_leader_epoch(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, OffsetForLeaderEpochRequest)

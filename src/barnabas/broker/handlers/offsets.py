@@ -26,7 +26,6 @@ from barnabas.common.errors import Errors, GroupAuthorizationError, Transactiona
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
 from barnabas.metadata.cache import MetadataCache
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -61,7 +60,6 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -93,7 +91,6 @@ class OffsetsHandler:
 
     # -- OffsetCommit
 
-    @handles(ApiKey.OFFSET_COMMIT)
     def offset_commit(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, OffsetCommitRequest)
@@ -120,7 +117,6 @@ class OffsetsHandler:
 
         return self._answer(request, self._groups.commit_offsets(member_context(request), body), make)
 
-    @handles(ApiKey.TXN_OFFSET_COMMIT)
     def txn_offset_commit(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, TxnOffsetCommitRequest)
@@ -194,7 +190,6 @@ class OffsetsHandler:
 
     # -- OffsetFetch
 
-    @handles(ApiKey.OFFSET_FETCH)
     def offset_fetch(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, OffsetFetchRequest)
@@ -329,7 +324,6 @@ class OffsetsHandler:
 
     # -- OffsetDelete
 
-    @handles(ApiKey.OFFSET_DELETE)
     def offset_delete(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, OffsetDeleteRequest)

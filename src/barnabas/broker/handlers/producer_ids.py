@@ -32,11 +32,9 @@ from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManag
 from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.transaction_coordinator_shard import ProducerResult
 from barnabas.coordinator.transaction.transaction_metadata import NO_PRODUCER, ProducerIdAndEpoch
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -62,7 +60,6 @@ class ProducerIdsHandler:
         self._transactions = transactions
         self._request_timeout_ms = request_timeout_ms
 
-    @handles(ApiKey.INIT_PRODUCER_ID)
     def init_producer_id(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, InitProducerIdRequest)

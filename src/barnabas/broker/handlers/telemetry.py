@@ -15,13 +15,11 @@ from typing import TypeVar
 
 from barnabas.common.errors import Errors, ProtocolError
 from barnabas.common.log_safety import LimitedLogger
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -40,7 +38,6 @@ class TelemetryHandler:
         self._helper = helper
         self._manager = manager
 
-    @handles(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS)
     def get_telemetry_subscriptions(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, GetTelemetrySubscriptionsRequest)
@@ -50,7 +47,6 @@ class TelemetryHandler:
             lambda: self._manager.process_get_telemetry_subscriptions(body, TelemetryClient.of(request)),
         )
 
-    @handles(ApiKey.PUSH_TELEMETRY)
     def push_telemetry(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, PushTelemetryRequest)

@@ -33,7 +33,6 @@ from barnabas.coordinator.transaction.transaction_metadata import ProducerIdAndE
 from barnabas.coordinator.transaction.transaction_version import TransactionVersion
 from barnabas.coordinator.transaction.txn_marker_writer import MarkerErrors, TxnMarkerWriter
 from barnabas.metadata.cache import MetadataCache
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -62,7 +61,6 @@ from barnabas.protocol.messages.write_txn_markers import (
 from barnabas.records.control import ControlRecordType
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -94,7 +92,6 @@ class TransactionsHandler:
 
     # -- AddPartitionsToTxn
 
-    @handles(ApiKey.ADD_PARTITIONS_TO_TXN)
     def add_partitions_to_txn(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, AddPartitionsToTxnRequest)
@@ -200,7 +197,6 @@ class TransactionsHandler:
 
     # -- AddOffsetsToTxn
 
-    @handles(ApiKey.ADD_OFFSETS_TO_TXN)
     def add_offsets_to_txn(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, AddOffsetsToTxnRequest)
@@ -226,7 +222,6 @@ class TransactionsHandler:
 
     # -- EndTxn
 
-    @handles(ApiKey.END_TXN)
     def end_txn(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, EndTxnRequest)
@@ -256,7 +251,6 @@ class TransactionsHandler:
 
     # -- WriteTxnMarkers
 
-    @handles(ApiKey.WRITE_TXN_MARKERS)
     def write_txn_markers(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, WriteTxnMarkersRequest)
@@ -303,7 +297,6 @@ class TransactionsHandler:
 
     # -- DescribeTransactions, ListTransactions
 
-    @handles(ApiKey.DESCRIBE_TRANSACTIONS)
     def describe_transactions(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DescribeTransactionsRequest)
@@ -351,7 +344,6 @@ class TransactionsHandler:
             ],
         )
 
-    @handles(ApiKey.LIST_TRANSACTIONS)
     def list_transactions(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, ListTransactionsRequest)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from barnabas.common.errors import ApiError, Errors, InvalidRequestError
 from barnabas.controller.handlers.backend import Backend
 from barnabas.controller.handlers.future_steps import all_of, mapped
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages import create_acls, delete_acls, describe_acls
 from barnabas.security.acl import (
     AccessControlEntry,
@@ -26,7 +25,6 @@ from barnabas.security.acl_answers import binding_filter, required_authorizer
 from barnabas.security.acl_answers import describe_acls as describe
 from barnabas.security.acl_mutator import validate_new_acl
 from barnabas.security.authorizer import AclBindingDeleteResult, AclCreateResult, AclDeleteResult
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 
@@ -37,14 +35,12 @@ class AclsHandler:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    @handles(ApiKey.DESCRIBE_ACLS)
     def describe_acls(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, describe_acls.DescribeAclsRequest)
         self._backend.authorize_cluster(request, AclOperation.DESCRIBE)
         self._backend.send(request, describe(self._backend.auth, body))
 
-    @handles(ApiKey.CREATE_ACLS)
     def create_acls(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, create_acls.CreateAclsRequest)
@@ -71,7 +67,6 @@ class AclsHandler:
 
         self._backend.answer(request, mapped(all_of(futures), response))
 
-    @handles(ApiKey.DELETE_ACLS)
     def delete_acls(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, delete_acls.DeleteAclsRequest)

@@ -17,7 +17,6 @@ from barnabas.common.errors import Errors, UnsupportedVersionError
 from barnabas.controller.handlers.backend import Backend
 from barnabas.metadata.cluster_answers import BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS, NO_CONTROLLER_ID
 from barnabas.metadata.image import MetadataImage
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -25,7 +24,6 @@ from barnabas.protocol.messages.describe_cluster import (
 )
 from barnabas.protocol.messages.update_features import UpdateFeaturesRequest
 from barnabas.security.acl import CLUSTER, CLUSTER_NAME, AclOperation, ResourceType
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 
@@ -46,7 +44,6 @@ class ControllerClusterHandler:
         self._image = image
         self._leader_id = leader_id
 
-    @handles(ApiKey.DESCRIBE_CLUSTER)
     def describe_cluster(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DescribeClusterRequest)
@@ -84,7 +81,6 @@ class ControllerClusterHandler:
             response.cluster_authorized_operations = auth.authorized_operations(context, CLUSTER) if may_describe else 0
         return response
 
-    @handles(ApiKey.UPDATE_FEATURES)
     def update_features(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, UpdateFeaturesRequest)

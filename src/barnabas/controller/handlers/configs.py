@@ -27,11 +27,10 @@ from barnabas.common.errors import (
 from barnabas.controller.handlers.backend import Backend
 from barnabas.controller.handlers.future_steps import mapped
 from barnabas.metadata.configs import ConfigResource, ConfigResourceType
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages import alter_configs, incremental_alter_configs
 from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+from barnabas.protocol.messages.incremental_alter_configs import AlterConfigsResource
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 
@@ -39,9 +38,7 @@ from barnabas.server.request_local import RequestLocal
 class AlterLoggers(Protocol):
     """Changes the log levels of this node, or only checks whether it could; raises what is wrong."""
 
-    def __call__(
-        self, resource: incremental_alter_configs.AlterConfigsResource, *, authorized: bool, validate_only: bool
-    ) -> None: ...
+    def __call__(self, resource: AlterConfigsResource, *, authorized: bool, validate_only: bool) -> None: ...
 
 
 class _Resource(Protocol):
@@ -70,8 +67,7 @@ class ConfigsHandler:
         self._auth = backend.auth
         self._alter_loggers = alter_loggers
 
-    @handles(ApiKey.ALTER_CONFIGS)
-    def replace(self, request: Request, _local: RequestLocal) -> None:
+    def alter_configs(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, alter_configs.AlterConfigsRequest)
         refused = self._refused(request, body.resources)
@@ -93,8 +89,7 @@ class ConfigsHandler:
         future = self._controller.legacy_alter_configs(self._backend.context(request), effective)
         self._backend.answer(request, mapped(future, complete))
 
-    @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS)
-    def change(self, request: Request, _local: RequestLocal) -> None:
+    def incremental_alter_configs(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, incremental_alter_configs.IncrementalAlterConfigsRequest)
         decided: dict[ConfigResource, ApiError | None] = {}
@@ -125,7 +120,6 @@ class ConfigsHandler:
         future = self._controller.incremental_alter_configs(self._backend.context(request), effective)
         self._backend.answer(request, mapped(future, complete))
 
-    @handles(ApiKey.ALTER_CLIENT_QUOTAS)
     def alter_client_quotas(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, AlterClientQuotasRequest)
@@ -156,7 +150,7 @@ class ConfigsHandler:
         return denial()
 
     def _changed_loggers(
-        self, request: Request, resource: incremental_alter_configs.AlterConfigsResource, validate_only: bool
+        self, request: Request, resource: AlterConfigsResource, validate_only: bool
     ) -> ApiError | None:
         assert self._alter_loggers is not None
         authorized = self._auth.authorize(

@@ -7,10 +7,8 @@ credentials are kept, and shown, all the same, as by a Kafka whose listeners are
 from __future__ import annotations
 
 from barnabas.controller.handlers.backend import Backend
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from barnabas.security.acl import AclOperation
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 
@@ -21,7 +19,6 @@ class CredentialsHandler:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    @handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
     def alter_user_scram_credentials(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, AlterUserScramCredentialsRequest)

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas.controller.handlers.backend import Backend
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 
@@ -25,6 +23,5 @@ class DescribeConfigsHandler:
         self._backend = backend
         self._describe = describe
 
-    @handles(ApiKey.DESCRIBE_CONFIGS)
     def describe_configs(self, request: Request, _local: RequestLocal) -> None:
         self._backend.send(request, DescribeConfigsResponse(results=self._describe(request)))

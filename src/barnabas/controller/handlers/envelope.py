@@ -17,7 +17,6 @@ from barnabas.common.errors import UnsupportedVersionError
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.security.acl import AclOperation
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.envelope import open_envelope
 from barnabas.server.request import NOT_SET, Request
 from barnabas.server.request_local import RequestLocal
@@ -38,7 +37,6 @@ class EnvelopeHandler:
         self._dispatch = dispatch
         self._now = clock.nanoseconds
 
-    @handles(ApiKey.ENVELOPE)
     def envelope(self, request: Request, local: RequestLocal) -> None:
         self._auth.authorize_cluster_operation(request.request_context, AclOperation.CLUSTER_ACTION)
         inner = open_envelope(request)

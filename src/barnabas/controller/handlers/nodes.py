@@ -10,12 +10,10 @@ the list for good is the operator's decision, and needs Alter on the cluster.
 from __future__ import annotations
 
 from barnabas.controller.handlers.backend import Backend
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
 from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
 from barnabas.security.acl import AclOperation
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 
@@ -28,14 +26,12 @@ class NodesHandler:
         self._controller = backend.controller
         self._heartbeat_timeout_ms = broker_heartbeat_interval_ms // 2
 
-    @handles(ApiKey.BROKER_REGISTRATION)
-    def register_broker(self, request: Request, _local: RequestLocal) -> None:
+    def broker_registration(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, BrokerRegistrationRequest)
         self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)
         self._backend.answer(request, self._controller.register_broker(self._backend.context(request), body))
 
-    @handles(ApiKey.BROKER_HEARTBEAT)
     def broker_heartbeat(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, BrokerHeartbeatRequest)
@@ -43,7 +39,6 @@ class NodesHandler:
         context = self._backend.context(request, self._heartbeat_timeout_ms)
         self._backend.answer(request, self._controller.process_broker_heartbeat(context, body))
 
-    @handles(ApiKey.UNREGISTER_BROKER)
     def unregister_broker(self, request: Request, _local: RequestLocal) -> None:
         from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest  # noqa: PLC0415 - not needed to start
 
@@ -52,14 +47,12 @@ class NodesHandler:
         self._backend.authorize_cluster(request, AclOperation.ALTER)
         self._backend.answer(request, self._controller.unregister_broker(self._backend.context(request), body))
 
-    @handles(ApiKey.CONTROLLER_REGISTRATION)
-    def register_controller(self, request: Request, _local: RequestLocal) -> None:
+    def controller_registration(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, ControllerRegistrationRequest)
         self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)
         self._backend.answer(request, self._controller.register_controller(self._backend.context(request), body))
 
-    @handles(ApiKey.ALLOCATE_PRODUCER_IDS)
     def allocate_producer_ids(self, request: Request, _local: RequestLocal) -> None:
         from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest  # noqa: PLC0415 - not needed to start
 

@@ -12,14 +12,12 @@ done nothing.
 from __future__ import annotations
 
 from barnabas.controller.handlers.backend import Backend
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.alter_partition import AlterPartitionRequest
 from barnabas.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
 from barnabas.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from barnabas.security.acl import AclOperation
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 
@@ -31,7 +29,6 @@ class PartitionsHandler:
         self._backend = backend
         self._controller = backend.controller
 
-    @handles(ApiKey.ALTER_PARTITION)
     def alter_partition(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, AlterPartitionRequest)
@@ -39,7 +36,6 @@ class PartitionsHandler:
         future = self._controller.alter_partition(self._backend.context(request), body)
         self._backend.answer_exempt(request, future)
 
-    @handles(ApiKey.ASSIGN_REPLICAS_TO_DIRS)
     def assign_replicas_to_dirs(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, AssignReplicasToDirsRequest)
@@ -47,7 +43,6 @@ class PartitionsHandler:
         future = self._controller.assign_replicas_to_dirs(self._backend.context(request), body)
         self._backend.answer(request, future)
 
-    @handles(ApiKey.ELECT_LEADERS)
     def elect_leaders(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, ElectLeadersRequest)
@@ -55,7 +50,6 @@ class PartitionsHandler:
         future = self._controller.elect_leaders(self._backend.context(request, body.timeout_ms), body)
         self._backend.answer(request, future)
 
-    @handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
     def alter_partition_reassignments(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, AlterPartitionReassignmentsRequest)
@@ -63,7 +57,6 @@ class PartitionsHandler:
         future = self._controller.alter_partition_reassignments(self._backend.context(request, body.timeout_ms), body)
         self._backend.answer(request, future)
 
-    @handles(ApiKey.LIST_PARTITION_REASSIGNMENTS)
     def list_partition_reassignments(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, ListPartitionReassignmentsRequest)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from barnabas.common.errors import Errors, NotLeaderOrFollowerError
 from barnabas.common.topic_names import CLUSTER_METADATA_TOPIC
 from barnabas.controller.handlers.backend import Backend
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -27,7 +26,6 @@ from barnabas.protocol.messages.describe_quorum import (
 )
 from barnabas.raft.quorum_info import QuorumInfo, QuorumReplica
 from barnabas.security.acl import AclOperation
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 
@@ -45,7 +43,6 @@ class QuorumHandler:
         self._backend = backend
         self._describe = describe
 
-    @handles(ApiKey.DESCRIBE_QUORUM)
     def describe_quorum(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DescribeQuorumRequest)

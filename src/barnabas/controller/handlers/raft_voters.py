@@ -32,14 +32,12 @@ from barnabas.common.errors import (
 from barnabas.common.identifiers import ZERO_UUID, Uuid, uuid_to_string
 from barnabas.controller.handlers.backend import Backend
 from barnabas.controller.handlers.quorum import DescribeQuorum
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from barnabas.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from barnabas.raft.leader_state import UNKNOWN
 from barnabas.raft.quorum_info import QuorumInfo
 from barnabas.raft.voter_set import KRAFT_VERSION_1
 from barnabas.security.acl import AclOperation
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 
@@ -52,7 +50,6 @@ class RaftVotersHandler:
         self._cluster_id = cluster_id
         self._describe = describe
 
-    @handles(ApiKey.ADD_RAFT_VOTER)
     def add_raft_voter(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, AddRaftVoterRequest)
@@ -60,7 +57,6 @@ class RaftVotersHandler:
         error = self._why_not_added(body)
         self._backend.send(request, AddRaftVoterResponse(error_code=error.code, error_message=str(error)))
 
-    @handles(ApiKey.REMOVE_RAFT_VOTER)
     def remove_raft_voter(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, RemoveRaftVoterRequest)

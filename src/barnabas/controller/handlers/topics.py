@@ -25,7 +25,6 @@ from barnabas.common.topic_names import CLUSTER_METADATA_TOPIC
 from barnabas.controller.handlers.backend import Backend
 from barnabas.controller.handlers.future_steps import mapped
 from barnabas.controller.handlers.topic_deletion_steps import TopicDeletionSteps
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -38,7 +37,6 @@ from barnabas.protocol.messages.create_topics import (
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 
@@ -58,7 +56,6 @@ class TopicsHandler:
         self._auth = backend.auth
         self._delete_topic_enable = delete_topic_enable
 
-    @handles(ApiKey.CREATE_TOPICS)
     def create_topics(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, CreateTopicsRequest)
@@ -95,7 +92,6 @@ class TopicsHandler:
         )
         return creatable, describable
 
-    @handles(ApiKey.DELETE_TOPICS)
     def delete_topics(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, DeleteTopicsRequest)
@@ -106,7 +102,6 @@ class TopicsHandler:
         steps = TopicDeletionSteps(self._controller, self._auth, request.request_context, context, body)
         self._backend.answer_mutation(request, quota, steps.run())
 
-    @handles(ApiKey.CREATE_PARTITIONS)
     def create_partitions(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, CreatePartitionsRequest)

@@ -6,13 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.handlers.find_coordinator import (
-    GROUP,
-    SHARE,
-    TRANSACTION,
-    CoordinatorType,
-    FindCoordinatorHandler,
-)
+from barnabas.broker import coordinators
+from barnabas.broker.handlers.find_coordinator import SHARE, FindCoordinatorHandler
 from barnabas.common.errors import (
     ApiError,
     CoordinatorNotAvailableError,
@@ -29,6 +24,8 @@ from barnabas.security.auth_helper import AuthHelper
 from handler_fixtures import HandlerBench
 from unit.broker.handlers.data_bench import ALICE, acls
 from unit.metadata.samples import broker, image_of, metadata_version, partition, topic, uid
+
+GROUP, TRANSACTION = coordinators.GROUP.key_type, coordinators.TRANSACTION.key_type
 
 
 class Creations:
@@ -62,12 +59,12 @@ class World:
             auth or AuthHelper(),
             cache,
             cast("Any", self.creations),
-            {
-                GROUP: CoordinatorType("__consumer_offsets", lambda key: partition_for(key, 2), self.is_loading),
-                TRANSACTION: CoordinatorType("__transaction_state", lambda key: partition_for(key, 2), self.is_loading),
-            },
+            dict.fromkeys((coordinators.GROUP, coordinators.TRANSACTION), cast("Any", self)),
             broker_id=broker_id,
         )
+
+    def partition_for(self, key: str) -> int:
+        return partition_for(key, 2)
 
     def is_loading(self, partition: int) -> bool:
         return partition in self.loading
