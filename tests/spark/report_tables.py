@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-
-from barnabas.spark.pipelines.manifest import DIRECTORY, Manifest, Segment
+from deltalake import write_deltalake
 
 MINUTE_US: Final = 60_000_000
 START_US: Final = 1_794_754_800_000_000
@@ -18,22 +16,15 @@ START_US: Final = 1_794_754_800_000_000
 
 
 def write_table(out: Path, pipeline: str, table: str, rows: Sequence[dict[str, Any]]) -> None:
-    """One more segment of a table; columns whose names are of times become timestamps."""
-    root = out / pipeline
-    versions = sorted((root / DIRECTORY).glob("*.json"))
-    manifest = Manifest.from_json(versions[-1].read_bytes()) if versions else Manifest()
-    made = manifest.version + 1
-    segment = Segment(f"{table}/v{made:09d}", 0, 0)
+    """Adds rows to a table; columns with names of times become timestamps."""
     columns = pa.Table.from_pylist(list(rows))
     for number, name in enumerate(columns.column_names):
         if name in {"window_start", "timestamp", "start_time", "end_time"}:
             moments = columns.column(number).cast(pa.timestamp("us", "UTC"))
             columns = columns.set_column(number, name, moments)
-    (root / segment.path).mkdir(parents=True)
-    pq.write_table(columns, root / segment.path / "part-0.parquet")
-    tables = {**manifest.tables, table: (*manifest.tables.get(table, ()), segment)}
-    (root / DIRECTORY).mkdir(exist_ok=True)
-    (root / DIRECTORY / f"{made:09d}.json").write_bytes(manifest.with_tables(tables).to_json())
+        elif pa.types.is_null(columns.schema.field(number).type):
+            columns = columns.set_column(number, name, columns.column(number).cast(pa.string()))
+    write_deltalake(str(out / pipeline / table), columns, mode="append")
 
 
 def sketch(values: Sequence[float]) -> bytes:

@@ -18,12 +18,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from barnabas.cli.main import run
 from barnabas.cli.pipeline_lake import lake_config
 from barnabas.spark.pipelines import lake
-from barnabas.spark.pipelines.config import PipelineConfig
+from barnabas.spark.pipelines.config import TABLE_FORMATS, PipelineConfig, TableOptions
 from barnabas.spark.pipelines.lake import LakeConfig, LakeWriter
-from barnabas.spark.pipelines.lake_files import PLAN, LakeFiles
-from barnabas.spark.pipelines.lake_formats import DeltaLakeTable, IcebergTable, ParquetTable
 from barnabas.spark.pipelines.lake_values import JsonValues, RawValues, ValueFormatError, value_format
-from barnabas.spark.pipelines.manifest import ForeignTablesError
+from barnabas.spark.pipelines.table_formats import DeltaTableFormat, IcebergTableFormat
+from barnabas.spark.pipelines.tables import ForeignTablesError, TableStore
 from spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.mechanism("S08")
 
-FORMATS = ("parquet", "delta", "iceberg")
 RAW = (
     "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
     "headers array<struct<key string, value binary>>"
@@ -61,29 +59,25 @@ def numbers(count: int) -> list[bytes | None]:
 
 
 def offsets(config: LakeConfig) -> list[int]:
-    """As somebody else reads the table: without Spark, and without us."""
+    """As another engine reads the table: without Spark, and without our code."""
     place = config.location
-    if config.table_format == "delta":
-        table = DeltaTable(place).to_pyarrow_table()
-    elif config.table_format == "iceberg":
+    if Path(place, "catalog.db").exists():
         catalog = SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
         table = catalog.load_table("barnabas.orders").scan().to_arrow()
     else:
-        import pyarrow.dataset as ds
-
-        table = ds.dataset(place, format="parquet", partitioning="hive").to_table()
+        table = DeltaTable(place).to_pyarrow_table()
     return sorted(table.column("offset").to_pylist())
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., LakeConfig]:
-    def make(table_format: str = "parquet", **settings: Any) -> LakeConfig:
-        return LakeConfig(PipelineConfig(str(tmp_path)), ("orders",), table_format=table_format, **settings)
+    def make(table_format: str = "delta", **settings: Any) -> LakeConfig:
+        return LakeConfig(PipelineConfig(str(tmp_path), tables=TableOptions(table_format)), ("orders",), **settings)
 
     return make
 
 
-@pytest.mark.parametrize("table_format", FORMATS)
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_batches_add_up(spark: SparkSession, make: Callable[..., LakeConfig], table_format: str) -> None:
     config = make(table_format)
     writer = LakeWriter(config)
@@ -91,21 +85,22 @@ def test_batches_add_up(spark: SparkSession, make: Callable[..., LakeConfig], ta
     writer.write(records(spark, numbers(3), first=4), QUERY, 1)
     writer.write(records(spark, []), QUERY, 2)
     assert offsets(config) == list(range(7))
-    days = {one.name for one in Path(config.location).glob("date=*")}
+    days = {one.name for one in Path(config.location).rglob("date=*")}
     assert days == {"date=2026-11-14", "date=2026-11-15"}
 
 
-MOVES, BEFORE, AFTER = "in the middle of the moves", "before the commit", "after the commit"
-SHORT = {("parquet", MOVES), ("delta", AFTER), ("iceberg", BEFORE)}
-"""One for each format and point; the others take as long, and are for the night."""
+FILES, COMMIT, STATE = "after the files", "after the commit", "after the state"
+SHORT = {("delta", COMMIT), ("iceberg", FILES)}
+"""The others take as long, and are for the night."""
 
 
+@pytest.mark.mechanism("S10")
 @pytest.mark.parametrize(
     ("table_format", "point"),
     [
         pytest.param(kind, point, marks=[] if (kind, point) in SHORT else [pytest.mark.nightly])
-        for kind in FORMATS
-        for point in (MOVES, BEFORE, AFTER)
+        for kind in TABLE_FORMATS
+        for point in (FILES, COMMIT, STATE)
     ],
 )
 def test_a_batch_that_crashes_is_done_once(
@@ -121,7 +116,7 @@ def test_a_batch_that_crashes_is_done_once(
     with monkeypatch.context() as patch:
         crash_at(patch, table_format, point)
         with pytest.raises(CrashError):
-            # Other files than the next time: what is left of it must not stay beside the new ones.
+            # Other files than the next time: those of the crash must not count beside the new ones.
             writer.write(records(spark, numbers(40), first=3).repartition(4), QUERY, 1)
     LakeWriter(config).write(records(spark, numbers(40), first=3).coalesce(1), QUERY, 1)
     assert offsets(config) == list(range(43))
@@ -131,42 +126,18 @@ def test_a_batch_that_crashes_is_done_once(
 
 
 def crash_at(patch: pytest.MonkeyPatch, table_format: str, point: str) -> None:
-    def crash(*_: Any) -> None:
+    owner: Any = {"delta": DeltaTableFormat, "iceberg": IcebergTableFormat}[table_format]
+    name = "append"
+    if point == STATE:
+        owner, name = TableStore, "set_state"
+    original = getattr(owner, name)
+
+    def crash(self: Any, *arguments: Any) -> None:
+        if point != FILES:
+            original(self, *arguments)
         raise CrashError
 
-    table = {"parquet": ParquetTable, "delta": DeltaLakeTable, "iceberg": IcebergTable}[table_format]
-    if point == MOVES:
-        from barnabas.spark.pipelines.file_system import FileSystem
-
-        rename = FileSystem.rename
-        seen: list[str] = []
-
-        def some(self: FileSystem, source: str, target: str) -> None:
-            seen.append(source)
-            if len(seen) > 2:
-                raise CrashError
-            rename(self, source, target)
-
-        patch.setattr(FileSystem, "rename", some)
-    elif point == BEFORE:
-        patch.setattr(table, "commit", crash)
-    else:
-        patch.setattr(LakeFiles, "set_mark", crash)
-
-
-def test_a_plan_that_was_carried_out_is_not_undone(
-    spark: SparkSession, make: Callable[..., LakeConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process ends after the mark is set, and before the plan is gone."""
-    config = make()
-    with monkeypatch.context() as patch:
-        from barnabas.spark.pipelines.file_system import FileSystem
-
-        delete = FileSystem.delete
-        patch.setattr(FileSystem, "delete", lambda self, name: None if name == PLAN else delete(self, name))
-        LakeWriter(config).write(records(spark, numbers(3)), QUERY, 0)
-    LakeWriter(config).write(records(spark, numbers(2), first=3), QUERY, 1)
-    assert offsets(config) == list(range(5))
+    patch.setattr(owner, name, crash)
 
 
 def test_the_table_of_another_query_is_left_alone(spark: SparkSession, make: Callable[..., LakeConfig]) -> None:
@@ -178,14 +149,19 @@ def test_the_table_of_another_query_is_left_alone(spark: SparkSession, make: Cal
 # ---------------------------------------------------------------------------------------------------- values
 
 
+def table_rows(spark: SparkSession, location: str) -> list[Any]:
+    """The rows of a Delta table by offset, from the files that it lists."""
+    return spark.read.parquet(*DeltaTable(location).file_uris()).orderBy("offset").collect()
+
+
 def test_json(spark: SparkSession, make: Callable[..., LakeConfig]) -> None:
     config = make(values=JsonValues("id bigint, tags array<string>"))
     values = [b'{"id": 1, "tags": ["a"], "more": 2}', b'{"id": "x"}', b"nonsense", None, b"{}"]
     LakeWriter(config).write(records(spark, values), QUERY, 0)
-    rows = spark.read.parquet(config.location).orderBy("offset").collect()
+    rows = table_rows(spark, config.location)
     found = [(row["offset"], row["value"].asDict() if row["value"] else None) for row in rows]
     assert found == [(0, {"id": 1, "tags": ["a"]}), (3, None), (4, {"id": None, "tags": None})]
-    dead = spark.read.parquet(f"{config.location}/_dead_letters").orderBy("offset").collect()
+    dead = table_rows(spark, f"{config.location}/_dead_letters")
     assert [(row["offset"], bytes(row["value"])) for row in dead] == [(1, values[1]), (2, values[2])]
     assert all("not JSON" in row["reason"] for row in dead)
 
@@ -243,13 +219,12 @@ def test_avro(spark: SparkSession, make: Callable[..., LakeConfig], tmp_path: Pa
     good = header + stream.getvalue()
     config = make(values=value_format("avro", str(schema), confluent=confluent))
     LakeWriter(config).write(records(spark, [good, good[:-3], good + b"!", b"", None]), QUERY, 0)
-    rows = spark.read.parquet(config.location).orderBy("offset").collect()
+    rows = table_rows(spark, config.location)
     assert [row["offset"] for row in rows] == [0, 4]
     value = rows[0]["value"].asDict(recursive=True)
     assert value["at"] == dt.datetime(2026, 1, 2)  # noqa: DTZ001 - in the session's zone, which is UTC
     assert {**value, "at": order["at"]} == order
-    dead = spark.read.parquet(f"{config.location}/_dead_letters")
-    assert dead.count() == 3
+    assert len(table_rows(spark, f"{config.location}/_dead_letters")) == 3
 
 
 def descriptors() -> bytes:
@@ -283,11 +258,11 @@ def test_protobuf(spark: SparkSession, make: Callable[..., LakeConfig], tmp_path
     header = b"\0\0\0\0\x09\x02\x02" if confluent else b""
     config = make(values=value_format("protobuf", str(path), "shop.Order", confluent=confluent))
     LakeWriter(config).write(records(spark, [header + order.SerializeToString(), b"\xff\xff", None]), QUERY, 0)
-    rows = spark.read.parquet(config.location).orderBy("offset").collect()
+    rows = table_rows(spark, config.location)
     assert [row["offset"] for row in rows] == [0, 2]
     expected = {"id": 7, "lines": [{"sku": "a"}, {"sku": ""}], "first": None, "state": "PAID"}
     assert rows[0]["value"].asDict(recursive=True) == expected
-    (dead,) = spark.read.parquet(f"{config.location}/_dead_letters").collect()
+    (dead,) = table_rows(spark, f"{config.location}/_dead_letters")
     assert (dead["offset"], bytes(dead["value"])) == (1, b"\xff\xff")
     assert "not Protobuf" in dead["reason"]
 
@@ -326,13 +301,11 @@ def test_schemas_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_configurations_that_make_no_sense() -> None:
     pipeline = PipelineConfig("out")
-    for topics, table_format, message in (
-        ((), "delta", "no topic"),
-        (("a", "b"), "delta", "needs a name"),
-        (("a",), "csv", "no table format csv"),
-    ):
+    for topics, message in (((), "no topic"), (("a", "b"), "needs a name")):
         with pytest.raises(ValueError, match=message):
-            LakeConfig(pipeline, topics, table_format=table_format)
+            LakeConfig(pipeline, topics)
+    with pytest.raises(ValueError, match="unknown table format csv"):
+        TableOptions("csv")
 
 
 # ---------------------------------------------------------------------------------------------------- a broker
@@ -344,7 +317,6 @@ def test_a_topic_becomes_a_table_incrementally(spark: SparkSession, topics: Topi
         PipelineConfig(str(tmp_path), topics.bootstrap_servers, once=True),
         (topic,),
         values=JsonValues("n bigint"),
-        table_format="delta",
     )
     for start in (0, 10):
         for number in range(start, start + 10):
@@ -376,12 +348,10 @@ def test_the_commands_options_become_a_configuration() -> None:
         PipelineConfig("out"),
         topics=["a", "b"],
         table="both",
-        table_format="delta",
         values="json",
         schema="n int",
         message=None,
         registry_header=False,
-        catalog=None,
     )
     assert (config.topics, config.name, config.location) == (("a", "b"), "both", "out/lake/both")
     assert isinstance(config.values, JsonValues)

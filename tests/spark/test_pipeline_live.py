@@ -20,12 +20,13 @@ from barnabas.clients.common.blocking_client import BlockingClient
 from barnabas.common.topic_names import CLIENT_TELEMETRY_TOPIC, QUOTA_USAGE_TOPIC, REQUEST_LOG_TOPIC
 from barnabas.quota.config import QuotaWindows
 from barnabas.spark.pipelines.config import PipelineConfig
-from barnabas.spark.pipelines.manifest import Manifest, ManifestStore
+from barnabas.spark.pipelines.data_files import DataFile
 from barnabas.spark.pipelines.progress import BatchProgress, LineProgress
 from barnabas.spark.pipelines.quota_advice import AdviceOptions, proposals
 from barnabas.spark.pipelines.quota_dry_run import DryRunOptions
 from barnabas.spark.pipelines.quota_proposal import Tenancy
 from barnabas.spark.pipelines.runner import PipelineError, read_table, run_advice, run_dry_run, run_stream
+from barnabas.spark.pipelines.table_formats import DeltaTableFormat
 from clients.broker_process import BrokerProcess
 from clients.confluent_admin import AdminClient, NewTopic
 
@@ -95,18 +96,18 @@ class Crashing(LineProgress):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, after: bool, at_batch: int) -> None:
         super().__init__()
-        original = ManifestStore.commit
+        original = DeltaTableFormat.append
 
-        def commit(store: ManifestStore, manifest: Manifest) -> None:
-            if manifest.batch_id < at_batch:
-                original(store, manifest)
+        def append(table: DeltaTableFormat, files: Sequence[DataFile], query_id: str, batch_id: int) -> None:
+            if batch_id < at_batch:
+                original(table, files, query_id, batch_id)
                 return
-            monkeypatch.setattr(ManifestStore, "commit", original)
+            monkeypatch.setattr(DeltaTableFormat, "append", original)
             if after:
-                original(store, manifest)
+                original(table, files, query_id, batch_id)
             raise RuntimeError("the power has gone")
 
-        monkeypatch.setattr(ManifestStore, "commit", commit)
+        monkeypatch.setattr(DeltaTableFormat, "append", append)
         self.batches: list[BatchProgress] = []
 
     def note(self, pipeline: str, text: str) -> None:

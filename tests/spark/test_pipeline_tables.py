@@ -1,26 +1,27 @@
-"""That a record counts once, whatever happens, and that nothing which cannot be used gets lost."""
+"""Each record counts once in each table, whatever happens, and records that cannot be used are kept."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.dataset
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
 from barnabas.spark.pipelines import requests
-from barnabas.spark.pipelines.config import PipelineConfig
+from barnabas.spark.pipelines.config import DELTA, ICEBERG, TABLE_FORMATS, PipelineConfig, TableOptions
 from barnabas.spark.pipelines.dead_letter import DEAD_LETTERS
-from barnabas.spark.pipelines.manifest import ForeignTablesError, Manifest, ManifestStore
-from barnabas.spark.pipelines.requests import COUNTS_1M, LATENCY_1M, REQUESTS
-from barnabas.spark.pipelines.stream import BatchWriter
-from barnabas.spark.pipelines.tables import TableStore, table_files
+from barnabas.spark.pipelines.requests import LATENCY_1M, REQUESTS
+from barnabas.spark.pipelines.stream import BatchWriter, compact
+from barnabas.spark.pipelines.table_formats import DeltaTableFormat, IcebergTableFormat
+from barnabas.spark.pipelines.tables import ForeignTablesError, Table, TableStore, pipeline_store, table_files
 from spark.pipeline_records import SECOND, START_US, raw_frame, record, request
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.mechanism("S06")
 
@@ -34,21 +35,46 @@ class Crash(BaseException):
 class Tables:
     """The tables of ``requests``, written batch by batch."""
 
-    def __init__(self, spark: SparkSession, out: Path) -> None:
-        self.config = PipelineConfig(out=str(out), compact_every=1_000, lateness_ms=60_000, sketch_k=200)
-        self.store = TableStore(spark, str(out), REQUESTS.name)
+    def __init__(self, spark: SparkSession, out: Path, table_format: str = DELTA) -> None:
+        self.config = PipelineConfig(
+            out=str(out),
+            compact_every=1_000,
+            lateness_ms=60_000,
+            sketch_k=200,
+            keep_hours=0,
+            tables=TableOptions(table_format),
+        )
         self._spark = spark
+
+    @property
+    def store(self) -> TableStore:
+        return pipeline_store(self.config.out, REQUESTS.name)
 
     def write(self, batch_id: int, rows: list[tuple[Any, ...]], query: str = QUERY) -> None:
         """As a process does that has just been started."""
         BatchWriter(REQUESTS, self.config).write(raw_frame(self._spark, rows), query, batch_id)
 
+    def compact(self) -> None:
+        compact(self._spark, REQUESTS, self.config)
+
+    def read(self, table: Table, merged: bool = True) -> DataFrame:
+        return self.store.read(self._spark, table, merged)
+
     def requests(self) -> int:
-        """How many requests the table has counted."""
-        return sum(row["requests"] for row in self.store.read(COUNTS_1M).collect())
+        """How many requests the table has counted, by Arrow."""
+        return sum(arrow_rows(self.config.out, "counts_1m").column("requests").to_pylist())
 
     def dead_letters(self) -> list[Any]:
-        return self.store.read(DEAD_LETTERS).orderBy("offset").collect()
+        return self.read(DEAD_LETTERS).orderBy("offset").collect()
+
+
+def arrow_rows(out: str, table: str) -> pa.Table:
+    """The rows of a table, by its format's own reader."""
+    place = f"{out}/requests"
+    if Path(place, "catalog.db").exists():
+        catalog = SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
+        return catalog.load_table(f"requests.{table}").scan().to_arrow()
+    return DeltaTable(f"{place}/{table}").to_pyarrow_table()
 
 
 @pytest.fixture
@@ -56,35 +82,66 @@ def tables(spark: SparkSession, tmp_path: Path) -> Tables:
     return Tables(spark, tmp_path)
 
 
+@pytest.fixture(params=TABLE_FORMATS)
+def any_tables(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Tables:
+    return Tables(spark, tmp_path, request.param)
+
+
 def some(first: int, count: int, start_us: int = START_US) -> list[tuple[Any, ...]]:
     return [request(offset, start_us + offset * SECOND) for offset in range(first, first + count)]
 
 
-def crash_at(name: str, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> Callable[[], None]:
-    """Lets the process end in a method of the store of manifests; the way back is returned."""
-    original = getattr(ManifestStore, name)
+FORMATS = {DELTA: DeltaTableFormat, ICEBERG: IcebergTableFormat}
+FILES, COMMIT, BETWEEN, STATE = "after the files", "after a commit", "between two commits", "after the state"
 
-    def crashing(self: ManifestStore, *arguments: Any) -> None:
-        if after:
+
+def crash_at(patch: pytest.MonkeyPatch, table_format: str, point: str) -> None:
+    """Ends the process at a point of the next batch."""
+    owner: Any = TableStore if point == STATE else FORMATS[table_format]
+    name = "set_state" if point == STATE else "append"
+    original = getattr(owner, name)
+    calls = {FILES: 0, COMMIT: 1, BETWEEN: 2, STATE: 1}[point]
+
+    def crashing(self: Any, *arguments: Any) -> None:
+        nonlocal calls
+        if calls:
+            calls -= 1
             original(self, *arguments)
-        raise Crash
+        if not calls:
+            raise Crash
 
-    monkeypatch.setattr(ManifestStore, name, crashing)
-    return lambda: monkeypatch.setattr(ManifestStore, name, original)
+    patch.setattr(owner, name, crashing)
 
 
-def test_a_batch_that_is_run_again_counts_once(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+SHORT = {(DELTA, BETWEEN), (ICEBERG, COMMIT)}
+"""The others take as long, and are for the night."""
+
+
+@pytest.mark.mechanism("S10")
+@pytest.mark.parametrize(
+    ("table_format", "point"),
+    [
+        pytest.param(one, point, marks=[] if (one, point) in SHORT else [pytest.mark.nightly])
+        for one in TABLE_FORMATS
+        for point in (FILES, COMMIT, BETWEEN, STATE)
+    ],
+)
+def test_a_batch_that_runs_again_counts_once(
+    spark: SparkSession, tmp_path: Path, table_format: str, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables(spark, tmp_path, table_format)
     tables.write(0, some(0, 3))
-    for after in (False, True):  # the segments are written, the manifest is not; both are, and Spark does not know
-        recover = crash_at("commit", monkeypatch, after=after)
-        batch = 2 if after else 1
+    with monkeypatch.context() as patch:
+        crash_at(patch, tables.store.table_format, point)
         with pytest.raises(Crash):
-            tables.write(batch, some(3 * batch, 3))
-        assert tables.requests() == (9 if after else 3)
-        recover()
-        tables.write(batch, some(3 * batch, 3))
-        assert tables.requests() == 3 * (batch + 1)
-    tables.write(2, some(6, 3))
+            tables.write(1, some(3, 4))
+    for _ in range(2):
+        tables.write(1, some(3, 4))
+        assert tables.requests() == 7
+        counts = arrow_rows(tables.config.out, "latency_1h")
+        totals = [row["count"] for row in counts.to_pylist() if row["part"] == "total"]
+        assert sum(totals) == 7
+    tables.write(2, some(7, 2))
     assert tables.requests() == 9
 
 
@@ -133,52 +190,59 @@ def test_what_is_too_late_is_kept_too(tables: Tables) -> None:
     assert tables.requests() == 4
 
 
-def test_compaction_changes_nothing_but_the_number_of_files(tables: Tables, tmp_path: Path) -> None:
-    hour = 3_600 * SECOND
+@pytest.mark.mechanism("S10")
+def test_compaction_changes_nothing_but_the_files(any_tables: Tables) -> None:
+    tables = any_tables
     for batch, start in enumerate((0, 1, 4_000, 4_001, 8_000)):
         tables.write(batch, some(batch * 4, 4, START_US + start * SECOND))
 
     def content() -> list[Any]:
         kept = ("count", "weight", "min", "max", "p50", "p99", "p999")
-        frame = tables.store.read(LATENCY_1M).orderBy("window_start", "part")
+        frame = tables.read(LATENCY_1M).orderBy("window_start", "part")
         return [tuple(row[name] for name in ("window_start", "part", *kept)) for row in frame.collect()]
 
+    def files() -> set[str]:
+        return {str(one) for one in table_files(tables.config.out, "requests", "latency_1m")}
+
     before = content()
-    first = tables.store.compact(REQUESTS.all_tables, 60 * SECOND)
+    tables.compact()
     assert content() == before
-    # Without Spark and without a merge there is one row for each window and key now.
-    plain = pyarrow.dataset.dataset([str(one) for one in table_files(tmp_path, "requests", "latency_1m")]).to_table()
-    assert plain.num_rows == len(before)
-    assert tables.store.compact(REQUESTS.all_tables, 60 * SECOND) is not None
+    # Other engines find one row for each window and key now.
+    assert arrow_rows(tables.config.out, "latency_1m").num_rows == len(before)
+    first = files()
+    tables.compact()
+    assert files() == first, "there is nothing to do"
     tables.write(5, some(20, 4, START_US + 8_001 * SECOND))
-    second = tables.store.compact(REQUESTS.all_tables, 60 * SECOND)
-    closed = [one for one in first.tables["latency_1m"] if one.last_us < START_US + 2 * hour]
-    assert closed
-    assert set(closed) <= set(second.tables["latency_1m"]), "what is closed is not written again"
+    tables.compact()
+    assert first & files(), "closed hours are not written again"
+    assert first - files(), "open hours are"
+    assert tables.requests() == 24
+    # The batches are known after snapshots have expired.
+    tables.write(5, some(20, 4, START_US + 8_001 * SECOND))
+    assert tables.store.open(LATENCY_1M).last_batch(QUERY) == 5
     assert tables.requests() == 24
 
 
-def test_old_versions_go_and_take_their_files_along(tables: Tables, tmp_path: Path) -> None:
+@pytest.mark.mechanism("S10")
+def test_expired_and_orphaned_files_are_removed(any_tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = any_tables
     tables.write(0, some(0, 2))
-    store = tables.store.manifests
-    manifest = store.latest()
-    (segment,) = manifest.tables["counts_1m"]
-    assert tables.store.files.exists(segment.path)
-    kept = dict(manifest.tables)
-    del kept["counts_1m"]
-    for _ in range(12):
-        manifest = manifest.with_tables(kept)
-        store.commit(manifest)
-    assert store.latest() == manifest
-    assert not tables.store.files.exists(segment.path)
-    assert all(tables.store.files.exists(one.path) for segments in kept.values() for one in segments)
-    assert Manifest.from_json(manifest.to_json()) == manifest
-    with pytest.raises(ValueError, match="of format 2"):
-        Manifest.from_json(manifest.to_json().replace(b'"format": 1', b'"format": 2'))
+    with monkeypatch.context() as patch:
+        crash_at(patch, tables.store.table_format, FILES)
+        with pytest.raises(Crash):
+            tables.write(1, some(2, 2))
+    tables.write(1, some(2, 2))
+    tables.compact()
+    for table in REQUESTS.tables:
+        used = {one.name for one in table_files(tables.config.out, "requests", table.name)}
+        there = {one.name for one in Path(tables.config.out, "requests", table.name).rglob("*.parquet")}
+        there = {one for one in there if "checkpoint" not in one}
+        assert there == used, table.name
+    assert tables.requests() == 4
 
 
 def test_a_table_without_rows_has_its_columns(tables: Tables) -> None:
-    frame = tables.store.read(LATENCY_1M)
+    frame = tables.read(LATENCY_1M)
     assert frame.count() == 0
     assert set(requests.KEYS) <= set(frame.columns)
     assert table_files(tables.config.out, "requests", "latency_1m") == []

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fastavro
-import pyarrow.dataset
 import pytest
+from deltalake import DeltaTable
 
 from barnabas.quota.config import QuotaWindows
 from barnabas.spark.pipelines.config import PipelineConfig
@@ -283,7 +283,7 @@ def _avro(number: int) -> bytes:
 
 def _lake_rows(place: Path) -> list[dict[str, Any]]:
     """As others read the table, who know nothing of us."""
-    table = pyarrow.dataset.dataset(place, format="parquet", partitioning="hive").to_table()
+    table = DeltaTable(place).to_pyarrow_table()
     return sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
 
 

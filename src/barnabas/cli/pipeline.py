@@ -6,6 +6,7 @@ barnabas pipeline run quotas --once --out tables
 barnabas pipeline run quota-advice --out tables --capacity producer_byte_rate=50MB
 barnabas pipeline run quota-dry-run --out tables --advised
 barnabas pipeline show requests latency_1m --out tables
+barnabas pipeline convert tables
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.arguments import ArgumentParser, add_command
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from barnabas.cli.arguments import Commands
     from barnabas.quota.config import QuotaWindows
+    from barnabas.spark.pipelines.config import TableOptions
     from barnabas.spark.pipelines.quota_proposal import ProposedLimit
 
 DESCRIPTION: Final = """Pipelines make tables of the topics __client_telemetry, __request_log and __quota_usage, on
@@ -41,11 +44,12 @@ stopped, and counts every record once.
   barnabas pipeline run quota-dry-run --out tables --limit producer_byte_rate=2MB,client-id=reports
   barnabas pipeline run lake --topic orders --format delta --values json --schema 'id bigint, total double'"""
 SHOW: Final = "Shows rows of a table."
+CONVERT: Final = """Converts the tables of release 0.1 in a directory to Delta tables (--format: to Iceberg).
+Stop the pipelines first. A conversion that was interrupted can run again; the old files are deleted at its end."""
+TABLE_FORMATS: Final = ("delta", "iceberg")
 DEFAULT_OUT: Final = "barnabas-tables"
 LAKE: Final = "lake"
-LAKE_OPTIONS: Final = (
-    "topics", "table", "table_format", "values", "schema", "message", "registry_header", "catalog"
-)  # fmt: skip
+LAKE_OPTIONS: Final = ("topics", "table", "values", "schema", "message", "registry_header")
 _WIDTH: Final = 36
 
 
@@ -59,6 +63,10 @@ def add_pipeline(commands: Commands) -> None:
     running.add_argument("name", help="the pipeline; see barnabas pipeline list")
     running.add_argument("--once", action="store_true", help="end when all that there is has been read")
     _add_place(running)
+    _add_table_options(running)
+    running.add_argument(
+        "--keep", default="168h", metavar="TIME", help="how long unused files of the tables stay; 168h if left out"
+    )
     running.add_argument(
         "--checkpoint", metavar="DIR", help="where to note how far it has read, if not beside the tables"
     )
@@ -86,7 +94,38 @@ def add_pipeline(commands: Commands) -> None:
     showing.add_argument("name", help="the pipeline")
     showing.add_argument("table", help="the table")
     _add_place(showing)
+    _add_table_options(showing)
     showing.add_argument("-n", "--count", type=int, default=20, metavar="N", help="so many rows; 20 if left out")
+
+    converting = add_command(actions, "convert", convert_command, "convert tables of release 0.1", CONVERT)
+    converting.add_argument("directory", metavar="DIR", help="the directory that the pipelines' --out named")
+    converting.add_argument("--master", default="local[*]", metavar="URL", help="Spark's master; local[*] if left out")
+    _add_table_options(converting)
+
+
+def _add_table_options(parser: ArgumentParser) -> None:
+    tables = parser.add_argument_group("tables")
+    tables.add_argument(
+        "--format",
+        dest="table_format",
+        choices=TABLE_FORMATS,
+        help="the format of the tables; that of the existing ones, else delta, if left out",
+    )
+    tables.add_argument("--catalog", metavar="NAME", help="iceberg: a catalog of pyiceberg's configuration")
+    tables.add_argument(
+        "--table-option",
+        dest="table_options",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="delta: an option of the object store (AWS_ENDPOINT_URL=...); iceberg: a property of the catalog",
+    )
+
+
+def _table_options(table_format: str | None, catalog: str | None, table_options: list[str]) -> TableOptions:
+    from barnabas.spark.pipelines.config import TableOptions  # noqa: PLC0415
+
+    return TableOptions(table_format, catalog, dict(_pair(one, "--table-option") for one in table_options))
 
 
 def _add_place(parser: ArgumentParser) -> None:
@@ -136,7 +175,7 @@ def list_command() -> None:
         for name, stream in STREAMS.items()
     ]
     rows += [(name, text, "quotas/traffic", ", ".join(one.name for one in TABLES[name])) for name, text in JOBS.items()]
-    rows.append((LAKE, "any topic as a table for others: Parquet, Delta Lake or Apache Iceberg", "--topic", "--table"))
+    rows.append((LAKE, "any topic as a table: its records, each once", "--topic", "--table"))
     print_rich(table(("pipeline", "makes", "of", "tables"), rows))
 
 
@@ -150,7 +189,11 @@ def run_command(
     starting_offsets: str,
     every: str,
     lateness: str,
+    keep: str,
     options: list[str],
+    table_format: str | None,
+    catalog: str | None,
+    table_options: list[str],
     **further: Any,
 ) -> None:
     """Runs a pipeline."""
@@ -170,7 +213,9 @@ def run_command(
         once=once,
         trigger_ms=parse_duration(every),
         lateness_ms=parse_duration(lateness),
+        keep_hours=parse_duration(keep) // 3_600_000,
         source_options=settings,
+        tables=_table_options(table_format, catalog, table_options),
     )
     lake_options = {option: further.pop(option) for option in LAKE_OPTIONS}
     if name == LAKE:
@@ -181,24 +226,53 @@ def run_command(
         with _session(f"barnabas {name}", master) as spark, progress_display() as display, _stop_signals() as stop:
             run_stream(spark, name, config, display, stop)
     elif name == ADVICE:
-        _advise(out, master, **further)
+        _advise(out, master, config.tables, **further)
     else:
-        _dry_run(out, master, **further)
+        _dry_run(out, master, config.tables, **further)
 
 
-def show_command(name: str, table: str, out: str, master: str, count: int) -> None:
+def show_command(
+    name: str,
+    table: str,
+    out: str,
+    master: str,
+    count: int,
+    table_format: str | None,
+    catalog: str | None,
+    table_options: list[str],
+) -> None:
     """Shows rows of a table."""
     from barnabas.spark.pipelines.runner import TABLES, read_table  # noqa: PLC0415
 
     if name not in TABLES:
         raise UsageError(f"there is no pipeline {name}; there are {', '.join(TABLES)}")
     with _session("barnabas show", master) as spark:
-        _print(read_table(spark, out, name, table).limit(count))
+        options = _table_options(table_format, catalog, table_options)
+        _print(read_table(spark, out, name, table, options).limit(count))
+
+
+def convert_command(
+    directory: str, master: str, table_format: str | None, catalog: str | None, table_options: list[str]
+) -> None:
+    """Converts the tables of release 0.1."""
+    from barnabas.spark.pipelines.convert import convert  # noqa: PLC0415
+    from barnabas.spark.pipelines.progress import progress_display  # noqa: PLC0415
+
+    if not Path(directory).is_dir():
+        raise UsageError(f"there is no directory {directory}")
+    with _session("barnabas convert", master) as spark:
+        with progress_display() as display:
+            found = convert(spark, directory, _table_options(table_format, catalog, table_options), display.note)
+        for name, rows in found.items():
+            say(f"{name}: {rows:,} rows\n", sys.stdout)
+        if not found:
+            say("There are no tables of release 0.1.\n", sys.stdout)
 
 
 def _advise(
     out: str,
     master: str,
+    tables: TableOptions,
     *,
     capacity: list[str],
     by: str,
@@ -225,13 +299,14 @@ def _advise(
     except ValueError as error:
         raise UsageError(str(error)) from None
     with _session("barnabas quota-advice", master) as spark:
-        found = run_advice(spark, out, options)
+        found = run_advice(spark, out, options, tables)
         _print(found.select("quota", "user", "client_id", "verdict", "limit", "peak", "mean", "share", "fair_share"))
 
 
 def _dry_run(
     out: str,
     master: str,
+    tables: TableOptions,
     *,
     capacity: list[str],
     by: str,
@@ -254,12 +329,12 @@ def _dry_run(
     tried = [parse_limit(text) for text in limits]
     with _session("barnabas quota-dry-run", master) as spark:
         if advised:
-            tried += proposals(read_table(spark, out, ADVICE, LIMITS.name), Tenancy(by))
+            tried += proposals(read_table(spark, out, ADVICE, LIMITS.name, tables), Tenancy(by))
         try:
             options = DryRunOptions(tuple(tried), ClientBehaviour(clients), parse_windows(windows), client_pattern=only)
         except ValueError as error:
             raise UsageError(f"{error}: --limit, or --advised after quota-advice") from None
-        found = run_dry_run(spark, out, options)
+        found = run_dry_run(spark, out, options, tables)
         _print(
             found.select(
                 "quota", "client_id", "principal", "limit", "peak", "requests", "throttled", "throttle_ms",

@@ -16,16 +16,12 @@ if TYPE_CHECKING:
     from barnabas.spark.pipelines.progress import ProgressDisplay
 
 VALUES: Final = ("raw", "json", "avro", "protobuf")
-TABLE_FORMATS: Final = ("parquet", "delta", "iceberg")
 
 
 def add_lake_options(parser: ArgumentParser) -> None:
     lake = parser.add_argument_group("lake")
     lake.add_argument("--topic", dest="topics", action="append", default=[], metavar="TOPIC", help="a topic to read")
     lake.add_argument("--table", metavar="NAME", help="the table's name, if not that of the topic")
-    lake.add_argument(
-        "--format", dest="table_format", choices=TABLE_FORMATS, default="parquet", help="parquet if left out"
-    )
     lake.add_argument("--values", choices=VALUES, default="raw", help="what the values are; raw (bytes) if left out")
     lake.add_argument(
         "--schema",
@@ -38,7 +34,6 @@ def add_lake_options(parser: ArgumentParser) -> None:
         action="store_true",
         help="values begin with the header of a schema registry; not looked up",
     )
-    lake.add_argument("--catalog", metavar="NAME", help="iceberg: a catalog that pyiceberg is configured for")
 
 
 def lake_config(
@@ -46,12 +41,10 @@ def lake_config(
     *,
     topics: list[str],
     table: str | None,
-    table_format: str,
     values: str,
     schema: str | None,
     message: str | None,
     registry_header: bool,
-    catalog: str | None,
 ) -> LakeConfig:
     """From the options; `UsageError` says what is wrong with them."""
     from barnabas.spark.pipelines.lake import LakeConfig  # noqa: PLC0415
@@ -61,7 +54,7 @@ def lake_config(
         raise UsageError("lake needs a --topic")
     try:
         reader = value_format(values, schema, message, confluent=registry_header)
-        return LakeConfig(pipeline, tuple(topics), table, table_format, reader, catalog)
+        return LakeConfig(pipeline, tuple(topics), table, reader)
     except (ValueError, ValueFormatError) as error:
         raise UsageError(str(error)) from None
     except ImportError as error:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from barnabas.spark.pipelines.manifest import DIRECTORY
-from barnabas.spark.pipelines.tables import table_files
+from barnabas.spark.pipelines.tables import OLD_MANIFESTS, has_tables, table_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +32,12 @@ class TableReader:
         if not out.is_dir():
             raise ReportError(f"there is no directory {out}; barnabas pipeline run ... --out {out} makes it")
         self.out = out
-        self.pipelines = tuple(name for name in PIPELINES if any((out / name / DIRECTORY).glob("*.json")))
+        for name in PIPELINES:
+            if (out / name / OLD_MANIFESTS).is_dir():
+                raise ReportError(
+                    f"the tables in {out} have the format of release 0.1: barnabas pipeline convert {out}"
+                )
+        self.pipelines = tuple(name for name in PIPELINES if has_tables(out, name))
         if not self.pipelines:
             raise ReportError(
                 f"there are no tables in {out}; barnabas pipeline run requests --once --out {out} makes some"
@@ -46,11 +50,7 @@ class TableReader:
 
         try:
             files = table_files(self.out, pipeline, table)
-            # Spark's times have no unit in the file but the twelve bytes of an old Hive; nanoseconds end in 2262.
-            parts = [
-                pq.read_table(file, columns=list(columns), coerce_int96_timestamp_unit="us", partitioning=None)
-                for file in files
-            ]
+            parts = [pq.read_table(file, columns=list(columns), partitioning=None) for file in files]
         except (OSError, ValueError, KeyError) as error:
             first = (str(error).splitlines() or [type(error).__name__])[0]
             raise ReportError(f"the table {pipeline}/{table} in {self.out} cannot be read: {first}") from None

@@ -50,8 +50,8 @@ CASES = {
         "error: a report needs matplotlib, which is not installed: pip install 'barnabas[report]'",
     ),
     "delta": (
-        "from barnabas.spark.pipelines.lake_formats import DeltaLakeTable as T; T('/x', None, ()).last_batch('q')",
-        "a Delta Lake table needs deltalake, which is not installed: pip install 'barnabas[lake]'",
+        "from barnabas.spark.pipelines.tables import pipeline_store as S; S('/x', 'a').open_named('b', 'b').exists()",
+        "a Delta Lake table needs deltalake, which is not installed: pip install 'barnabas[spark]'",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""What a pipeline is told."""
+"""Settings of a pipeline and of its tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,27 @@ from dataclasses import dataclass, field
 from typing import Final
 
 SOURCE_FORMAT: Final = "barnabas"
+DELTA: Final = "delta"
+ICEBERG: Final = "iceberg"
+TABLE_FORMATS: Final = (DELTA, ICEBERG)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """The format of the tables, and how to reach their files and their catalog."""
+
+    table_format: str | None = None
+    """``delta`` or ``iceberg``. None: the format of the tables that are there already, else Delta."""
+    catalog: str | None = None
+    """Iceberg: the name of a catalog in pyiceberg's configuration. Without a catalog and without properties, the
+    catalog is an SQLite file beside the tables."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Delta: options of the object store, such as ``AWS_ENDPOINT_URL``. Iceberg: properties of the catalog and of its
+    file system, such as ``type``, ``uri`` and ``s3.endpoint``."""
+
+    def __post_init__(self) -> None:
+        if self.table_format not in (None, *TABLE_FORMATS):
+            raise ValueError(f"unknown table format {self.table_format}; expected {' or '.join(TABLE_FORMATS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,26 +35,29 @@ class PipelineConfig:
     """Where a pipeline reads, where it writes, and how often."""
 
     out: str
-    """A directory, or a URI of any file system that Hadoop knows. Tables of all pipelines may share it."""
+    """A directory, or the URI of an object store. Tables of all pipelines may share it."""
     bootstrap_servers: str = "127.0.0.1:9092"
     checkpoint: str | None = None
-    """Where Spark notes how far it has read; beside the tables if not given."""
+    """Where Spark stores its offsets; beside the tables if not given."""
     starting_offsets: str = "earliest"
-    """Where to start if there is no checkpoint: ``earliest``, ``latest`` or the connector's JSON."""
+    """Where to start without a checkpoint: ``earliest``, ``latest`` or the connector's JSON."""
     once: bool = False
-    """Reads what there is, in as many batches as that takes, and ends."""
+    """Read all that is available, in as many batches as that takes, then end."""
     trigger_ms: int = 10_000
-    """How often there is a batch, otherwise."""
+    """Interval between two batches, without ``once``."""
     lateness_ms: int = 600_000
-    """By how much a record may be older than the newest one of its partition, and still be counted."""
+    """How much older than the newest record of its partition a record may be and still be counted."""
     sketch_k: int = 4_096
     """Size of the sketches that percentiles are taken from: the error of a rank is about 2.3 / k^0.9, 0.13 % here."""
     compact_every: int = 60
-    """After how many batches small files are merged into larger ones."""
+    """Number of batches between two compactions of the tables."""
+    keep_hours: int = 168
+    """How long files stay that no current version of a table uses, for readers of older versions."""
     max_offsets_per_trigger: int = 1_000_000
     source_format: str = SOURCE_FORMAT
     source_options: Mapping[str, str] = field(default_factory=dict)
     """Further options of the source, such as ``kafka.security.protocol``."""
+    tables: TableOptions = field(default_factory=TableOptions)
 
     def checkpoint_of(self, pipeline: str) -> str:
         return self.checkpoint or f"{self.out.rstrip('/')}/{pipeline}/_checkpoint"

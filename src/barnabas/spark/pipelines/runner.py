@@ -1,4 +1,4 @@
-"""Runs pipelines, to their end or until somebody says stop."""
+"""Runs pipelines to their end, or until they are asked to stop."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from barnabas.spark.pipelines.config import PipelineConfig
+from barnabas.spark.pipelines.config import PipelineConfig, TableOptions
 from barnabas.spark.pipelines.progress import BatchProgress, ProgressDisplay
 from barnabas.spark.pipelines.quota_advice import LIMITS, AdviceOptions, advise
 from barnabas.spark.pipelines.quota_dry_run import SUMMARY, THROTTLES_1M, DryRunOptions, dry_run, summary
 from barnabas.spark.pipelines.quotas import QUOTAS, TRAFFIC
 from barnabas.spark.pipelines.requests import REQUESTS
-from barnabas.spark.pipelines.stream import StreamPipeline
-from barnabas.spark.pipelines.tables import Table, TableStore
+from barnabas.spark.pipelines.stream import StreamPipeline, compact
+from barnabas.spark.pipelines.tables import Table, pipeline_store
 from barnabas.spark.pipelines.telemetry import TELEMETRY
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def run_stream(
             display.note(name, "stopping")
             query.stop()
     if config.once and not stop.is_set():
-        display.note(name, "merging small files")
-        TableStore(spark, config.out, name).compact(pipeline.all_tables, config.lateness_ms * 1_000)
+        display.note(name, "compacting")
+        compact(spark, pipeline, config)
     display.note(name, "done")
 
 
@@ -96,26 +96,27 @@ def cause_of(error: BaseException) -> str:
     return (python or lines or [type(error).__name__])[-1 if python else 0]
 
 
-def run_advice(spark: SparkSession, out: str, options: AdviceOptions) -> DataFrame:
+def run_advice(spark: SparkSession, out: str, options: AdviceOptions, tables: TableOptions | None = None) -> DataFrame:
     """Advises on the traffic that the pipeline ``quotas`` has recorded; the rows of ``quota-advice/limits``."""
-    traffic = _traffic(spark, out)
-    replace_tables(spark, out, ADVICE, {LIMITS: advise(traffic, options)})
-    return read_table(spark, out, ADVICE, LIMITS.name)
+    traffic = _traffic(spark, out, tables)
+    replace_tables(out, ADVICE, {LIMITS: advise(traffic, options)}, tables)
+    return read_table(spark, out, ADVICE, LIMITS.name, tables)
 
 
-def run_dry_run(spark: SparkSession, out: str, options: DryRunOptions) -> DataFrame:
+def run_dry_run(spark: SparkSession, out: str, options: DryRunOptions, tables: TableOptions | None = None) -> DataFrame:
     """Replays the recorded traffic under other limits; the rows of ``quota-dry-run/summary``."""
-    traffic = _traffic(spark, out)
+    traffic = _traffic(spark, out, tables)
     throttles = dry_run(traffic, options).persist()
     try:
-        replace_tables(spark, out, DRY_RUN, {THROTTLES_1M: throttles, SUMMARY: summary(throttles, traffic, options)})
+        rows = {THROTTLES_1M: throttles, SUMMARY: summary(throttles, traffic, options)}
+        replace_tables(out, DRY_RUN, rows, tables)
     finally:
         throttles.unpersist()
-    return read_table(spark, out, DRY_RUN, SUMMARY.name)
+    return read_table(spark, out, DRY_RUN, SUMMARY.name, tables)
 
 
-def _traffic(spark: SparkSession, out: str) -> DataFrame:
-    traffic = TableStore(spark, out, QUOTAS.name).read(TRAFFIC)
+def _traffic(spark: SparkSession, out: str, tables: TableOptions | None) -> DataFrame:
+    traffic = pipeline_store(out, QUOTAS.name, tables).read(spark, TRAFFIC)
     if traffic.isEmpty():
         raise PipelineError(
             f"there is no traffic in {out}: run the pipeline quotas first, with the broker's "
@@ -124,18 +125,22 @@ def _traffic(spark: SparkSession, out: str) -> DataFrame:
     return traffic
 
 
-def replace_tables(spark: SparkSession, out: str, pipeline: str, frames: Mapping[Table, DataFrame]) -> None:
-    """Puts new rows in the place of all that were there."""
-    store = TableStore(spark, out, pipeline)
-    manifest = store.manifests.latest()
-    written = {table.name: (store.write(table, frame, manifest, (0, 0)),) for table, frame in frames.items()}
-    store.manifests.commit(manifest.with_tables({**manifest.tables, **written}))
+def replace_tables(
+    out: str, pipeline: str, frames: Mapping[Table, DataFrame], tables: TableOptions | None = None
+) -> None:
+    """Puts new rows in the place of all that the tables have."""
+    store = pipeline_store(out, pipeline, tables)
+    store.create(frames)
+    for table, frame in frames.items():
+        store.overwrite(table, frame)
 
 
-def read_table(spark: SparkSession, out: str, pipeline: str, table: str) -> DataFrame:
-    """A table as it is now; of a roll-up, one row for each window and key."""
+def read_table(
+    spark: SparkSession, out: str, pipeline: str, table: str, tables: TableOptions | None = None
+) -> DataFrame:
+    """The current rows of a table; of a roll-up, one row for each window and key."""
     found = next((one for one in TABLES[pipeline] if one.name == table), None)
     if found is None:
         known = ", ".join(one.name for one in TABLES[pipeline])
         raise PipelineError(f"{pipeline} has no table {table}; it has {known}")
-    return TableStore(spark, out, pipeline).read(found)
+    return pipeline_store(out, pipeline, tables).read(spark, found)

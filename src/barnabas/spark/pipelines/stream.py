@@ -1,16 +1,15 @@
-"""How a pipeline runs: records of topics come in batches, and rows of tables go out, each of them once."""
+"""Runs a pipeline: reads records of topics in batches, and adds the rows of each batch to tables once."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.spark.pipelines.config import SOURCE_FORMAT, PipelineConfig
 from barnabas.spark.pipelines.dead_letter import DEAD_LETTERS, PROBLEM, dead_letters, mark_late
-from barnabas.spark.pipelines.manifest import Manifest, Segment
-from barnabas.spark.pipelines.tables import Table, TableStore, segments_with
+from barnabas.spark.pipelines.tables import BatchState, Table, TableStore, pipeline_store
 from barnabas.spark.pipelines.topics import ensure_topics, source_options
 
 if TYPE_CHECKING:
@@ -66,16 +65,27 @@ def read_topics(spark: SparkSession, pipeline: str, topics: tuple[str, ...], con
 
 def start(raw: DataFrame, pipeline: StreamPipeline, config: PipelineConfig) -> StreamingQuery:
     """Runs a pipeline over a stream that has the columns of the source."""
-    writer = raw.writeStream.foreachBatch(BatchWriter(pipeline, config))
-    writer = writer.option("checkpointLocation", config.checkpoint_of(pipeline.name)).queryName(pipeline.name)
+    return start_query(raw, BatchWriter(pipeline, config), pipeline.name, config, config.checkpoint_of(pipeline.name))
+
+
+def start_query(
+    raw: DataFrame, write: Callable[[DataFrame, int], None], name: str, config: PipelineConfig, checkpoint: str
+) -> StreamingQuery:
+    """Starts a query that calls ``write`` with each batch."""
+    writer = raw.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint).queryName(name)
     trigger: dict[str, Any] = (
         {"availableNow": True} if config.once else {"processingTime": f"{config.trigger_ms} milliseconds"}
     )
     return writer.trigger(**trigger).start()
 
 
+def query_id_of(batch: DataFrame) -> str:
+    """The id of the query that a batch belongs to, within ``foreachBatch``."""
+    return batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
+
+
 class BatchWriter:
-    """Writes the tables of one batch after the other. `Manifest` says why a batch counts once."""
+    """Adds one batch after the other to the tables. `tables` describes why a batch counts once."""
 
     def __init__(self, pipeline: StreamPipeline, config: PipelineConfig) -> None:
         self._pipeline = pipeline
@@ -83,52 +93,64 @@ class BatchWriter:
         self._store: TableStore | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        query_id = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
-        self.write(batch, query_id, batch_id)
+        self.write(batch, query_id_of(batch), batch_id)
+
+    def _opened(self) -> TableStore:
+        if self._store is None:
+            self._store = pipeline_store(self._config.out, self._pipeline.name, self._config.tables)
+            self._store.create(self._pipeline.all_tables)
+        return self._store
 
     def write(self, batch: DataFrame, query_id: str, batch_id: int) -> None:
-        """Adds a batch to the tables, unless it is in them already."""
-        store = self._store = self._store or TableStore(batch.sparkSession, self._config.out, self._pipeline.name)
-        manifest = store.manifests.latest()
-        if manifest.has_batch(query_id, batch_id):
-            logger.info("%s: batch %d is in the tables already", self._pipeline.name, batch_id)
+        """Adds a batch to the tables, unless they hold it."""
+        store = self._opened()
+        state = store.state()
+        if state.has_batch(query_id, batch_id):
+            logger.info("%s: the tables already hold batch %d", self._pipeline.name, batch_id)
             return
-        lateness_us = self._config.lateness_ms * 1_000
-        marked = mark_late(batch, dict(manifest.newest_us), lateness_us)
+        marked = mark_late(batch, dict(state.newest_us), self._config.lateness_ms * 1_000)
         parsed = self._pipeline.parse(marked, self._config).persist()
         try:
-            after = self._write(store, parsed, manifest)
+            newest_us = self._add(store, parsed, state, query_id, batch_id)
         finally:
             parsed.unpersist()
-        store.manifests.commit(replace(after, version=manifest.version + 1, query_id=query_id, batch_id=batch_id))
+        store.set_state(BatchState(query_id, batch_id, newest_us))
         if batch_id % self._config.compact_every == self._config.compact_every - 1:
-            store.compact(self._pipeline.all_tables, lateness_us)
+            compact(batch.sparkSession, self._pipeline, self._config)
 
-    def _write(self, store: TableStore, parsed: DataFrame, manifest: Manifest) -> Manifest:
+    def _add(
+        self, store: TableStore, parsed: DataFrame, state: BatchState, query_id: str, batch_id: int
+    ) -> dict[str, int]:
+        """Adds the rows of a batch to all tables; the time of the newest record of each partition."""
         from pyspark.sql import functions as sf  # noqa: PLC0415
 
         found = (
             parsed.groupBy("topic", "partition")
             .agg(
-                sf.unix_micros(sf.min("timestamp")).alias("first"),
                 sf.unix_micros(sf.max("timestamp")).alias("last"),
                 sf.count(PROBLEM).alias("problems"),
                 sf.count("*").alias("rows"),
             )
             .collect()
         )
-        if not found:
-            return manifest
-        span = (min(row["first"] for row in found), max(row["last"] for row in found))
-        newest = dict(manifest.newest_us)
-        for row in found:
-            place = f"{row['topic']}-{row['partition']}"
-            newest[place] = max(row["last"], newest.get(place, row["last"]))
-        added: dict[str, Segment] = {}
         if any(row["rows"] > row["problems"] for row in found):
             good = parsed.where(sf.col(PROBLEM).isNull())
             for name, frame in self._pipeline.rows(good, self._config).items():
-                added[name] = store.write(self._pipeline.table(name), frame, manifest, span)
+                store.add(self._pipeline.table(name), frame, query_id, batch_id)
         if any(row["problems"] for row in found):
-            added[DEAD_LETTERS.name] = store.write(DEAD_LETTERS, dead_letters(parsed), manifest, span)
-        return replace(manifest, tables=segments_with(manifest, added), newest_us=newest)
+            store.add(DEAD_LETTERS, dead_letters(parsed), query_id, batch_id)
+        newest = dict(state.newest_us)
+        for row in found:
+            place = f"{row['topic']}-{row['partition']}"
+            newest[place] = max(row["last"], newest.get(place, row["last"]))
+        return newest
+
+
+def compact(spark: SparkSession, pipeline: StreamPipeline, config: PipelineConfig) -> None:
+    """Merges small files and rows of the same window and key, and removes what is expired.
+
+    A window is closed when the newest records of all partitions are so much later that a record for it would be late.
+    """
+    store = pipeline_store(config.out, pipeline.name, config.tables)
+    closed_us = min(store.state().newest_us.values(), default=0) - config.lateness_ms * 1_000
+    store.compact(spark, pipeline.all_tables, closed_us, config.keep_hours)

@@ -1,148 +1,314 @@
-"""The tables of a pipeline: directories of Parquet files, and the manifest that says which of them count."""
+"""The tables of a pipeline: their definition, and how batches get into them and out again.
+
+One batch changes several tables, each in a commit of its own, and each commit notes the batch (`table_formats`). After
+the last commit the *state* of the pipeline is written: query, batch, and the newest record of each partition. A process
+can die at four points of a batch:
+
+1. *Before or while files are written.* No commit names them. The batch runs again and writes others.
+2. *Between the commits of two tables.* The batch runs again, with the same records and the same state: tables that
+   hold it skip it, the others get it.
+3. *After the state, before Spark's own commit.* The batch runs again, finds its number in the state, and is skipped.
+4. *After Spark's commit.* The next batch is next.
+
+So every record counts once in every table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
-from barnabas.spark.pipelines.file_system import FileSystem
-from barnabas.spark.pipelines.manifest import DIRECTORY, Manifest, ManifestStore, Segment
+from barnabas.spark.pipelines.config import DELTA, ICEBERG, TableOptions
+from barnabas.spark.pipelines.data_files import MERGED, DataFile, FileLayout, read_files, write_files
+from barnabas.spark.pipelines.table_formats import (
+    SMALL_BYTES,
+    DeltaTableFormat,
+    IcebergTableFormat,
+    OpenTable,
+    TableFile,
+)
+from barnabas.spark.pipelines.table_storage import TableStorage, local_path
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 HOUR_US: Final = 3_600_000_000
+STATE: Final = "_barnabas/batch.json"
+OLD_MANIFESTS: Final = "_manifests"
+"""Directory that tables of release 0.1 have."""
+DELTA_LOG: Final = "_delta_log"
+CATALOG: Final = "catalog.db"
 Merge = Callable[["DataFrame"], "DataFrame"]
+
+
+class ForeignTablesError(Exception):
+    """Another query has written the tables: to go on would count the same records twice."""
+
+
+class OldTablesError(Exception):
+    """The tables have the format of release 0.1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: its columns, and how rows that say something about the same thing become one."""
+    """One table: its columns, and how rows of the same window and key become one."""
 
     name: str
-    schema: str
-    """Columns and types as SQL has them; tables are written and read with exactly these."""
+    schema: str | StructType
+    """Columns and types, as SQL or as Spark's type; tables are written and read with exactly these."""
     time_column: str
     merge: Merge | None = None
     """For roll-ups. Each batch adds rows for the windows that it has records of; the merge makes one row of all rows of
-    a window. None: rows are events, and stay as they are."""
+    a window and key. None: rows are events, and stay as they are."""
+    day_column: str | None = None
+    """Name of the column with the day of ``time_column``, if the table is partitioned by it."""
+    path: str | None = None
+    """Directory below that of the pipeline, if it is not the name."""
 
+    @property
+    def directory(self) -> str:
+        return self.name if self.path is None else self.path
 
-class TableStore:
-    """Reads and writes the tables of one pipeline below ``out/<pipeline>``."""
+    def spark_schema(self) -> StructType:
+        from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
 
-    def __init__(self, spark: SparkSession, out: str, pipeline: str) -> None:
-        self._spark = spark
-        self.files = FileSystem(spark, f"{out.rstrip('/')}/{pipeline}")
-        self.manifests = ManifestStore(self.files)
-
-    def write(
-        self, table: Table, frame: DataFrame, manifest: Manifest, span: tuple[int, int], part: str = ""
-    ) -> Segment:
-        """Writes rows as a segment of the version after this one. They count when the manifest says so."""
-        path = f"{table.name}/v{manifest.version + 1:09d}{part}"
-        columns = [field.name for field in self._schema(table).fields]
-        frame.select(*columns).write.mode("overwrite").parquet(f"{self.files.root}/{path}")
-        return Segment(path, *span)
-
-    def read(self, table: Table, manifest: Manifest | None = None, merged: bool = True) -> DataFrame:
-        """All rows of a table; of a roll-up one for each window and key, unless told otherwise."""
-        manifest = manifest or self.manifests.latest()
-        frame = self._read(table, manifest.tables.get(table.name, ()))
-        return table.merge(frame) if table.merge is not None and merged else frame
-
-    def _read(self, table: Table, segments: tuple[Segment, ...]) -> DataFrame:
-        schema = self._schema(table)
-        if not segments:
-            return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).parquet(*(f"{self.files.root}/{one.path}" for one in segments))
-
-    def _schema(self, table: Table) -> StructType:
-        from pyspark.sql.types import StructType  # noqa: PLC0415
-
-        schema = StructType.fromDDL(table.schema)
+        schema = StructType.fromDDL(self.schema) if isinstance(self.schema, str) else self.schema
         assert isinstance(schema, StructType)
         return schema
 
-    def compact(self, tables: tuple[Table, ...], lateness_us: int) -> Manifest:
-        """Merges what the last batches have written, as a version of its own.
+    def layout(self) -> FileLayout:
+        partition_by = () if self.day_column is None else (self.day_column,)
+        return FileLayout(self.spark_schema(), partition_by, self.time_column)
 
-        Of a roll-up the hours that can still change are kept in a segment apart, so that what is closed is never read
-        and written again: a window is closed when the newest records of all partitions are so much later that nothing
-        for it can come but what is too late.
-        """
-        manifest = self.manifests.latest()
-        closed_us = _hour(min(manifest.newest_us.values(), default=0) - lateness_us)
-        changed: dict[str, tuple[Segment, ...]] = dict(manifest.tables)
-        for table in tables:
-            segments = manifest.tables.get(table.name, ())
-            fresh = [one for one in segments if not one.compacted]
-            if not fresh:
-                continue
-            from_us = _hour(min(one.first_us for one in fresh))
-            again = [one for one in segments if one.compacted and table.merge is not None and one.last_us >= from_us]
-            if len(fresh) + len(again) < 2 and table.merge is None:
-                continue
-            taken = (*again, *fresh)
-            span = (min(one.first_us for one in taken), max(one.last_us for one in taken))
-            made = self._compacted(table, taken, manifest, span, closed_us)
-            changed[table.name] = (*(one for one in segments if one not in taken), *made)
-        if changed == dict(manifest.tables):
-            return manifest
-        after = manifest.with_tables(changed)
-        self.manifests.commit(after)
-        return after
 
-    def _compacted(
-        self, table: Table, segments: tuple[Segment, ...], manifest: Manifest, span: tuple[int, int], closed_us: int
-    ) -> list[Segment]:
-        frame = self._read(table, segments)
-        files = max(self._spark.sparkContext.defaultParallelism // 2, 1)
-        if table.merge is None:
-            return [replace(self.write(table, frame.coalesce(files), manifest, span, "-all"), compacted=True)]
-        frame = table.merge(frame)
-        first_us, last_us = span
-        if last_us < closed_us or closed_us <= first_us:
-            return [replace(self.write(table, frame.coalesce(files), manifest, span, "-all"), compacted=True)]
-        from pyspark.sql import functions as sf  # noqa: PLC0415
+@dataclass(frozen=True, slots=True)
+class BatchState:
+    """What a pipeline has in its tables."""
 
-        boundary = sf.timestamp_micros(sf.lit(closed_us))
-        old = frame.where(sf.col(table.time_column) < boundary)
-        new = frame.where(sf.col(table.time_column) >= boundary)
-        return [
-            replace(self.write(table, part.coalesce(files), manifest, part_span, name), compacted=True)
-            for part, part_span, name in (
-                (old, (first_us, closed_us - 1), "-closed"),
-                (new, (closed_us, last_us), "-open"),
+    query_id: str = ""
+    batch_id: int = -1
+    """The last batch that all tables hold."""
+    newest_us: Mapping[str, int] = field(default_factory=dict)
+    """Time of the newest record of each partition, by ``topic-partition``: lateness is measured from it."""
+
+    def has_batch(self, query_id: str, batch_id: int) -> bool:
+        """Whether all tables hold a batch; `ForeignTablesError` if another query has written them."""
+        if self.query_id and self.query_id != query_id:
+            raise ForeignTablesError(
+                f"the tables were written with another checkpoint (query {self.query_id}, and this is {query_id}): "
+                "use that checkpoint, or another directory for the tables"
             )
-        ]
+        return batch_id <= self.batch_id
+
+    def to_json(self) -> bytes:
+        document = {"query_id": self.query_id, "batch_id": self.batch_id, "newest_us": dict(self.newest_us)}
+        return json.dumps(document).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        document = json.loads(data)
+        return cls(document["query_id"], document["batch_id"], document.get("newest_us", {}))
 
 
-def table_files(out: str | Path, pipeline: str, table: str) -> list[Path]:
-    """For readers without Spark: the Parquet files that make up a table, in a local directory.
+class TableStore:
+    """The tables of one pipeline, below one directory."""
+
+    def __init__(self, root: str, options: TableOptions, namespace: str, *, old_tables: bool = False) -> None:
+        """``old_tables``: the directory may have tables of release 0.1, which everything but the conversion refuses."""
+        path = local_path(root)
+        self.root = root.rstrip("/") if path is None else str(path)
+        self._options = options
+        self._namespace = identifier(namespace)
+        self.table_format = options.table_format or self._found_format() or DELTA
+        if not old_tables and path is not None and (path / OLD_MANIFESTS).is_dir():
+            raise OldTablesError(
+                f"the tables in {path} have the format of release 0.1: barnabas pipeline convert {path.parent}"
+            )
+        self._storage = TableStorage(self.root, self.table_format, dict(options.properties))
+
+    def _found_format(self) -> str | None:
+        """The format of what is there."""
+        path = local_path(self.root)
+        if (
+            self._options.catalog is not None
+            or "uri" in self._options.properties
+            or (path and (path / CATALOG).exists())
+        ):
+            return ICEBERG
+        return None
+
+    def open(self, table: Table) -> OpenTable:
+        return self.open_named(table.name, table.directory)
+
+    def open_named(self, name: str, directory: str) -> OpenTable:
+        location = f"{self.root}/{directory}".rstrip("/")
+        if self.table_format == ICEBERG:
+            return IcebergTableFormat(location, (self._namespace, identifier(name)), self.root, self._options)
+        return DeltaTableFormat(location, self._options)
+
+    def create(self, tables: Iterable[Table]) -> None:
+        """Creates those that are missing."""
+        for table in tables:
+            opened = self.open(table)
+            if not opened.exists():
+                opened.create(table.layout(), table.time_column if table.day_column else None)
+
+    # ------------------------------------------------------------------------------------------------ batches
+
+    def state(self) -> BatchState:
+        found = self._storage.read(STATE)
+        return BatchState() if found is None else BatchState.from_json(found)
+
+    def set_state(self, state: BatchState) -> None:
+        self._storage.replace(STATE, state.to_json())
+
+    def add(self, table: Table, frame: DataFrame, query_id: str, batch_id: int) -> None:
+        """Adds the rows of a batch to a table, unless the table holds the batch."""
+        opened = self.open(table)
+        if opened.last_batch(query_id) >= batch_id:
+            return
+        files = write_files(frame, table.layout(), opened.storage(), f"batch-{batch_id:09d}")
+        if files:
+            opened.append(files, query_id, batch_id)
+
+    def overwrite(self, table: Table, frame: DataFrame) -> None:
+        """Puts rows in the place of all that the table has."""
+        opened = self.open(table)
+        files = write_files(frame, table.layout(), opened.storage(), "all")
+        opened.replace(opened.files(), files, same_rows=False)
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def read(self, spark: SparkSession, table: Table, merged: bool = True) -> DataFrame:
+        """All rows of a table; of a roll-up, one for each window and key unless ``merged`` is false."""
+        opened = self.open(table)
+        frame = self._read(spark, table, opened, opened.files() if opened.exists() else [])
+        return table.merge(frame) if table.merge is not None and merged else frame
+
+    @staticmethod
+    def _read(spark: SparkSession, table: Table, opened: OpenTable, files: Sequence[TableFile]) -> DataFrame:
+        schema = table.spark_schema()
+        if not files:
+            return spark.createDataFrame([], schema)
+        uris = [opened.uri(one) for one in files]
+        storage = opened.storage()
+        if local_path(storage.location) is not None:
+            return spark.read.schema(schema).parquet(*uris)
+        # An object store: Spark itself reads it only with a connector jar.
+        names = [one.removeprefix(f"{storage.location}/") for one in uris]
+        arrow_schema = table.layout().file_schema()
+
+        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield from read_files(batch.column("name").to_pylist(), storage, arrow_schema)
+
+        listed = spark.createDataFrame([(one,) for one in names], "name string")
+        return listed.repartition(min(len(names), 2 * spark.sparkContext.defaultParallelism)).mapInArrow(read, schema)
+
+    # ------------------------------------------------------------------------------------------------ maintenance
+
+    def compact(self, spark: SparkSession, tables: Iterable[Table], closed_us: int, keep_hours: int) -> None:
+        """Merges the files of the last batches, and removes versions and files that are older than ``keep_hours``.
+
+        Of a roll-up, hours before ``closed_us`` go to a file apart, so that hours which cannot change any more are not
+        read and written again.
+        """
+        for table in tables:
+            opened = self.open(table)
+            if not opened.exists():
+                continue
+            if table.merge is not None:
+                self._merge_rows(spark, table, opened, _hour(closed_us))
+            elif not opened.compact():
+                self._merge_files(spark, table, opened)
+            opened.expire(keep_hours)
+
+    def _merge_files(self, spark: SparkSession, table: Table, opened: OpenTable) -> None:
+        """Makes large files of small ones, where the format's library does not do it."""
+        if table.day_column is not None:  # files are by day, which a reader of single files does not know
+            return
+        small = [one for one in opened.files() if one.size < SMALL_BYTES]
+        if len(small) > 1:
+            frame = self._read(spark, table, opened, small).coalesce(_parallelism(spark))
+            files = write_files(frame, table.layout(), opened.storage(), MERGED)
+            opened.replace(small, files, same_rows=True)
+
+    def _merge_rows(self, spark: SparkSession, table: Table, opened: OpenTable, closed_us: int) -> None:
+        """Makes one row of all rows of a window and key, in the hours that the last batches have changed."""
+        assert table.merge is not None
+        files = opened.files(table.time_column)
+        fresh = [one for one in files if not one.is_merged]
+        if not fresh:
+            return
+        from_us = _hour(min(one.first_us or 0 for one in fresh))
+        taken = [*fresh, *(one for one in files if one.is_merged and (one.last_us is None or one.last_us >= from_us))]
+        merged = table.merge(self._read(spark, table, opened, taken)).coalesce(_parallelism(spark)).persist()
+        try:
+            made: list[DataFile] = []
+            for part in _split_at(merged, table.time_column, closed_us, taken):
+                made += write_files(part, table.layout(), opened.storage(), MERGED)
+        finally:
+            merged.unpersist()
+        opened.replace(taken, made, same_rows=True)
+
+
+def _split_at(rows: DataFrame, column: str, boundary_us: int, files: Sequence[TableFile]) -> list[DataFrame]:
+    """The rows before and from a boundary; all of them where the files lie on one side of it."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - an extra
+
+    first_us = min(one.first_us or 0 for one in files)
+    last_us = max(one.last_us if one.last_us is not None else boundary_us for one in files)
+    if last_us < boundary_us or boundary_us <= first_us:
+        return [rows]
+    boundary = sf.timestamp_micros(sf.lit(boundary_us))
+    return [rows.where(sf.col(column) < boundary), rows.where(sf.col(column) >= boundary)]
+
+
+def pipeline_store(
+    out: str, pipeline: str, options: TableOptions | None = None, *, old_tables: bool = False
+) -> TableStore:
+    """The tables of a pipeline, at ``out/<pipeline>/<table>``."""
+    root = f"{out.rstrip('/')}/{pipeline}"
+    return TableStore(root, options or TableOptions(), pipeline, old_tables=old_tables)
+
+
+def table_files(out: str | Path, pipeline: str, table: str, options: TableOptions | None = None) -> list[Path]:
+    """The Parquet files of the current version of a table in a local directory, for readers without Spark.
 
     A roll-up may have several rows for a window and key until it is compacted, which a run with ``--once`` does at its
     end.
     """
-    root = Path(out) / pipeline
-    versions = sorted((root / DIRECTORY).glob("*.json"))
-    if not versions:
+    if not has_tables(out, pipeline):
         return []
-    manifest = Manifest.from_json(versions[-1].read_bytes())
-    segments = manifest.tables.get(table, ())
-    return [file for segment in segments for file in sorted((root / segment.path).glob("*.parquet"))]
+    opened = pipeline_store(str(out), pipeline, options).open_named(table, table)
+    if not opened.exists():
+        return []
+    return [path for one in opened.files() if (path := local_path(opened.uri(one))) is not None]
 
 
-def segments_with(manifest: Manifest, added: Mapping[str, Segment]) -> dict[str, tuple[Segment, ...]]:
-    """The segments of all tables with these besides."""
-    tables = dict(manifest.tables)
-    for name, segment in added.items():
-        tables[name] = (*tables.get(name, ()), segment)
-    return tables
+def has_tables(out: str | Path, pipeline: str) -> bool:
+    """Whether a local directory has tables of a pipeline."""
+    root = Path(out) / pipeline
+    return (root / CATALOG).exists() or any(root.glob(f"*/{DELTA_LOG}"))
+
+
+def identifier(name: str) -> str:
+    """A name that every catalog takes: letters, digits and underscores.
+
+    >>> identifier("quota-advice")
+    'quota_advice'
+    """
+    return "".join(one if one.isalnum() else "_" for one in name)
 
 
 def _hour(time_us: int) -> int:
     return time_us // HOUR_US * HOUR_US
+
+
+def _parallelism(spark: SparkSession) -> int:
+    return max(spark.sparkContext.defaultParallelism // 2, 1)

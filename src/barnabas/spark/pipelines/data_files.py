@@ -1,0 +1,240 @@
+"""Writes the rows of a DataFrame as Parquet files, from Spark's workers, and describes each file.
+
+Each task writes its rows to files with random names and reports them to the driver, which adds them to the table in
+one commit. A task that fails or runs twice leaves files that no commit names: the table's clean-up removes them. So
+there is no staging directory, no renaming and no listing, which object stores do slowly or not at all.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.spark.pipelines.table_storage import TableStorage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+MERGED: Final = "merged"
+"""Name prefix of the files of a compaction."""
+COMPRESSION: Final = "zstd"
+_REPORT: Final = "path string, size bigint, rows bigint, partition string, stats string"
+_ROW_GROUP_ROWS: Final = 131_072
+_ROW_GROUP_BYTES: Final = 64 << 20
+_LONGEST_STATISTIC: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of a table."""
+
+    path: str
+    """Relative to the table's location."""
+    size: int
+    rows: int
+    partition: dict[str, str | None]
+    stats: str
+    """Row count, and bounds and null counts of columns, as JSON in Delta's form."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """How the rows of a table are laid out in files."""
+
+    schema: StructType
+    """All columns, those of ``partition_by`` included."""
+    partition_by: tuple[str, ...] = ()
+    """Columns that are in the directory's name (``date=2026-11-15``) and not in the file."""
+    order_by: str | None = None
+    """Column that rows are sorted by within a row group, so that its bounds let readers skip row groups."""
+
+    def file_schema(self) -> pa.Schema:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+
+        return pa.schema([one for one in self.table_schema() if one.name not in self.partition_by])
+
+    def table_schema(self) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
+
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+
+def write_files(frame: DataFrame, layout: FileLayout, storage: TableStorage, prefix: str) -> list[DataFile]:
+    """Runs the frame, and writes a file per task and partition value. The files are in no table yet."""
+    columns = [one.name for one in layout.schema.fields]
+    write = file_writer(layout, storage, prefix)
+    rows = frame.select(*columns).mapInArrow(write, _REPORT).collect()
+    return [DataFile(row["path"], row["size"], row["rows"], json.loads(row["partition"]), row["stats"]) for row in rows]
+
+
+def file_writer(
+    layout: FileLayout, storage: TableStorage, prefix: str
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for ``mapInArrow``: rows in, a row for each file out."""
+    schema, partition_by, order_by = layout.file_schema(), layout.partition_by, layout.order_by
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - runs on Spark's workers
+
+        files: dict[tuple[str | None, ...], _FileWriter] = {}
+        for batch in batches:
+            for values, part in _split(pa.Table.from_batches([batch]), partition_by):
+                if values not in files:
+                    partition = dict(zip(partition_by, values, strict=True))
+                    files[values] = _FileWriter(storage, prefix, partition, schema, order_by)
+                files[values].add(part)
+        reports = [one.close() for one in files.values()]
+        if reports:
+            yield pa.RecordBatch.from_pylist(reports)
+
+    return write
+
+
+def _split(table: pa.Table, partition_by: tuple[str, ...]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
+    """The rows by partition value."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - runs on Spark's workers
+
+    if not table.num_rows:
+        return
+    if not partition_by:
+        yield (), table
+        return
+    for row in table.select(partition_by).group_by(list(partition_by)).aggregate([]).to_pylist():
+        mask = None
+        for name in partition_by:
+            column = table.column(name)
+            same = pc.is_null(column) if row[name] is None else pc.fill_null(pc.equal(column, row[name]), False)
+            mask = same if mask is None else pc.and_(mask, same)
+        values = tuple(None if row[name] is None else str(row[name]) for name in partition_by)
+        yield values, table.filter(mask).drop_columns(list(partition_by))
+
+
+class _FileWriter:
+    """One Parquet file in the making. Rows are collected to row groups of a useful size."""
+
+    def __init__(
+        self,
+        storage: TableStorage,
+        prefix: str,
+        partition: Mapping[str, str | None],
+        schema: pa.Schema,
+        order_by: str | None,
+    ) -> None:
+        import pyarrow.parquet as pq  # noqa: PLC0415 - runs on Spark's workers
+
+        directory = "".join(f"{name}={value}/" for name, value in partition.items())
+        self._path = f"{directory}{prefix}-{uuid.uuid4()}.parquet"
+        self._partition = dict(partition)
+        self._schema = schema
+        self._order_by = order_by
+        self._stream = storage.open_output(self._path)
+        self._metadata: list[Any] = []
+        self._writer = pq.ParquetWriter(
+            self._stream, schema, compression=COMPRESSION, metadata_collector=self._metadata
+        )
+        self._waiting: list[pa.Table] = []
+
+    def add(self, rows: pa.Table) -> None:
+        self._waiting.append(rows)
+        if (
+            sum(one.num_rows for one in self._waiting) >= _ROW_GROUP_ROWS
+            or sum(one.nbytes for one in self._waiting) >= _ROW_GROUP_BYTES
+        ):
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa  # noqa: PLC0415 - runs on Spark's workers
+
+        if self._waiting:
+            # Spark labels times with the session's zone, and may take other types for texts.
+            rows = pa.concat_tables(self._waiting).cast(self._schema)
+            if self._order_by is not None:
+                rows = rows.sort_by(self._order_by)
+            self._writer.write_table(rows)
+            self._waiting.clear()
+
+    def close(self) -> dict[str, Any]:
+        """Ends the file; the row that describes it to the driver."""
+        self._flush()
+        self._writer.close()
+        size = self._stream.tell()
+        self._stream.close()
+        metadata = self._metadata[0]
+        return {
+            "path": self._path,
+            "size": size,
+            "rows": metadata.num_rows,
+            "partition": json.dumps(self._partition),
+            "stats": delta_statistics(metadata, self._schema),
+        }
+
+
+def delta_statistics(metadata: Any, schema: pa.Schema) -> str:
+    """What a Parquet file's footer says about its columns, in Delta's form.
+
+    Numbers with a fraction are left out: Parquet's bounds ignore NaN, which engines order differently.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - runs on Spark's workers
+
+    kinds = pa.types
+    bounded = {
+        one.name
+        for one in schema
+        if kinds.is_integer(one.type)
+        or kinds.is_timestamp(one.type)
+        or kinds.is_date(one.type)
+        or kinds.is_string(one.type)
+    }
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    unknown: set[str] = set()
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            name, statistics = column.path_in_schema, column.statistics
+            if name not in bounded:
+                continue
+            if statistics is None or not statistics.has_null_count:
+                unknown.add(name)
+                continue
+            nulls[name] = nulls.get(name, 0) + statistics.null_count
+            if statistics.has_min_max:
+                least[name] = min(statistics.min, least.get(name, statistics.min))
+                greatest[name] = max(statistics.max, greatest.get(name, statistics.max))
+            elif statistics.null_count < column.num_values:
+                unknown.add(name)
+    for name, value in (*least.items(), *greatest.items()):
+        if isinstance(value, str) and len(value) > _LONGEST_STATISTIC:
+            unknown.add(name)
+    return json.dumps(
+        {
+            "numRecords": metadata.num_rows,
+            "minValues": {name: _json(value) for name, value in least.items() if name not in unknown},
+            "maxValues": {name: _json(value) for name, value in greatest.items() if name not in unknown},
+            "nullCount": {name: count for name, count in nulls.items() if name not in unknown},
+        }
+    )
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        return value.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return value.isoformat() if isinstance(value, dt.date) else value
+
+
+def read_files(names: Iterable[str], storage: TableStorage, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of Parquet files, with exactly these columns and types."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - runs on Spark's workers
+
+    files = storage.file_system()
+    for name in names:
+        yield from (
+            pq.read_table(name, columns=schema.names, filesystem=files).select(schema.names).cast(schema).to_batches()
+        )

@@ -1,0 +1,355 @@
+"""The two table formats, Delta Lake and Apache Iceberg, behind one interface.
+
+Both change a table in one commit, and both note in that commit which batch of which query it holds. So a batch that
+runs again, after a crash between the table's commit and Spark's own, finds itself in the table and is skipped.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from barnabas.common.clock import SYSTEM_CLOCK
+from barnabas.common.extras import extra
+from barnabas.spark.pipelines.config import DELTA, ICEBERG, TableOptions
+from barnabas.spark.pipelines.data_files import MERGED, DataFile, FileLayout
+from barnabas.spark.pipelines.table_storage import TableStorage, local_path
+
+QUERY: Final = "barnabas.query-id"
+BATCH: Final = "barnabas.batch-id"
+DATA: Final = "data"
+"""Directory of an Iceberg table's data files."""
+SMALL_BYTES: Final = 16 << 20
+"""Files below this size are worth merging."""
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A data file of the current version of a table."""
+
+    path: str
+    """Relative to the table's location; absolute for files of an Iceberg table."""
+    size: int
+    first_us: int | None
+    last_us: int | None
+    """Bounds of the time column, microseconds since 1970; None if the format does not know them."""
+    handle: Any = None
+    """The format's own description of the file."""
+
+    @property
+    def is_merged(self) -> bool:
+        return self.path.rpartition("/")[2].startswith(f"{MERGED}-")
+
+
+class OpenTable(Protocol):
+    """A table of either format."""
+
+    def exists(self) -> bool: ...
+
+    def create(self, layout: FileLayout, day_of: str | None) -> None:
+        """Creates an empty table. ``day_of`` names the time column whose day is the table's partition, if any."""
+
+    def storage(self) -> TableStorage:
+        """Where new data files are written."""
+
+    def last_batch(self, query_id: str) -> int:
+        """The last batch of a query that the table holds; -1 if there is none."""
+
+    def append(self, files: Sequence[DataFile], query_id: str, batch_id: int) -> None:
+        """Adds the files of a batch in one commit, unless the table holds the batch already."""
+
+    def replace(self, removed: Sequence[TableFile], added: Sequence[DataFile], *, same_rows: bool) -> None:
+        """Puts files in the place of others in one commit. ``same_rows``: the content is the same, in other files."""
+
+    def files(self, time_column: str | None = None) -> list[TableFile]:
+        """The data files of the current version."""
+
+    def uri(self, file: TableFile) -> str:
+        """Absolute location of a data file."""
+
+    def compact(self) -> bool:
+        """Merges small files by the format's own means; false if the format has none."""
+
+    def expire(self, keep_hours: int) -> None:
+        """Removes old versions, and files that no version uses, once they are older than this."""
+
+
+class DeltaTableFormat:
+    """A Delta Lake table, through delta-rs.
+
+    A batch is an *application transaction* of the commit, with the query's id as application and the batch as version,
+    as Delta's own streaming sink writes it. delta-rs refuses a commit if another process has committed the same
+    application's transaction since the table was loaded.
+    """
+
+    def __init__(self, location: str, options: TableOptions) -> None:
+        self._location = location
+        self._properties = dict(options.properties)
+
+    def _load(self) -> Any:
+        with extra("spark", "a Delta Lake table"):
+            from deltalake import DeltaTable  # noqa: PLC0415 - an extra
+
+        return DeltaTable(self._location, storage_options=self._properties or None)
+
+    def exists(self) -> bool:
+        with extra("spark", "a Delta Lake table"):
+            from deltalake import DeltaTable  # noqa: PLC0415 - an extra
+
+        return bool(DeltaTable.is_deltatable(self._location, self._properties or None))
+
+    def create(self, layout: FileLayout, day_of: str | None) -> None:  # noqa: ARG002 - the day is a column here
+        from deltalake import DeltaTable, Schema  # noqa: PLC0415 - an extra
+
+        path = local_path(self._location)
+        if path is not None:
+            path.mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            self._location,
+            schema=Schema.from_arrow(layout.table_schema()),
+            mode="ignore",
+            partition_by=list(layout.partition_by) or None,
+            storage_options=self._properties or None,
+        )
+
+    def storage(self) -> TableStorage:
+        return TableStorage(self._location, DELTA, self._properties)
+
+    def last_batch(self, query_id: str) -> int:
+        return _version(self._load().transaction_version(query_id))
+
+    def append(self, files: Sequence[DataFile], query_id: str, batch_id: int) -> None:
+        from deltalake import CommitProperties, Transaction  # noqa: PLC0415 - an extra
+
+        table = self._load()
+        if _version(table.transaction_version(query_id)) >= batch_id:
+            return
+        self._commit(
+            table,
+            [_add_action(one, data_change=True) for one in files],
+            CommitProperties(app_transactions=[Transaction(query_id, batch_id)]),
+        )
+
+    def replace(self, removed: Sequence[TableFile], added: Sequence[DataFile], *, same_rows: bool) -> None:
+        from deltalake.transaction import RemoveAction  # noqa: PLC0415 - an extra
+
+        now_ms = SYSTEM_CLOCK.milliseconds()
+        actions: list[Any] = [_add_action(one, data_change=not same_rows) for one in added]
+        actions += [RemoveAction(one.path, not same_rows, now_ms, one.size, {}) for one in removed]
+        self._commit(self._load(), actions, None)
+
+    @staticmethod
+    def _commit(table: Any, actions: list[Any], properties: Any) -> None:
+        partition_by = list(table.metadata().partition_columns)
+        table.create_write_transaction(actions, "append", table.schema(), partition_by, commit_properties=properties)
+
+    def files(self, time_column: str | None = None) -> list[TableFile]:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+
+        actions = pa.table(self._load().get_add_actions(flatten=True))
+        found = []
+        for row in actions.to_pylist():
+            first, last = row.get(f"min.{time_column}"), row.get(f"max.{time_column}")
+            found.append(TableFile(row["path"], row["size_bytes"], _micros(first), _micros(last)))
+        return found
+
+    def uri(self, file: TableFile) -> str:
+        return f"{self._location}/{file.path}"
+
+    def compact(self) -> bool:
+        self._load().optimize.compact()
+        return True
+
+    def expire(self, keep_hours: int) -> None:
+        table = self._load()
+        table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
+        table.cleanup_metadata()
+
+
+def _add_action(file: DataFile, *, data_change: bool) -> Any:
+    from deltalake.transaction import AddAction  # noqa: PLC0415 - an extra
+
+    now_ms = SYSTEM_CLOCK.milliseconds()
+    return AddAction(file.path, file.size, file.partition, now_ms, data_change, file.stats)
+
+
+def _version(found: int | None) -> int:
+    return -1 if found is None else found
+
+
+def _micros(moment: dt.datetime | None) -> int | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+
+
+class IcebergTableFormat:
+    """An Apache Iceberg table, through pyiceberg and a catalog.
+
+    A batch is noted in the summary of its snapshot, for people, and in properties of the table, for us: snapshots
+    expire, and other engines add snapshots of their own; properties stay. Both change in the commit of the files.
+    """
+
+    def __init__(self, location: str, name: tuple[str, str], catalog_place: str, options: TableOptions) -> None:
+        self._location = location
+        self._name = name
+        self._catalog_place = catalog_place
+        self._options = options
+
+    def _catalog(self) -> Any:
+        with extra("lake", "an Iceberg table"):
+            from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - an extra
+            from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415 - an extra
+
+        properties = dict(self._options.properties)
+        if self._options.catalog is not None or "uri" in properties or "type" in properties:
+            return load_catalog(self._options.catalog or "barnabas", **properties)
+        place = local_path(self._catalog_place)
+        if place is None:
+            raise ValueError(
+                f"an Iceberg table at {self._location} needs a catalog: name one, or give its type and uri"
+            )
+        place.mkdir(parents=True, exist_ok=True)
+        return SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}", **properties)
+
+    def _load(self) -> Any:
+        return self._catalog().load_table(self._name)
+
+    def exists(self) -> bool:
+        return bool(self._catalog().table_exists(self._name))
+
+    def create(self, layout: FileLayout, day_of: str | None) -> None:
+        from pyiceberg.exceptions import TableAlreadyExistsError  # noqa: PLC0415 - an extra
+        from pyiceberg.transforms import DayTransform  # noqa: PLC0415 - an extra
+
+        catalog = self._catalog()
+        catalog.create_namespace_if_not_exists(self._name[0])
+        properties = {"commit.manifest-merge.enabled": "true", "write.metadata.delete-after-commit.enabled": "true"}
+        try:
+            with catalog.create_table_transaction(
+                self._name, layout.file_schema(), location=_uri(self._location), properties=properties
+            ) as transaction:
+                # Files carry names of columns and no ids.
+                names = transaction.table_metadata.schema().name_mapping.model_dump_json()
+                transaction.set_properties(**{"schema.name-mapping.default": names})
+                if day_of is not None:
+                    with transaction.update_spec() as spec:
+                        spec.add_field(day_of, DayTransform(), "date")
+        except TableAlreadyExistsError:
+            pass
+
+    def storage(self) -> TableStorage:
+        # A REST catalog may hand out credentials with the table.
+        return TableStorage(f"{self._location}/{DATA}", ICEBERG, dict(self._load().io.properties))
+
+    def last_batch(self, query_id: str) -> int:
+        return self._last_batch(self._load(), query_id)
+
+    @staticmethod
+    def _last_batch(table: Any, query_id: str) -> int:
+        if table.properties.get(QUERY) == query_id:
+            return int(table.properties[BATCH])
+        # Tables of release 0.1 have it in the snapshots only.
+        summaries = [one.summary.additional_properties for one in table.metadata.snapshots if one.summary is not None]
+        return max((int(one[BATCH]) for one in summaries if one.get(QUERY) == query_id), default=-1)
+
+    def append(self, files: Sequence[DataFile], query_id: str, batch_id: int) -> None:
+        batch = {QUERY: query_id, BATCH: str(batch_id)}
+
+        def add(table: Any) -> None:
+            if self._last_batch(table, query_id) >= batch_id:
+                return
+            with table.transaction() as transaction:
+                transaction.set_properties(**batch)
+                transaction.add_files([self._data_uri(one) for one in files], batch, check_duplicate_files=False)
+
+        self._commit(add)
+
+    def replace(self, removed: Sequence[TableFile], added: Sequence[DataFile], *, same_rows: bool) -> None:  # noqa: ARG002
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415 - an extra
+
+        def change(table: Any) -> None:
+            with table.transaction() as transaction, transaction.update_snapshot().overwrite() as snapshot:
+                for old in removed:
+                    snapshot.delete_data_file(old.handle)
+                for new in added:
+                    uri = self._data_uri(new)
+                    snapshot.append_data_file(parquet_file_to_data_file(table.io, table.metadata, uri))
+
+        self._commit(change)
+
+    def _commit(self, change: Callable[[Any], None]) -> None:
+        """Changes the table. If another commit comes in between, looks at the table again and tries again."""
+        from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415 - an extra
+
+        for attempt in range(_ATTEMPTS):
+            try:
+                change(self._load())
+            except CommitFailedException:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(0.1 * 2**attempt)
+            else:
+                return
+
+    def _data_uri(self, file: DataFile) -> str:
+        return f"{_uri(self._location)}/{DATA}/{file.path}"
+
+    def files(self, time_column: str | None = None) -> list[TableFile]:
+        from pyiceberg.conversions import from_bytes  # noqa: PLC0415 - an extra
+
+        table = self._load()
+        field = None if time_column is None else table.schema().find_field(time_column)
+        found = []
+        for task in table.scan().plan_files():
+            bounds: list[int | None] = [None, None]
+            if field is not None:
+                for number, values in enumerate((task.file.lower_bounds, task.file.upper_bounds)):
+                    raw = (values or {}).get(field.field_id)
+                    bounds[number] = None if raw is None else from_bytes(field.field_type, raw)
+            found.append(TableFile(task.file.file_path, task.file.file_size_in_bytes, *bounds, task.file))
+        return found
+
+    def uri(self, file: TableFile) -> str:
+        return file.path
+
+    def compact(self) -> bool:
+        return False
+
+    def expire(self, keep_hours: int) -> None:
+        before = dt.datetime.now(dt.UTC) - dt.timedelta(hours=keep_hours)
+        table = self._load()
+        old = [one for one in table.metadata.snapshots if one.timestamp_ms < before.timestamp() * 1_000]
+        if any(one.snapshot_id != table.metadata.current_snapshot_id for one in old):
+            table.maintenance.expire_snapshots().older_than(before).commit()
+            table = self._load()
+        self._remove_unused(table, before)
+
+    def _remove_unused(self, table: Any, before: dt.datetime) -> None:
+        """Deletes files that no snapshot uses: of expired snapshots, and of batches that never were committed."""
+        from pyarrow import fs  # noqa: PLC0415 - an extra
+
+        used = {table.metadata_location, *(one.metadata_file for one in table.metadata.metadata_log)}
+        for snapshot in table.metadata.snapshots:
+            used.add(snapshot.manifest_list)
+            for manifest in snapshot.manifests(table.io):
+                used.add(manifest.manifest_path)
+                used.update(one.data_file.file_path for one in manifest.fetch_manifest_entry(table.io))
+        for statistics in table.metadata.statistics:
+            used.add(statistics.statistics_path)
+        names = {one.removeprefix(f"{_uri(self._location)}/") for one in used}
+        files = TableStorage(self._location, ICEBERG, dict(table.io.properties)).file_system()
+        for directory in (DATA, "metadata"):
+            for info in files.get_file_info(fs.FileSelector(directory, allow_not_found=True, recursive=True)):
+                if info.type == fs.FileType.File and info.path not in names and info.mtime < before:
+                    files.delete_file(info.path)
+
+
+def _uri(location: str) -> str:
+    return f"file://{location}" if local_path(location) is not None else location

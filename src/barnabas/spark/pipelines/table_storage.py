@@ -1,0 +1,96 @@
+"""Files below a directory or below a prefix of an object store, for the driver and for Spark's workers.
+
+Neither Spark's nor Hadoop's file systems are involved: an object store needs no connector jar. Delta tables are
+reached through delta-rs's object store, Iceberg tables through pyiceberg's file system, each with its own options, so
+that a table and its files always take the same settings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from barnabas.common.extras import extra
+from barnabas.spark.pipelines.config import ICEBERG
+
+_SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def local_path(location: str) -> Path | None:
+    """The directory that a location names; None for an object store.
+
+    >>> local_path("file:///tmp/a%20b")
+    PosixPath('/tmp/a b')
+    >>> local_path("s3://bucket/tables") is None
+    True
+    """
+    if location.startswith("file:"):
+        return Path(unquote(urlsplit(location).path))
+    return None if _SCHEME.match(location) else Path(location).absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class TableStorage:
+    """The files below one location. Instances are sent to Spark's workers."""
+
+    location: str
+    """An absolute path, or the URI of an object store."""
+    table_format: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def file_system(self) -> Any:
+        """An Arrow file system whose root is the location."""
+        with extra("arrow", "a table"):
+            from pyarrow import fs  # noqa: PLC0415 - an extra
+
+        path = local_path(self.location)
+        if path is not None:
+            return fs.SubTreeFileSystem(str(path), fs.LocalFileSystem())
+        if self.table_format == ICEBERG:
+            from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415 - an extra
+
+            io = PyArrowFileIO(dict(self.properties))
+            scheme, netloc, prefix = io.parse_location(self.location, dict(self.properties))
+            return fs.SubTreeFileSystem(prefix, io.fs_by_scheme(scheme, netloc))
+        from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415 - an extra
+
+        return fs.PyFileSystem(DeltaStorageHandler(self.location, dict(self.properties)))
+
+    def open_output(self, name: str) -> Any:
+        """A stream that creates a file. The file exists once the stream is closed."""
+        path = local_path(self.location)
+        if path is not None:
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+        return self.file_system().open_output_stream(name)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None if there is no such file."""
+        path = local_path(self.location)
+        if path is not None and not (path / name).exists():
+            return None
+        try:
+            with self.file_system().open_input_stream(name) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Writes a file in one step: a reader finds the old content or the new one, whatever happens meanwhile."""
+        path = local_path(self.location)
+        if path is None:  # an object appears as a whole, when its upload ends
+            with self.open_output(name) as stream:
+                stream.write(data)
+            return
+        target = path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f"{target.name}.tmp")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
