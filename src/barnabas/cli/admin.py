@@ -1,4 +1,4 @@
-"""What the commands that look after a cluster have in common: a client, answers for people or programs, errors."""
+"""Shares what the admin commands need: a client, output for people or programs, errors."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 TIMEOUT_MS: Final = 30_000
-"""How long a person is made to wait; a program has twice that."""
+"""The timeout for a person at a terminal. A program has twice that."""
 
 
 def add_common(parser: ArgumentParser, *, json: bool = True) -> None:
-    """The options of every command that asks a cluster something."""
+    """Adds the options of every command that queries a cluster."""
     add_cluster(parser)
     if json:
-        parser.add_argument("--json", dest="as_json", action="store_true", help="for other programs")
+        parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
 
 
 @contextmanager
 def administered(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Iterator[KafkaAdminClient]:
-    """An admin client for the cluster; what goes wrong with it ends the command, in one line."""
+    """Yields an admin client for the cluster. An error of the client ends the command with a one-line message."""
     from barnabas.clients.admin import KafkaAdminClient  # noqa: PLC0415 - not for --help
     from barnabas.common.config_def import ConfigError  # noqa: PLC0415
     from barnabas.common.errors import ApiError  # noqa: PLC0415
 
-    # What the client warns of is said once, as the reason why the command failed.
+    # The command reports the client's error once, so the client's own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
     try:
         admin = KafkaAdminClient(
             bootstrap_servers=bootstrap,
             client_id="barnabas-cli",
-            enable_metrics_push=False,  # a command is over before anybody could want to know
+            enable_metrics_push=False,  # a command ends before anybody could subscribe to its metrics
             default_api_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
             fail_fast=True,
@@ -57,22 +57,22 @@ def administered(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Iterator[Kafka
 
 
 def explain(error: Exception) -> str:
-    """What an error says, with Kafka's name for it, which is what one can search for."""
+    """Returns the message of an error with Kafka's name for it, so that users can search for it."""
     from barnabas.common.errors import ApiError, BrokerNotAvailableError, Errors  # noqa: PLC0415
 
     if isinstance(error, BrokerNotAvailableError):
-        return f"{error} (barnabas doctor looks into it)"
+        return f"{error} (run barnabas doctor to find the cause)"
     if not isinstance(error, ApiError):
         return str(error)
     return f"{str(error).rstrip('.')} ({Errors.for_exception(error).name})"
 
 
 def explain_topic(name: str, error: Exception) -> str:
-    """The same for a topic, of which it is mostly that there is none."""
+    """Returns the message of an error about a topic."""
     from barnabas.common.errors import UnknownTopicOrPartitionError  # noqa: PLC0415
 
     if isinstance(error, UnknownTopicOrPartitionError):
-        return f"there is no topic {name}"
+        return f"topic {name} does not exist"
     return f"{name}: {explain(error)}"
 
 
@@ -81,7 +81,7 @@ def tell(text: str) -> None:
 
 
 def tell_outcome(results: Results[K, V], success: Callable[[K, V], str]) -> None:
-    """A line for each key that worked; then an error that names those that did not."""
+    """Prints a line for each key that succeeded, then raises an error that names the keys that failed."""
     for key, value in results.items():
         tell(success(key, value))
     if results.errors:
@@ -89,24 +89,24 @@ def tell_outcome(results: Results[K, V], success: Callable[[K, V], str]) -> None
 
 
 def confirm(question: str, assume_yes: bool) -> None:
-    """Asks a person who could still change their mind. A script has made up its own."""
+    """Asks the user to confirm. Does nothing without a terminal, because a script cannot answer."""
     if assume_yes or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return
     say(f"{question} [y/N] ", sys.stdout)
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-        raise CommandError("nothing was changed")
+        raise CommandError("cancelled, nothing was changed")
 
 
 def key_values(texts: list[str]) -> dict[str, str]:
-    """Settings as they are given on a command line."""
+    """Parses settings of the form ``key=value``."""
     found: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"a setting is written as key=value, not as {text!r}")
+            raise UsageError(f"a setting must have the form key=value: {text!r}")
         found[key.strip()] = value
     return found
 
 
 def add_yes(parser: ArgumentParser) -> None:
-    parser.add_argument("-y", "--yes", dest="assume_yes", action="store_true", help="do not ask first")
+    parser.add_argument("-y", "--yes", dest="assume_yes", action="store_true", help="do not ask for confirmation")

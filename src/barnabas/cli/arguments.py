@@ -1,8 +1,7 @@
-"""What command lines look like, and what is wrong with one.
+"""The parser of command lines, and its error messages.
 
-``argparse`` and nothing prettier, because a broker is to answer within a few tenths of a second: a parser that builds
-its options from annotations took longer to load and run than all the rest of the command line together, and stayed in
-memory.
+It uses ``argparse`` alone, because a broker should be ready within a few tenths of a second. A parser that builds its
+options from annotations took longer to load and run than the rest of the command line together, and stayed in memory.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ if TYPE_CHECKING:
 HELP_WIDTH = 30
 DEFAULT_COLUMNS = 80
 _INVALID_CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*)' \(choose from .*\)", re.DOTALL)
-"""How argparse refuses a value that is not one of the choices."""
+"""The message of argparse for a value that is not one of the choices."""
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """One that says what is wrong in one line, and leaves it to its caller to exit."""
+    """Raises a one-line `UsageError` instead of exiting."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **settings)
         self.commands: argparse.Action | None = None
-        """The action that takes the name of a command, if there are any."""
+        """The action that takes the name of a subcommand, if the parser has any."""
 
     def add_subparsers(self, **settings: Any) -> Any:
         self.commands = super().add_subparsers(**settings)
@@ -49,18 +48,18 @@ class ArgumentParser(argparse.ArgumentParser):
 def unknown_command(prog: str, given: str, known: Sequence[str]) -> str:
     """
     >>> unknown_command("barnabas", "topic", ["start", "topics"])
-    'there is no command barnabas topic; did you mean barnabas topics? (see barnabas --help)'
+    'unknown command: barnabas topic; did you mean barnabas topics? (see barnabas --help)'
     """
     from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
 
     close = get_close_matches(given, known, n=1) or [name for name in known if name.startswith(given[:3])][:1]
-    hint = f"did you mean {prog} {close[0]}?" if close else f"there are {', '.join(known)}"
-    return f"there is no command {prog} {given}; {hint} (see {prog} --help)"
+    hint = f"did you mean {prog} {close[0]}?" if close else f"known commands: {', '.join(known)}"
+    return f"unknown command: {prog} {given}; {hint} (see {prog} --help)"
 
 
 @cache
 def terminal_width() -> int:
-    """As many columns as there are. Each option that is added asks, and ``shutil`` with it is slow to import."""
+    """Returns the width of the terminal. Adding an option calls this, and ``shutil``, which has it, loads slowly."""
     try:
         columns = int(os.environ["COLUMNS"])
     except (KeyError, ValueError):
@@ -74,7 +73,7 @@ def terminal_width() -> int:
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the line breaks of descriptions, and gives names of options some room."""
+    """Keeps the line breaks of descriptions and leaves room for long option names."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=HELP_WIDTH, width=terminal_width() - 2)
@@ -82,7 +81,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     def add_argument(self, action: argparse.Action) -> None:
         super().add_argument(action)
         if isinstance(action, argparse._SubParsersAction):
-            # argparse forgets that the names of commands are indented once more, and breaks the line after a long one.
+            # argparse does not count the extra indentation of command names, and breaks the line after a long one.
             longest = max(map(len, action.choices), default=0)
             self._action_max_length = max(self._action_max_length, longest + 2 * self._indent_increment)
 
@@ -90,16 +89,16 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 def add_command(
     commands: Commands, name: str, run: Callable[..., None], summary: str, description: str
 ) -> ArgumentParser:
-    """A command that calls `run` with its options by name."""
+    """Adds a command that calls `run` with its options by name."""
     parser = commands.add_parser(name, help=summary, description=description)
     parser.set_defaults(run=run)
     return parser
 
 
 def add_configuration(parser: ArgumentParser) -> None:
-    """The options of every command that is about a node."""
+    """Adds the options of every command that configures a node."""
     parser.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help="a server.properties file, with the settings of Apache Kafka"
+        "-c", "--config", type=Path, metavar="FILE", help="a server.properties file with Apache Kafka's settings"
     )
     parser.add_argument(
         "-o",
@@ -108,15 +107,15 @@ def add_configuration(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting that counts more than the file's; may be repeated",
+        help="a setting that overrides the file; may be repeated",
     )
     parser.add_argument(
-        "-d", "--data-dir", type=Path, metavar="DIR", help="where to keep the data; without it, the user's state folder"
+        "-d", "--data-dir", type=Path, metavar="DIR", help="the data directory; default: the user's state directory"
     )
 
 
 def port_number(text: str) -> int:
-    """For ``type=``: a port, or 0 for any that is free."""
+    """Parses a port for ``type=``; 0 means any free port."""
     if not text.isdecimal() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: those are from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"a port must be between 0 and 65535: {text!r}")
     return int(text)

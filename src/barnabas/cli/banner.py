@@ -1,4 +1,4 @@
-"""What a started broker says about itself."""
+"""The banner that a started broker prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def banner(server: KafkaRaftServer) -> str:
-    """A few lines with all that one needs to use the broker."""
+    """Returns a few lines with everything that a user needs to connect."""
     rows = [
         ("bootstrap server", server.bootstrap_servers),
         ("data", ", ".join(map(str, server.config.log_dirs))),
@@ -30,16 +30,16 @@ def banner(server: KafkaRaftServer) -> str:
 
 
 def running_code() -> str:
-    """Says whether the compiled modules or their Python twins run, and on which Python.
+    """Returns whether the compiled modules or their Python twins run, and the version of Python.
 
-    Twins run where the extensions were not built for this interpreter, and with ``BARNABAS_PURE=1``. The broker then
-    does the same, only slower.
+    The twins run if the extensions were not built for this interpreter, or with ``BARNABAS_PURE=1``. The broker then
+    behaves the same but is slower.
     """
     return f"{_kernels.running_code()}, Python {'.'.join(map(str, sys.version_info[:3]))}"
 
 
 def open_listener_warning(config: KafkaConfig, advertised: Sequence[str]) -> str | None:
-    """What it means that a listener takes connections of other machines without any security; None if none does."""
+    """Returns a warning if a listener accepts connections from other machines without any security, else None."""
     if config.authorizer_class_name:
         return None
     reachable = [
@@ -50,10 +50,10 @@ def open_listener_warning(config: KafkaConfig, advertised: Sequence[str]) -> str
     if not reachable:
         return None
     return (
-        f"Listening on {', '.join(reachable)} without encryption, authentication or ACLs: everybody who can reach this "
+        f"Listening on {', '.join(reachable)} without encryption, authentication or ACLs: everyone who can reach this "
         "machine can read, change and delete all data.\n"
-        f"Clients are told to connect to {', '.join(advertised)}; "
-        "--override advertised.listeners=PLAINTEXT://HOST:PORT changes that."
+        f"Clients connect to {', '.join(advertised)}; "
+        "to change that, use --override advertised.listeners=PLAINTEXT://HOST:PORT."
     )
 
 

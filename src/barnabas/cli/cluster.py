@@ -1,4 +1,4 @@
-"""How commands find the cluster, and what they say when they do not."""
+"""Connects commands to a cluster and reports connection errors."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ HTTP_TIMEOUT_S: Final = 10
 
 
 def add_cluster(parser: ArgumentParser) -> None:
-    """The option of every command that is about a cluster."""
+    """Adds the option of every command that connects to a cluster."""
     parser.add_argument(
         "-b",
         "--bootstrap-server",
         dest="bootstrap",
         default=os.environ.get("BARNABAS_BOOTSTRAP", DEFAULT_BOOTSTRAP),
         metavar="HOST:PORT",
-        help=f"a broker, or several with commas; if left out, $BARNABAS_BOOTSTRAP, or {DEFAULT_BOOTSTRAP}",
+        help=f"a broker, or several separated by commas; default: $BARNABAS_BOOTSTRAP, or {DEFAULT_BOOTSTRAP}",
     )
 
 
 @contextmanager
 def connected(bootstrap: str) -> Iterator[BlockingClient]:
-    """A client for the cluster; what goes wrong with it ends the command."""
+    """Yields a client for the cluster. An error of the client ends the command."""
     from barnabas.clients.common.blocking_client import BlockingClient, ClientError  # noqa: PLC0415 - not for --help
     from barnabas.common.config_def import ConfigError  # noqa: PLC0415
 
-    # What the client warns of is said once, as the reason why the command failed.
+    # The command reports the client's error once, so the client's own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
     try:
         client = BlockingClient(bootstrap, client_id="barnabas-cli")
@@ -51,20 +51,20 @@ def connected(bootstrap: str) -> Iterator[BlockingClient]:
 
 
 def http_document(address: str, path: str) -> dict[str, Any]:
-    """A JSON page of a broker's HTTP endpoint; `CommandError` if it cannot be had."""
+    """Reads a JSON page of a broker's HTTP endpoint; raises `CommandError` if it cannot."""
     base = address if "://" in address else f"http://{address}"
     url = f"{base.rstrip('/')}{path}"
     if not url.startswith(("http://", "https://")):
-        raise UsageError(f"{address!r} is not the address of an HTTP endpoint")
+        raise UsageError(f"not the address of an HTTP endpoint: {address!r}")
     import urllib.error  # noqa: PLC0415 - takes as long to load as all the rest of the command line
     import urllib.request  # noqa: PLC0415
 
     try:
-        with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:  # noqa: S310 - http or https
-            document = json.load(answer)
+        with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as response:  # noqa: S310 - http or https
+            document = json.load(response)
     except (OSError, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise CommandError(f"{url} cannot be read: {reason}") from None
+        raise CommandError(f"cannot read {url}: {reason}") from None
     if not isinstance(document, dict):
-        raise CommandError(f"{url} is not what a broker shows there")
+        raise CommandError(f"unexpected document at {url}: this is not the HTTP endpoint of a broker")
     return document

@@ -1,4 +1,4 @@
-"""``barnabas cluster``: the brokers, the quorum of the controllers, the features, the disks.
+"""``barnabas cluster``: shows the brokers, the controller quorum, the features and the log directories.
 
 barnabas cluster describe
 barnabas cluster quorum
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
     from barnabas.clients.admin import LogDirDescription
 
-DESCRIPTION: Final = "The cluster itself: its brokers, the quorum of its controllers, its features, its disks."
-LOG_DIRS: Final = (
-    """Shows the log directories of brokers: how much is in them, how much room is left, and what is largest."""
-)
+DESCRIPTION: Final = "Shows the brokers of the cluster, its controller quorum, its features and its log directories."
+LOG_DIRS: Final = """Shows the log directories of brokers: used space, free space, and the largest partitions."""
 
 
 def add_cluster_command(commands: Commands) -> None:
-    parser = commands.add_parser("cluster", help="show brokers, quorum, features and disks", description=DESCRIPTION)
+    parser = commands.add_parser(
+        "cluster", help="show brokers, quorum, features and log directories", description=DESCRIPTION
+    )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=ArgumentParser, required=True)
 
     describing = add_command(actions, "describe", describe_command, "show brokers", "Shows the brokers of the cluster.")
@@ -35,27 +35,29 @@ def add_cluster_command(commands: Commands) -> None:
         actions,
         "quorum",
         quorum_command,
-        "show controllers",
-        "Shows who leads the controllers, and how far the rest is.",
+        "show the controller quorum",
+        "Shows the leader of the controller quorum, and how far each voter and observer lags.",
     )
     add_common(voting)
 
     featuring = add_command(
-        actions, "features", features_command, "show feature levels", "Shows what the cluster has agreed to use."
+        actions, "features", features_command, "show feature levels", "Shows the finalized levels of the features."
     )
     add_common(featuring)
 
-    storing = add_command(actions, "log-dirs", log_dirs_command, "show disks", LOG_DIRS)
+    storing = add_command(actions, "log-dirs", log_dirs_command, "show log directories", LOG_DIRS)
     add_common(storing)
     storing.add_argument(
-        "--broker", dest="brokers", action="append", type=int, metavar="ID", help="only this one; may be repeated"
+        "--broker", dest="brokers", action="append", type=int, metavar="ID", help="only this broker; may be repeated"
     )
     storing.add_argument("-t", "--topic", metavar="TOPIC", help="count only this topic")
-    storing.add_argument("-n", "--largest", type=int, default=5, metavar="N", help="so many partitions; 5 if left out")
+    storing.add_argument(
+        "-n", "--largest", type=int, default=5, metavar="N", help="how many of the largest partitions; default: 5"
+    )
 
 
 def describe_command(bootstrap: str, as_json: bool) -> None:
-    """Shows brokers."""
+    """Prints the brokers."""
     from barnabas.cli.output import print_json, print_rich, table, title  # noqa: PLC0415 - not for --help
     from barnabas.common.errors import UnsupportedVersionError  # noqa: PLC0415
 
@@ -100,7 +102,7 @@ def describe_command(bootstrap: str, as_json: bool) -> None:
 
 
 def quorum_command(bootstrap: str, as_json: bool) -> None:
-    """Shows controllers."""
+    """Prints the controller quorum."""
     from barnabas.cli.output import number, print_json, print_rich, table, time_text, title  # noqa: PLC0415
 
     with administered(bootstrap) as admin:
@@ -152,7 +154,7 @@ def _role(replica_id: int, leader_id: int, *, voter: bool) -> str:
 
 
 def features_command(bootstrap: str, as_json: bool) -> None:
-    """Shows feature levels."""
+    """Prints the feature levels."""
     from barnabas.cli.output import print_json, print_rich, table  # noqa: PLC0415
 
     with administered(bootstrap) as admin:
@@ -181,14 +183,14 @@ def features_command(bootstrap: str, as_json: bool) -> None:
 
 
 def log_dirs_command(bootstrap: str, brokers: list[int] | None, topic: str | None, largest: int, as_json: bool) -> None:
-    """Shows disks."""
+    """Prints the log directories."""
     from barnabas.cli.output import bytes_text, number, print_json, print_rich, table  # noqa: PLC0415
 
     with administered(bootstrap) as admin:
         there = [node.id for node in admin.describe_cluster().nodes]
         missing = [one for one in brokers or () if one not in there]
         if missing:
-            raise CommandError(f"there is no broker {missing[0]}; there are {', '.join(map(str, there))}")
+            raise CommandError(f"unknown broker {missing[0]}; the cluster has {', '.join(map(str, there))}")
         results = admin.describe_log_dirs(brokers or there)
     documents = [
         _directory(broker, directory, topic, largest)

@@ -1,11 +1,10 @@
-"""``barnabas completion``: what a shell needs to complete command lines.
+"""``barnabas completion``: prints completion scripts for shells.
 
     eval "$(barnabas completion bash)"                                # in ~/.bashrc
     eval "$(barnabas completion zsh)"                                 # in ~/.zshrc, after compinit
     barnabas completion fish > ~/.config/fish/completions/barnabas.fish
 
-The scripts hold the whole tree of commands and options, as it is in the parser that reads them, and start no process
-when a key is pressed.
+A script contains the whole tree of commands and options, taken from the parser, so pressing a key starts no process.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from barnabas.cli.console import say
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
 
-DESCRIPTION: Final = """Prints a script that makes a shell complete the commands and options of barnabas.
+DESCRIPTION: Final = """Prints a script with which a shell completes the commands and options of barnabas.
 
   eval "$(barnabas completion bash)"                                in ~/.bashrc
   eval "$(barnabas completion zsh)"                                 in ~/.zshrc, after compinit
@@ -30,12 +29,12 @@ DESCRIPTION: Final = """Prints a script that makes a shell complete the commands
 
 
 def add_completion(commands: Commands) -> None:
-    parser = add_command(commands, "completion", completion_command, "make the shell complete commands", DESCRIPTION)
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
+    parser = add_command(commands, "completion", completion_command, "print a completion script", DESCRIPTION)
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
 
 
 def completion_command(shell: str) -> None:
-    """Prints the script of a shell."""
+    """Prints the completion script of a shell."""
     from barnabas.cli.main import make_parser  # noqa: PLC0415 - it imports this module
 
     nodes = list(walk(make_parser()))
@@ -44,7 +43,7 @@ def completion_command(shell: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option, in all its spellings."""
+    """An option with all its spellings."""
 
     names: tuple[str, ...]
     help: str
@@ -55,18 +54,18 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class CommandNode:
-    """A command, or a group of them, at its place in the tree."""
+    """A command or a group of commands, with its place in the tree."""
 
     path: tuple[str, ...]
     children: dict[str, str]
-    """The commands below it, with what they do."""
+    """The subcommands with their descriptions."""
     options: tuple[Option, ...]
     words: tuple[str, ...]
-    """What a positional argument may be."""
+    """The choices of positional arguments."""
 
 
 def walk(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[CommandNode]:
-    """The tree of commands, from the top."""
+    """Yields the tree of commands, parents first."""
     children: dict[str, str] = {}
     below: dict[str, argparse.ArgumentParser] = {}
     options: list[Option] = []
@@ -93,7 +92,7 @@ def walk(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterato
 
 
 def bash(nodes: list[CommandNode]) -> str:
-    """A function with one case for each place in the tree."""
+    """Returns a bash function with one case per command."""
     paths = [" ".join(node.path) for node in nodes if node.path]
     lines = [
         "# bash completion for barnabas",
@@ -136,7 +135,7 @@ def _quoted(text: str) -> str:
 
 
 def zsh(nodes: list[CommandNode]) -> str:
-    """The same with a description beside each word."""
+    """Returns a zsh function with a description of each word."""
     lines = [
         "#compdef barnabas",
         "_barnabas() {",
@@ -189,13 +188,13 @@ def _one_line(text: str) -> str:
 
 
 def fish(nodes: list[CommandNode]) -> str:
-    """One rule for each word, with the condition under which it is offered."""
+    """Returns one fish rule per word, with the condition under which it is offered."""
     lines = [
         "# fish completion for barnabas",
         "function __barnabas_path",
         "    set -l place",
         "    for word in (commandline -opc)[2..]",
-        # two dashes: the word may be an option. An empty list joins to no argument at all unless it is in quotes
+        # -- is needed because a word may be an option; the quotes, because an empty list would join to no argument.
         '        switch (string join -- " " $place $word)',
         f"            case {' '.join(_quoted(' '.join(node.path)) for node in nodes if node.path)}",
         "                set place $place $word",

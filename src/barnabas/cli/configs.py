@@ -1,4 +1,4 @@
-"""``barnabas configs``: settings of topics, brokers, groups and subscriptions to client metrics.
+"""``barnabas configs``: shows and changes settings of topics, brokers, groups and client metrics subscriptions.
 
 barnabas configs get --topic orders
 barnabas configs set --topic orders retention.ms=86400000
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
     from barnabas.clients.admin import AlterConfigOp, ConfigEntry, ConfigResource
 
-DESCRIPTION: Final = "Settings of topics, brokers and groups, which can be changed while they are in use."
-GET: Final = """Shows settings: those that were set, or with --all also those that are at their defaults.
+DESCRIPTION: Final = "Shows and changes settings of topics, brokers and groups while they are in use."
+GET: Final = """Shows settings that were set, or with --all also those with default values.
 
   barnabas configs get --topic orders --all
   barnabas configs get --broker 1 num.io.threads"""
-SET: Final = """Sets settings, and leaves alone those that are not named.
-KEY+=VALUE adds to a list, KEY-=VALUE takes away from one.
+SET: Final = """Changes the given settings and leaves the others unchanged.
+KEY+=VALUE appends to a list, KEY-=VALUE removes from one.
 
   barnabas configs set --topic orders retention.ms=86400000
   barnabas configs set --topic orders cleanup.policy+=compact"""
@@ -37,33 +37,35 @@ def add_configs(commands: Commands) -> None:
     getting = add_command(actions, "get", get_command, "show settings", GET)
     _add_resource(getting)
     add_common(getting)
-    getting.add_argument("names", nargs="*", metavar="KEY", help="just these settings")
-    getting.add_argument("-a", "--all", dest="everything", action="store_true", help="also those at their defaults")
+    getting.add_argument("names", nargs="*", metavar="KEY", help="only these settings")
+    getting.add_argument(
+        "-a", "--all", dest="everything", action="store_true", help="also settings with default values"
+    )
 
     setting = add_command(actions, "set", set_command, "change settings", SET)
     _add_resource(setting)
     add_common(setting, json=False)
-    setting.add_argument("changes", nargs="+", metavar="KEY=VALUE", help="such as retention.ms=86400000")
-    setting.add_argument("--dry-run", action="store_true", help="only check whether it could be done")
+    setting.add_argument("changes", nargs="+", metavar="KEY=VALUE", help="for example retention.ms=86400000")
+    setting.add_argument("--dry-run", action="store_true", help="only validate the change")
 
     unsetting = add_command(
-        actions, "unset", unset_command, "back to the defaults", "Takes settings away, so that the defaults count."
+        actions, "unset", unset_command, "reset settings", "Removes settings, so that their defaults apply."
     )
     _add_resource(unsetting)
     add_common(unsetting, json=False)
     unsetting.add_argument("names", nargs="+", metavar="KEY", help="the settings")
-    unsetting.add_argument("--dry-run", action="store_true", help="only check whether it could be done")
+    unsetting.add_argument("--dry-run", action="store_true", help="only validate the change")
 
 
 def _add_resource(parser: ArgumentParser) -> None:
-    """Whose settings."""
-    group = parser.add_argument_group("whose settings")
+    """Adds the options that select the resource."""
+    group = parser.add_argument_group("resource")
     choice = group.add_mutually_exclusive_group(required=True)
-    choice.add_argument("-t", "--topic", metavar="NAME", help="of a topic")
-    choice.add_argument("--broker", type=int, metavar="ID", help="of a broker")
-    choice.add_argument("--all-brokers", action="store_true", help="of all brokers that have no value of their own")
-    choice.add_argument("-g", "--group", metavar="ID", help="of a group")
-    choice.add_argument("--client-metrics", metavar="NAME", help="of a subscription to client metrics")
+    choice.add_argument("-t", "--topic", metavar="NAME", help="a topic")
+    choice.add_argument("--broker", type=int, metavar="ID", help="a broker")
+    choice.add_argument("--all-brokers", action="store_true", help="the cluster-wide default of all brokers")
+    choice.add_argument("-g", "--group", metavar="ID", help="a group")
+    choice.add_argument("--client-metrics", metavar="NAME", help="a client metrics subscription")
 
 
 def _resource(
@@ -91,7 +93,7 @@ def get_command(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Shows settings."""
+    """Prints settings."""
     from barnabas.cli.output import print_json, print_rich, table  # noqa: PLC0415
     from barnabas.clients.admin import ConfigSource  # noqa: PLC0415
 
@@ -100,7 +102,7 @@ def get_command(
         entries = admin.describe_configs([resource], names=names or None)[resource]
     missing = [name for name in names if name not in entries]
     if missing:
-        raise CommandError(f"{resource} has no setting {' and no '.join(missing)}")
+        raise CommandError(f"{resource} has no setting {' and no setting '.join(missing)}")
     shown = [
         entry
         for _, entry in sorted(entries.items())
@@ -119,7 +121,7 @@ def get_command(
             }
         )
     elif not shown:
-        tell(f"{resource} has no settings of its own; --all shows what counts instead.")
+        tell(f"{resource} has no settings of its own; use --all to show the effective values.")
     else:
         rows = [(entry.name, _value(entry), _source(entry)) for entry in shown]
         print_rich(table(("setting", "value", "from"), rows))
@@ -170,7 +172,7 @@ def _parse_change(text: str) -> AlterConfigOp:
 
     key, equals, value = text.partition("=")
     if not equals or not key.strip("+- "):
-        raise UsageError(f"a setting is written as key=value, not as {text!r}")
+        raise UsageError(f"a setting must have the form key=value: {text!r}")
     kinds = {"+": OpType.APPEND, "-": OpType.SUBTRACT}
     kind = kinds.get(key[-1], OpType.SET)
     return AlterConfigOp(key[:-1] if key[-1] in kinds else key, value, kind)
@@ -186,7 +188,7 @@ def unset_command(
     names: list[str],
     dry_run: bool,
 ) -> None:
-    """Takes settings away."""
+    """Resets settings to their defaults."""
     from barnabas.clients.admin import AlterConfigOp, OpType  # noqa: PLC0415
 
     resource = _resource(topic, broker, all_brokers, group, client_metrics)
@@ -202,8 +204,8 @@ def _alter(bootstrap: str, resource: ConfigResource, changes: list[AlterConfigOp
     for change in changes:
         outcome = {
             OpType.SET: f"{could}set to {change.value}",
-            OpType.DELETE: f"{could}taken away",
+            OpType.DELETE: f"{could}reset to its default",
             OpType.APPEND: f"{could}extended by {change.value}",
-            OpType.SUBTRACT: f"{could}shortened by {change.value}",
+            OpType.SUBTRACT: f"{could}reduced by {change.value}",
         }[change.op_type]
         tell(f"{resource}: {change.name} {outcome}")

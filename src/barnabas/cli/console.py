@@ -1,4 +1,4 @@
-"""How commands talk to people."""
+"""Output of commands to people, and their errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO
 
 
 class CommandError(Exception):
-    """A command cannot go on; the message is all that the user gets to see."""
+    """Ends a command. The user sees only its message."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
@@ -17,25 +17,25 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """The command line or a configuration makes no sense."""
+    """Reports an invalid command line or configuration."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, 2)
 
 
 def is_colored(stream: IO[str]) -> bool:
-    """Whether there is a person with a terminal who has nothing against colors (https://no-color.org)."""
+    """Returns whether the stream is a terminal that accepts colors (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def fail(message: str) -> None:
-    """Says what went wrong, in red where there is a person to see it."""
+    """Prints an error message, in red on a terminal."""
     label = "\x1b[1;31merror:\x1b[0m" if is_colored(sys.stderr) else "error:"
     say(f"{label} {shown(message)}\n", sys.stderr)
 
 
 def shown(text: str) -> str:
-    """Text for a terminal: names that clients have chosen may contain escape sequences. Lines and tabs stay."""
+    """Escapes text for a terminal, except newlines and tabs: names that clients choose may contain escape sequences."""
     if text.isprintable():
         return text
     from barnabas.common.log_safety import escape  # noqa: PLC0415 - names are printable nearly always
@@ -44,18 +44,18 @@ def shown(text: str) -> str:
 
 
 def say(text: str, stream: IO[str]) -> None:
-    """Writes it at once. Nobody listening any more (``barnabas start | head -3``) is no reason to stop a broker."""
+    """Writes text and flushes. A closed pipe (``barnabas start | head -3``) must not stop a broker."""
     try:
         stream.write(text)
         stream.flush()
     except BrokenPipeError:
-        # Or the interpreter tries again when it ends, and complains then.
+        # Otherwise the interpreter flushes again at exit, and reports the error then.
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def reason(error: BaseException) -> str:
-    """What an error says, without the number that Python puts in front of those of the system."""
+    """Returns the message of an error, without the number that Python puts in front of a system error."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"

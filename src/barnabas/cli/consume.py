@@ -1,10 +1,10 @@
-"""``barnabas consume``: shows what is in a topic, and what comes in.
+"""``barnabas consume``: prints the records of a topic.
 
-barnabas consume orders                                   what is written from now on
-barnabas consume orders --from-beginning --exit           all that is there
-barnabas consume orders --offset -10 -n 10                the last ten of a partition
-barnabas consume orders --time 2026-03-01T12:00:00        since then
-barnabas consume orders --group billing                   as a member of a group, which commits what it has shown
+barnabas consume orders                                   records that are written from now on
+barnabas consume orders --from-beginning --exit           all records up to the current end
+barnabas consume orders --offset -10 -n 10                the last ten records of a partition
+barnabas consume orders --time 2026-03-01T12:00:00        records since that time
+barnabas consume orders --group billing                   as a member of a group, which commits what it has printed
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from barnabas.cli.record_format import Formatter
     from barnabas.clients.consumer import KafkaConsumer, TopicPartition
 
-DESCRIPTION: Final = r"""Shows the records of a topic: from now on, or from somewhere before. Ctrl-C ends it.
+DESCRIPTION: Final = r"""Prints the records of a topic, from now on or from an earlier position. Ctrl-C stops it.
 
   barnabas consume orders --from-beginning --exit
   barnabas consume orders -f '%t %p %o  %k: %s\n'
   barnabas consume orders --group billing --max-messages 100 --json"""
 POLL_MS: Final = 200
-"""How long Ctrl-C may go unnoticed."""
+"""The maximum delay until Ctrl-C takes effect."""
 
 
 def add_consume(commands: Commands) -> None:
-    parser = add_command(commands, "consume", consume_command, "show records", DESCRIPTION)
+    parser = add_command(commands, "consume", consume_command, "print records", DESCRIPTION)
     add_cluster(parser)
     parser.add_argument("topic", metavar="TOPIC", help="the topic")
     parser.add_argument(
@@ -45,29 +45,29 @@ def add_consume(commands: Commands) -> None:
         action="append",
         type=int,
         metavar="N",
-        help="only this; may be repeated",
+        help="only this partition; may be repeated",
     )
-    begin = parser.add_argument_group("where to begin; if left out, at the end").add_mutually_exclusive_group()
-    begin.add_argument("-B", "--from-beginning", action="store_true", help="at the first record that is there")
-    begin.add_argument("-o", "--offset", type=int, metavar="N", help="at an offset; counted from the end if negative")
+    begin = parser.add_argument_group("where to start; default: at the end").add_mutually_exclusive_group()
+    begin.add_argument("-B", "--from-beginning", action="store_true", help="at the first record")
+    begin.add_argument("-o", "--offset", type=int, metavar="N", help="at an offset; relative to the end if negative")
     begin.add_argument(
-        "-s", "--time", metavar="TIME", help="at the first record not older, such as 2026-03-01T12:00:00"
+        "-s", "--time", metavar="TIME", help="at the first record since this time, for example 2026-03-01T12:00:00"
     )
-    end = parser.add_argument_group("when to end; if left out, with Ctrl-C")
-    end.add_argument("-n", "--max-messages", type=int, metavar="N", help="after so many records")
-    end.add_argument("-e", "--exit", dest="exit_at_end", action="store_true", help="at what is the end now")
-    end.add_argument("--timeout", type=float, metavar="SECONDS", help="after so long without a record")
-    shape = parser.add_argument_group("how records look").add_mutually_exclusive_group()
-    shape.add_argument("--format", dest="format_name", choices=FORMATS, default="value", help="value if left out")
-    shape.add_argument("-f", "--format-string", metavar="TEXT", help=r"such as '%%t-%%p %%o %%k %%s\n', as kcat has it")
-    shape.add_argument("--json", dest="as_json", action="store_true", help="a JSON document for each record, in a line")
-    reading = parser.add_argument_group("how to read")
-    reading.add_argument("-g", "--group", metavar="ID", help="as a member of this group; without it, in no group")
+    end = parser.add_argument_group("when to stop; default: at Ctrl-C")
+    end.add_argument("-n", "--max-messages", type=int, metavar="N", help="after this number of records")
+    end.add_argument("-e", "--exit", dest="exit_at_end", action="store_true", help="at the current end of the topic")
+    end.add_argument("--timeout", type=float, metavar="SECONDS", help="after this time without a record")
+    shape = parser.add_argument_group("output format").add_mutually_exclusive_group()
+    shape.add_argument("--format", dest="format_name", choices=FORMATS, default="value", help="default: value")
+    shape.add_argument("-f", "--format-string", metavar="TEXT", help=r"a kcat format such as '%%t-%%p %%o %%k %%s\n'")
+    shape.add_argument("--json", dest="as_json", action="store_true", help="one JSON document per line")
+    reading = parser.add_argument_group("consumer")
+    reading.add_argument("-g", "--group", metavar="ID", help="read as a member of this group; default: no group")
     reading.add_argument(
         "--isolation-level",
         choices=("read_uncommitted", "read_committed"),
         default="read_committed",
-        help="whether to leave out what is not committed, as is done if left out",
+        help="whether to skip records of open and aborted transactions; default: read_committed",
     )
     reading.add_argument(
         "--consumer-property", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated"
@@ -91,11 +91,14 @@ def consume_command(
     isolation_level: str,
     consumer_property: list[str],
 ) -> None:
-    """Shows records."""
+    """Prints records."""
     if group is not None and (partitions or offset is not None or time is not None):
-        raise UsageError("a group decides itself about partitions and offsets; see barnabas groups reset-offsets")
+        raise UsageError(
+            "--group cannot be used with --partition, --offset or --time: the group decides about partitions and "
+            "offsets; to change them, see barnabas groups reset-offsets"
+        )
     if max_messages is not None and max_messages < 1:
-        raise UsageError("--max-messages: a number from 1 on")
+        raise UsageError(f"--max-messages must be at least 1: {max_messages}")
     shape = template(format_string) if format_string is not None else formatter("json" if as_json else format_name)
     since_ms = None if time is None else parse_time_ms(time)
     wanted = _partitions(bootstrap, topic, partitions)
@@ -115,7 +118,7 @@ def consume_command(
 
 
 def _partitions(bootstrap: str, topic: str, numbers: list[int] | None) -> list[TopicPartition]:
-    """What to read. That there is no such topic, or nobody to ask, is said at once here; a consumer waits for both."""
+    """Returns the partitions to read. Fails at once if the topic or the cluster is missing; a consumer would wait."""
     from barnabas.clients.consumer import TopicPartition  # noqa: PLC0415 - not for --help
 
     with administered(bootstrap) as admin:
@@ -140,10 +143,10 @@ def _consumer(settings: dict[str, Any]) -> KafkaConsumer:
 
 
 class _Reader:
-    """Writes records until it is enough.
+    """Prints records until a limit is reached.
 
-    Ctrl-C sets a flag, and is looked at between two polls: so what was written is complete, and a member of a group
-    commits and leaves. A reader of the output that has gone away (``barnabas consume orders | head``) ends it too.
+    Ctrl-C sets a flag that is checked between two polls, so the output is complete, and a member of a group commits
+    and leaves. A closed output pipe (``barnabas consume orders | head``) stops it too.
     """
 
     def __init__(self, shape: Formatter, max_messages: int | None, timeout: float | None) -> None:
@@ -191,7 +194,7 @@ class _Reader:
                 if ends is not None and in_group and consumer.assignment() and _reached(consumer, ends):
                     return
         except ApiError as error:
-            raise CommandError(f"{topic} cannot be read: {explain(error)}") from None
+            raise CommandError(f"cannot read {topic}: {explain(error)}") from None
         finally:
             for number, handler in before:
                 signal.signal(number, handler)
@@ -200,7 +203,7 @@ class _Reader:
         self._stopped = True
 
     def _write(self, records: Any) -> bool:
-        """Whether anybody is still listening."""
+        """Writes records; returns False if the output pipe is closed."""
         output = sys.stdout.buffer
         try:
             for record in records:
@@ -208,7 +211,7 @@ class _Reader:
                 self.count += 1
             output.flush()
         except BrokenPipeError:
-            say("", sys.stdout)  # so that the interpreter does not try again when it ends
+            say("", sys.stdout)  # redirects stdout, or the interpreter would report the error again at exit
             return False
         return True
 
@@ -239,5 +242,5 @@ def _position(
 
 
 def _reached(consumer: KafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
-    """Whether everything before these offsets has been read, of the partitions that this consumer has."""
+    """Returns whether the positions of all assigned partitions have reached these offsets."""
     return all(consumer.position(partition) >= ends[partition] for partition in consumer.assignment())

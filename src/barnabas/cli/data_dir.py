@@ -1,4 +1,4 @@
-"""Where a broker that nobody has configured keeps its data."""
+"""The default data directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ENVIRONMENT = "BARNABAS_DATA_DIR"
 
 
 def default_data_dir() -> Path:
-    """The user's state folder: what is kept between runs but is nothing to back up."""
+    """Returns the user's state directory, which holds data that is kept between runs but need not be backed up."""
     told = os.environ.get(ENVIRONMENT)
     if told:
         return Path(told).expanduser()

@@ -1,10 +1,10 @@
-"""``barnabas doctor``: why a client does not get through, step by step.
+"""``barnabas doctor``: finds out why a client cannot connect, step by step.
 
     barnabas doctor -b kafka.example.com:9092
 
-A client that cannot connect says "disconnected", and there are a dozen reasons for that. This goes the way that a
-client goes, one step at a time, and says at which one it ends, and what to do about it. The steps are in
-`barnabas.cli.doctor_checks`. The first lines are about this installation: whether compiled code runs, and the Java that
+A client that cannot connect reports "disconnected", for any of a dozen reasons. This command takes the same steps as a
+client, one at a time, and reports the step that fails and what to do about it. The steps are in
+`barnabas.cli.doctor_checks`. The first lines describe this installation: whether compiled code runs, and the Java that
 Spark uses.
 """
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
     from barnabas.cli.doctor_checks import Finding
 
-DESCRIPTION: Final = """Checks a bootstrap address the way a client uses it, and says what is wrong: DNS, TCP,
+DESCRIPTION: Final = """Checks a bootstrap address in the same steps as a client, and reports what is wrong: DNS, TCP,
 TLS or plaintext, whether it is Kafka, the addresses that brokers advertise, controller,
 internal topics, authorization.
 
-Exit code 0: all is well; 1: something is wrong, and the last lines say what to do."""
+Exit code 0: no errors. Exit code 1: a check failed, and the last lines say what to do."""
 _MARKS: Final = {"ok": ("ok", "32"), "warning": ("!!", "33"), "error": ("no", "31"), "skipped": ("--", "2")}
 
 
 def add_doctor(commands: Commands) -> None:
-    parser = add_command(commands, "doctor", doctor_command, "find out why a client does not get through", DESCRIPTION)
+    parser = add_command(commands, "doctor", doctor_command, "find out why a client cannot connect", DESCRIPTION)
     add_common(parser)
     parser.add_argument(
-        "--timeout", type=float, default=5.0, metavar="SECONDS", help="how long each step may take; 5 if left out"
+        "--timeout", type=float, default=5.0, metavar="SECONDS", help="the time limit of each step; default: 5"
     )
 
 
 def doctor_command(bootstrap: str, timeout: float, as_json: bool) -> None:
-    """Checks an address."""
+    """Runs all checks and prints the findings."""
     from barnabas.cli.doctor_checks import examine, examine_installation  # noqa: PLC0415 - not for --help
 
     if timeout <= 0:
-        raise UsageError("--timeout: a step needs some time")
+        raise UsageError(f"--timeout must be positive: {timeout:g}")
     servers = [part.strip() for part in bootstrap.split(",") if part.strip()]
     if not servers:
-        raise UsageError("--bootstrap-server: there is no address")
+        raise UsageError("--bootstrap-server must not be empty")
     findings: list[Finding] = []
     for finding in chain(examine_installation(), examine(servers, timeout)):
         findings.append(finding)
@@ -62,7 +62,7 @@ def doctor_command(bootstrap: str, timeout: float, as_json: bool) -> None:
 
 
 def _line(finding: Finding) -> str:
-    """One line, and what to do about it in a second one."""
+    """Returns one line for the finding, and a second one for its remedy."""
     mark, color = _MARKS[finding.status]
     if is_colored(sys.stdout):
         mark = f"\x1b[{color}m{mark}\x1b[0m"

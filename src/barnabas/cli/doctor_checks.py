@@ -1,21 +1,21 @@
 """The steps of ``barnabas doctor``, in the order in which a client takes them.
 
 ============  =====================================================  ================================================
-step          what a client does there                               what is often wrong
+step          what a client does                                     common mistakes
 ============  =====================================================  ================================================
-address       reads host:port                                        a missing port, a URL
-dns           asks for the addresses of the name                     a name of a private network, a container's name
-tcp           connects                                               nothing listens, a firewall
-protocol      asks for the versions of the APIs                      TLS expected, a web server, the controller's port
-metadata      asks which brokers there are                           a cluster that is not ready
-advertised    connects to each broker, at the address *it* tells     ``advertised.listeners`` has an address that only
+address       parses host:port                                       a missing port, a URL
+dns           resolves the host name                                 a name of a private network, a container's name
+tcp           connects                                               no listener, a firewall
+protocol      requests the versions of the APIs                      TLS expected, a web server, the controller's port
+metadata      requests the brokers of the cluster                    a cluster that is not ready
+advertised    connects to each broker at its *advertised* address    ``advertised.listeners`` has an address that only
                                                                      works on the broker's own machine
-controller    needs one for whatever changes the cluster             no quorum
+controller    needs one for every change of the cluster              no quorum
 topics        reads and writes groups and transactions               too few brokers for the internal topics
-access        is allowed to                                          missing ACLs
+access        needs permissions                                      missing ACLs
 ============  =====================================================  ================================================
 
-The last but three is the classical one: the bootstrap address works, and everything after that fails.
+The step "advertised" fails most often: the bootstrap address works, and everything after that fails.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _METADATA_API: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a step has found out."""
+    """The result of a step."""
 
     step: str
     status: Status
@@ -56,7 +56,7 @@ class Finding:
 
 
 def examine_installation() -> Iterator[Finding]:
-    """What runs here: compiled or pure code, and Java for Spark."""
+    """Checks the installation: compiled or pure code, and Java for Spark."""
     from importlib.util import find_spec  # noqa: PLC0415
 
     from barnabas import __version__  # noqa: PLC0415
@@ -73,14 +73,14 @@ def examine_installation() -> Iterator[Finding]:
     try:
         java = require_java()
     except JavaMissingError as error:
-        # No error: a client needs no Java.
+        # A warning, not an error: clients do not need Java.
         yield Finding("java", "warning", str(error))
     else:
         yield Finding("java", "ok", f"{java}, for Spark")
 
 
 def examine(servers: Sequence[str], timeout_s: float) -> Iterator[Finding]:
-    """All steps, as far as one gets."""
+    """Runs all steps until one fails."""
     usable: list[str] = []
     for server in servers:
         findings = list(_examine_server(server, timeout_s))
@@ -95,7 +95,7 @@ def _examine_server(server: str, timeout_s: float) -> Iterator[Finding]:
     try:
         host, port = parse_address(server)
     except ConfigError as error:
-        yield Finding("address", "error", str(error), "write it as host:port, such as 127.0.0.1:9092")
+        yield Finding("address", "error", str(error), "write it as host:port, for example 127.0.0.1:9092")
         return
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -103,8 +103,8 @@ def _examine_server(server: str, timeout_s: float) -> Iterator[Finding]:
         yield Finding(
             f"dns {host}",
             "error",
-            f"the name is not known here: {getattr(error, 'strerror', None) or error}",
-            "check the spelling, the search domain and /etc/hosts; the name of a container is only known to others",
+            f"the host name cannot be resolved: {getattr(error, 'strerror', None) or error}",
+            "check the spelling, the search domain and /etc/hosts; only other containers can resolve a container name",
         )
         return
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -117,7 +117,7 @@ def _examine_server(server: str, timeout_s: float) -> Iterator[Finding]:
 
 
 def check_tcp(host: str, port: int, timeout_s: float, step: str | None = None) -> Finding:
-    """Whether somebody listens there."""
+    """Checks that the port accepts connections."""
     name = step or f"tcp {host}:{port}"
     begin = SYSTEM_CLOCK.nanoseconds()
     try:
@@ -128,60 +128,59 @@ def check_tcp(host: str, port: int, timeout_s: float, step: str | None = None) -
             name,
             "error",
             f"{host}:{port} refuses connections: nothing listens there",
-            "is the broker running, and is this its port? One bound to 127.0.0.1 is only reachable from its machine",
+            "check that the broker runs and uses this port; a listener on 127.0.0.1 accepts only local clients",
         )
     except TimeoutError:
         return Finding(
             name,
             "error",
-            f"{host}:{port} does not answer within {timeout_s:g} s",
-            "a firewall or security group drops the packets, or the host is down",
+            f"{host}:{port} does not respond within {timeout_s:g} s",
+            "check whether a firewall or security group drops the packets, or the host is down",
         )
     except (OSError, UnicodeError) as error:
-        return Finding(
-            name, "error", f"{host}:{port} cannot be reached: {error}", "check the network between here and there"
-        )
+        return Finding(name, "error", f"{host}:{port} is unreachable: {error}", "check the network to that host")
     return Finding(name, "ok", f"connected in {took_ms:.1f} ms")
 
 
 def check_protocol(host: str, port: int, timeout_s: float) -> Finding:
-    """Whether it speaks Kafka, in plain text."""
+    """Checks that the listener speaks the Kafka protocol in plaintext."""
     step = f"protocol {host}:{port}"
     try:
-        answer = ask_api_versions(host, port, timeout_s)
+        response = ask_api_versions(host, port, timeout_s)
     except HandshakeError as error:
         if _speaks_tls(host, port, timeout_s):
             return Finding(
                 step,
                 "error",
-                "the listener speaks TLS",
-                "set security.protocol=SSL or SASL_SSL in the client; this command speaks plain text only",
+                "the listener uses TLS",
+                "set security.protocol=SSL or SASL_SSL in the client; this command supports PLAINTEXT only",
             )
         return Finding(step, "error", str(error), error.remedy)
     except ProbeError as error:
-        return Finding(step, "error", str(error), "look into the log of the broker")
-    if answer.error_code:
-        error_name = Errors.for_code(answer.error_code)
-        return Finding(step, "error", f"refused: {error_name.message} ({error_name.name})", "see the broker's log")
-    if not any(row.api_key == _METADATA_API for row in answer.api_keys):
+        return Finding(step, "error", str(error), "check the broker's log")
+    if response.error_code:
+        error_name = Errors.for_code(response.error_code)
+        return Finding(step, "error", f"refused: {error_name.message} ({error_name.name})", "check the broker's log")
+    if not any(row.api_key == _METADATA_API for row in response.api_keys):
         return Finding(
             step,
             "error",
-            "this is the listener of a controller, not of a broker",
-            "use the port of a broker (listeners without those in controller.listener.names)",
+            "this is a controller's listener, not a broker's",
+            "use the port of a broker (a listener that is not in controller.listener.names)",
         )
-    return Finding(step, "ok", _described(answer))
+    return Finding(step, "ok", _described(response))
 
 
-def _described(answer: ApiVersionsResponse) -> str:
-    version = next((row.max_version_level for row in answer.finalized_features if row.name == "metadata.version"), None)
+def _described(response: ApiVersionsResponse) -> str:
+    features = response.finalized_features
+    version = next((row.max_version_level for row in features if row.name == "metadata.version"), None)
     level = "" if version is None else f", metadata.version {version}"
-    return f"Kafka in plain text, {len(answer.api_keys)} APIs{level}"
+    return f"Kafka over plaintext, {len(response.api_keys)} APIs{level}"
 
 
 def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
     context = ssl.create_default_context()
-    # Whether it is TLS is the question here, not whether the certificate is any good.
+    # This only detects TLS; it does not judge the certificate.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
@@ -191,7 +190,7 @@ def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
         ):
             return True
     except ssl.SSLError as error:
-        # A listener that wants a certificate of the client's shakes hands as far as that.
+        # A listener that requires a client certificate fails only after the handshake has begun.
         return "CERTIFICATE_REQUIRED" in str(error) or "ALERT" in str(error)
     except (OSError, ValueError):
         return False
@@ -221,8 +220,8 @@ def _examine_brokers(admin: KafkaAdminClient, servers: list[str], timeout_s: flo
         yield Finding(
             "metadata",
             "error",
-            "the broker did not tell which brokers there are",
-            "it may still be starting, or be without a controller; look into its log",
+            "the broker did not send the metadata of the cluster",
+            "it may still be starting, or have no controller; check its log",
         )
         return
     yield Finding("metadata", "ok", f"{len(nodes)} broker{'s' * (len(nodes) != 1)}: {', '.join(map(str, nodes))}")
@@ -240,10 +239,10 @@ def _examine_brokers(admin: KafkaAdminClient, servers: list[str], timeout_s: flo
 
 
 def _advertised(admin: KafkaAdminClient, timeout_s: float) -> list[Any] | None:
-    """The brokers as they advertise themselves; None if nobody tells in time.
+    """Returns the brokers with their advertised addresses; None on a timeout.
 
-    What the metadata of the client holds is used, and not an operation: an operation asks one of the brokers, at the
-    address that may well be the wrong one.
+    It reads the metadata of the client instead of running an operation. An operation would connect to one of the
+    brokers, at an advertised address that may be wrong.
     """
     metadata = admin.core.runnable.metadata
     deadline = SYSTEM_CLOCK.hi_res_milliseconds() + timeout_s * 1_000
@@ -257,11 +256,11 @@ def _advertised(admin: KafkaAdminClient, timeout_s: float) -> list[Any] | None:
 
 
 def _advertised_remedy(host: str, servers: list[str]) -> str:
-    """The classical mistake, in words."""
+    """Explains how to fix ``advertised.listeners``."""
     if host.startswith(_LOOPBACK) and not all(parse_address(one)[0].startswith(_LOOPBACK) for one in servers):
         return (
-            f"{host} means this machine to every client: set advertised.listeners of that broker to an address that "
-            "clients can reach"
+            f"every client resolves {host} to its own machine: set advertised.listeners of that broker to an address "
+            "that clients can reach"
         )
     return (
         "clients connect to the advertised address, not to the bootstrap one: set advertised.listeners of that broker "
@@ -273,13 +272,13 @@ def _examine_state(admin: KafkaAdminClient, brokers: int) -> Iterator[Finding]:
     try:
         quorum = admin.describe_metadata_quorum()
     except AuthorizationError as error:
-        yield Finding("controller", "skipped", f"may not be asked: {error}")
+        yield Finding("controller", "skipped", f"not authorized: {error}")
     except ApiError as error:
         yield Finding(
             "controller",
             "error",
             f"{error} ({Errors.for_exception(error).name})",
-            "without a majority of the controllers nothing can be created or changed: start the missing ones",
+            "nothing can be created or changed without a majority of the controllers: start the missing ones",
         )
     else:
         count = len(quorum.voters)
@@ -288,7 +287,7 @@ def _examine_state(admin: KafkaAdminClient, brokers: int) -> Iterator[Finding]:
         topics = admin.list_topics(list_internal=True)
         yield from _examine_topics(admin, list(topics), brokers)
     except ApiError as error:
-        yield Finding("topics", "error", f"{error} ({Errors.for_exception(error).name})", "look into the broker's log")
+        yield Finding("topics", "error", f"{error} ({Errors.for_exception(error).name})", "check the broker's log")
     yield _examine_access(admin)
 
 
@@ -296,7 +295,7 @@ def _examine_topics(admin: KafkaAdminClient, names: list[str], brokers: int) -> 
     for name, purpose in ((GROUP_METADATA_TOPIC, "groups"), (TRANSACTION_STATE_TOPIC, "transactions")):
         step = f"topic {name}"
         if name not in names:
-            yield Finding(step, "ok", f"not there yet; it is made when {purpose} are first used")
+            yield Finding(step, "ok", f"does not exist yet; it is created when {purpose} are first used")
             continue
         description = admin.describe_topics([name])[name]
         without = [part.partition for part in description.partitions if part.leader is None]
@@ -305,24 +304,24 @@ def _examine_topics(admin: KafkaAdminClient, names: list[str], brokers: int) -> 
             yield Finding(
                 step,
                 "error",
-                f"{len(without)} of {len(description.partitions)} partitions have no leader: no {purpose}",
-                "start the brokers that have them",
+                f"{len(without)} of {len(description.partitions)} partitions have no leader, so {purpose} fail",
+                "start the brokers that have their replicas",
             )
         elif replicas > brokers:
             yield Finding(
                 step,
                 "warning",
-                f"wants {replicas} replicas, and there are {brokers} brokers",
-                "start the missing brokers, or set its replication factor to what there is",
+                f"needs {replicas} replicas, but there are {brokers} brokers",
+                "start the missing brokers, or reduce its replication factor",
             )
         else:
             yield Finding(step, "ok", f"{len(description.partitions)} partitions, all with a leader")
     others = {name: one for name, one in admin.describe_topics(names, partial=True).items() if not one.is_internal}
     leaderless = sum(part.leader is None for one in others.values() for part in one.partitions)
     if leaderless:
-        yield Finding("topics", "error", f"{leaderless} partitions have no leader", "start the brokers that have them")
+        yield Finding("topics", "error", f"{leaderless} partitions have no leader", "start their brokers")
     else:
-        yield Finding("topics", "ok", f"{len(others)}, all partitions with a leader")
+        yield Finding("topics", "ok", f"{len(others)} topics, all partitions with a leader")
 
 
 def _examine_access(admin: KafkaAdminClient) -> Finding:
@@ -331,10 +330,10 @@ def _examine_access(admin: KafkaAdminClient) -> Finding:
     try:
         acls = admin.describe_acls()
     except SecurityDisabledError:
-        return Finding("access", "ok", "no authorizer: everybody may do everything")
+        return Finding("access", "ok", "no authorizer: every client may do everything")
     except AuthorizationError as error:
         return Finding(
-            "access", "warning", f"this user may not see the ACLs: {error}", "use a user with Describe on the cluster"
+            "access", "warning", f"not authorized to list ACLs: {error}", "use a principal with Describe on the cluster"
         )
     except ApiError as error:
         return Finding("access", "skipped", f"{error} ({Errors.for_exception(error).name})")

@@ -1,6 +1,6 @@
-"""One ApiVersions request over one socket: the smallest question that only Kafka answers.
+"""Sends one ApiVersions request over a plain socket.
 
-Not by the network client, which says that it does not work; the bytes that come back say why.
+The network client reports only that a connection failed. The bytes of the response show why.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 _VERSION: Final = 3
 _CORRELATION_ID: Final = 1
 _SIZE: Final = struct.Struct(">i")
-_TLS_HINT: Final = "the listener may expect TLS, or this is no Kafka broker: check the port"
+_TLS_HINT: Final = "the listener may expect TLS, or it is not a Kafka broker: check the port"
 
 
 class ProbeError(Exception):
-    """It is Kafka, but there is something wrong."""
+    """The peer is a Kafka broker, but the request failed."""
 
 
 class HandshakeError(Exception):
-    """There is no telling that it is Kafka."""
+    """The peer does not seem to be a Kafka broker."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class HandshakeError(Exception):
 
 
 def ask_api_versions(host: str, port: int, timeout_s: float) -> ApiVersionsResponse:
-    """What the listener can do."""
+    """Sends the request and returns the response."""
     request = ApiVersionsRequest(client_software_name="barnabas-doctor", client_software_version="1")
     frame = b"".join(request_parts(request, _VERSION, _CORRELATION_ID, "barnabas-doctor"))
     try:
@@ -43,23 +43,23 @@ def ask_api_versions(host: str, port: int, timeout_s: float) -> ApiVersionsRespo
             prefix = _read(connection, 4)
             (size,) = _SIZE.unpack(prefix)
             if not 4 <= size <= FIRST_ANSWER_LIMIT:
-                what = recognize(prefix) or f"its answer begins with {prefix.hex()}"
-                raise HandshakeError(f"it does not speak Kafka's protocol: {what}", "check the port")
+                what = recognize(prefix) or f"its response begins with {prefix.hex()}"
+                raise HandshakeError(f"it does not speak the Kafka protocol: {what}", "check the port")
             payload = _read(connection, size)
     except TimeoutError:
-        raise HandshakeError(f"it accepts connections and does not answer within {timeout_s:g} s", _TLS_HINT) from None
+        raise HandshakeError(f"it accepts connections but does not respond within {timeout_s:g} s", _TLS_HINT) from None
     except (EOFError, ConnectionError):
-        raise HandshakeError("it closed the connection without an answer", _TLS_HINT) from None
+        raise HandshakeError("it closed the connection without a response", _TLS_HINT) from None
     except OSError as error:
         raise ProbeError(f"the connection was lost: {error}") from None
     if _SIZE.unpack_from(payload)[0] != _CORRELATION_ID:
-        raise HandshakeError("its answer is not to the question", "check the port")
+        raise HandshakeError("its response has a wrong correlation ID", "check the port")
     try:
-        # The answer to a version that it does not know is in version 0, and says so in its first field.
+        # A broker that does not know the request's version responds in version 0, with an error code as first field.
         (error_code,) = struct.unpack_from(">h", payload, 4)
         response, _ = ApiVersionsResponse.decode_from(payload, 0 if error_code else _VERSION, 4)
     except (ProtocolError, struct.error) as error:
-        raise ProbeError(f"its answer cannot be read: {error}") from None
+        raise ProbeError(f"cannot decode its response: {error}") from None
     return response
 
 

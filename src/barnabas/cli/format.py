@@ -1,8 +1,8 @@
-"""``barnabas format``: gives data directories their identity, as ``kafka-storage format`` does.
+"""``barnabas format``: formats data directories, as ``kafka-storage format`` does.
 
-A cluster is born with this. Each directory gets a ``meta.properties`` with the ids of cluster, node and directory,
-and the one of the metadata log a ``bootstrap.checkpoint`` with the feature levels that the first controller starts
-the cluster with. A directory that is formatted already is left alone, or an error without ``--ignore-formatted``.
+Each directory gets a ``meta.properties`` with the IDs of cluster, node and directory. The directory of the metadata log
+also gets a ``bootstrap.checkpoint`` with the feature levels of the new cluster. A directory that is already formatted
+is an error, or is skipped with ``--ignore-formatted``.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
 
 DESCRIPTION: Final = """\
-Gives empty data directories the identity of a cluster and a node, as `kafka-storage format` does.
-`barnabas start` without --config does this by itself."""
+Formats empty data directories with the IDs of a cluster and a node, as `kafka-storage format` does.
+`barnabas start` without --config does this automatically."""
 
 
 def add_format(commands: Commands) -> None:
-    parser = add_command(commands, "format", format_command, "prepare data directories", DESCRIPTION)
+    parser = add_command(commands, "format", format_command, "format data directories", DESCRIPTION)
     add_configuration(parser)
-    parser.add_argument("-t", "--cluster-id", metavar="ID", help="the id of the cluster; without it, a new one")
+    parser.add_argument("-t", "--cluster-id", metavar="ID", help="the cluster ID; default: a new one")
     parser.add_argument(
-        "-r", "--release-version", metavar="X.Y", help="the metadata.version to begin with; without it, the newest"
+        "-r", "--release-version", metavar="X.Y", help="the initial metadata.version; default: the latest"
     )
     parser.add_argument(
-        "-g", "--ignore-formatted", action="store_true", help="leave directories alone that are formatted already"
+        "-g", "--ignore-formatted", action="store_true", help="skip directories that are already formatted"
     )
 
 
@@ -54,5 +54,5 @@ def format_command(
     except FormatError as error:
         raise CommandError(str(error)) from None
     except (BarnabasError, OSError) as error:
-        raise CommandError(f"the directories cannot be formatted: {reason(error)}") from None
+        raise CommandError(f"cannot format the directories: {reason(error)}") from None
     say("".join(f"{line}\n" for line in report.lines()), sys.stdout)

@@ -1,7 +1,7 @@
-"""``barnabas groups reset-offsets``: lets a group begin somewhere else.
+"""``barnabas groups reset-offsets``: changes the committed offsets of a group.
 
-It changes nothing unless ``--execute`` says so, as with Kafka's own tool: what it would do is a table to be looked at
-first. A group that somebody is in cannot be reset, because its members would commit their own offsets right after.
+As with Kafka's own tool, it changes nothing without ``--execute``; it only prints a table of the new offsets. A group
+with members cannot be reset, because its members would commit their own offsets right afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
     from barnabas.clients.admin import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 
-RESET: Final = """Sets the offsets of a group that nobody is in. Without --execute it only shows what would be set.
+RESET: Final = """Sets the offsets of a group without members. Without --execute it only shows the new offsets.
 
   barnabas groups reset-offsets billing --topic orders --to-earliest
   barnabas groups reset-offsets billing --topic orders:0,1 --to-datetime 2026-03-01T12:00:00 --execute
@@ -25,12 +25,12 @@ RESET: Final = """Sets the offsets of a group that nobody is in. Without --execu
 
 
 def add_reset(actions: Commands) -> None:
-    parser = add_command(actions, "reset-offsets", reset_command, "let a group begin somewhere else", RESET)
-    # argparse would put all the alternatives into one line.
+    parser = add_command(actions, "reset-offsets", reset_command, "change committed offsets", RESET)
+    # argparse would print all alternatives on one line.
     parser.usage = f"{parser.prog} [-h] [-b HOST:PORT] [--json] GROUP (--topic T | --all-topics) WHERE [--execute]"
     add_common(parser)
-    parser.add_argument("group_id", metavar="GROUP", help="the group; one that is not there is made")
-    scope = parser.add_argument_group("which partitions").add_mutually_exclusive_group(required=True)
+    parser.add_argument("group_id", metavar="GROUP", help="the group; it is created if it does not exist")
+    scope = parser.add_argument_group("partitions").add_mutually_exclusive_group(required=True)
     scope.add_argument(
         "-t",
         "--topic",
@@ -40,18 +40,18 @@ def add_reset(actions: Commands) -> None:
         metavar="TOPIC[:N,N]",
         help="a topic, or some of its partitions; may be repeated",
     )
-    scope.add_argument("--all-topics", action="store_true", help="all topics that the group has offsets of")
-    target = parser.add_argument_group("where to").add_mutually_exclusive_group(required=True)
-    target.add_argument("--to-earliest", action="store_true", help="the first record that is there")
-    target.add_argument("--to-latest", action="store_true", help="after the last record")
-    target.add_argument("--to-current", action="store_true", help="where it is; the end where it is nowhere")
-    target.add_argument("--to-offset", type=int, metavar="N", help="an offset, or the nearest that is there")
-    target.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back if negative")
-    target.add_argument("--to-datetime", metavar="TIME", help="the first record not older than that, in UTC")
-    target.add_argument("--by-duration", metavar="TIME", help="the first record not older than so long, such as 2h")
+    scope.add_argument("--all-topics", action="store_true", help="all topics with committed offsets of the group")
+    target = parser.add_argument_group("new position").add_mutually_exclusive_group(required=True)
+    target.add_argument("--to-earliest", action="store_true", help="the first record")
+    target.add_argument("--to-latest", action="store_true", help="the end of the partition")
+    target.add_argument("--to-current", action="store_true", help="the committed offset, or the end if there is none")
+    target.add_argument("--to-offset", type=int, metavar="N", help="an offset, or the nearest one that exists")
+    target.add_argument("--shift-by", type=int, metavar="N", help="forward by N records, or back if negative")
+    target.add_argument("--to-datetime", metavar="TIME", help="the first record since this time, in UTC")
+    target.add_argument("--by-duration", metavar="TIME", help="the first record of this last period, for example 2h")
     doing = parser.add_mutually_exclusive_group()
-    doing.add_argument("--execute", action="store_true", help="do it")
-    doing.add_argument("--dry-run", action="store_true", help="only show it, as without --execute")
+    doing.add_argument("--execute", action="store_true", help="commit the new offsets")
+    doing.add_argument("--dry-run", action="store_true", help="only show the new offsets (the default)")
 
 
 def reset_command(
@@ -67,10 +67,10 @@ def reset_command(
     to_datetime: str | None,
     by_duration: str | None,
     execute: bool,
-    dry_run: bool,  # noqa: ARG001 - excludes --execute, and is what happens anyway
+    dry_run: bool,  # noqa: ARG001 - only excludes --execute; it is the default
     as_json: bool,
 ) -> None:
-    """Lets a group begin somewhere else."""
+    """Shows or commits new offsets of a group."""
     from barnabas.cli.output import number, print_json, print_rich, table  # noqa: PLC0415 - not for --help
     from barnabas.clients.admin import OffsetSpec  # noqa: PLC0415
     from barnabas.common.clock import SYSTEM_CLOCK  # noqa: PLC0415
@@ -94,7 +94,7 @@ def reset_command(
         new: dict[TopicPartition, int] = {}
         if spec is not None:
             found = admin.list_offsets(dict.fromkeys(wanted, spec), patient=False)
-            # No record is that new: then the end it is.
+            # A timestamp after the last record resolves to the end.
             new = {one: limits[one][1] if found[one].offset < 0 else found[one].offset for one in wanted}
         else:
             for one in wanted:
@@ -120,7 +120,7 @@ def reset_command(
     print_rich(
         table(("topic", "partition", "before", "after"), rows, right=("partition", "before", "after")),
     )
-    tell(f"{group_id}: done" if execute else f"{group_id}: nothing was changed; --execute does it")
+    tell(f"{group_id}: offsets committed" if execute else f"{group_id}: nothing was changed; use --execute to commit")
 
 
 def _refuse_active(admin: KafkaAdminClient, group_id: str) -> None:
@@ -131,7 +131,7 @@ def _refuse_active(admin: KafkaAdminClient, group_id: str) -> None:
         count = len(found[group_id].members)
         raise CommandError(
             f"{group_id} has {count} member{'s' * (count != 1)}; stop {'it' if count == 1 else 'them'} first, "
-            "or they would commit their own offsets again"
+            "because members would overwrite the new offsets"
         )
     error = found.errors.get(group_id)
     if error is not None and not isinstance(error, GroupIdNotFoundError):
@@ -145,7 +145,7 @@ def _partitions(admin: KafkaAdminClient, topics: list[str]) -> list[TopicPartiti
     for text in topics:
         name, colon, numbers = text.partition(":")
         if colon and not all(part.strip().isdecimal() for part in numbers.split(",")):
-            raise UsageError(f"--topic: {text!r} is not a topic with partitions, as in orders:0,1")
+            raise UsageError(f"--topic must have the form TOPIC or TOPIC:N,N, for example orders:0,1: {text!r}")
         asked[name] = [int(part) for part in numbers.split(",")] if colon else None
     described = admin.describe_topics(asked)
     found: list[TopicPartition] = []
@@ -159,7 +159,7 @@ def _partitions(admin: KafkaAdminClient, topics: list[str]) -> list[TopicPartiti
 
 
 def _limits(admin: KafkaAdminClient, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Where each partition begins and ends."""
+    """Returns the start and end offset of each partition."""
     from barnabas.clients.admin import OffsetSpec  # noqa: PLC0415
 
     starts = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.earliest()), patient=False)
@@ -175,7 +175,7 @@ def _target(
     shift_by: int | None,
     to_current: bool,
 ) -> int:
-    """The offset that is asked for, or the nearest that is there."""
+    """Returns the requested offset, limited to the offsets that exist."""
     start, end = limits
     if to_offset is not None:
         wanted = to_offset
@@ -183,7 +183,7 @@ def _target(
         wanted = end if committed is None else committed.offset
     else:
         if committed is None:
-            raise CommandError(f"{partition} cannot be shifted: the group has no offset there")
+            raise CommandError(f"--shift-by: the group has no committed offset of {partition}")
         assert shift_by is not None
         wanted = committed.offset + shift_by
     return min(max(wanted, start), end)

@@ -1,9 +1,9 @@
-"""``barnabas groups``: who reads what, how far behind they are, and where they begin.
+"""``barnabas groups``: shows groups and their lag, and changes their offsets.
 
 barnabas groups list
 barnabas groups describe billing
-barnabas groups reset-offsets billing --topic orders --to-earliest              (shows what would happen)
-barnabas groups reset-offsets billing --topic orders --to-earliest --execute    (does it)
+barnabas groups reset-offsets billing --topic orders --to-earliest              (shows the new offsets)
+barnabas groups reset-offsets billing --topic orders --to-earliest --execute    (commits them)
 barnabas groups remove-members billing --all
 barnabas groups delete billing
 """
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
     from barnabas.clients.admin import GroupDescription, PartitionLag
 
-DESCRIPTION: Final = "Groups of consumers: who is in them, how far behind they are, and where they begin."
-DESCRIBE: Final = """Shows the members of groups, and for each partition how far the group has read.
+DESCRIPTION: Final = "Shows groups with their members and lag, and changes their offsets."
+DESCRIBE: Final = """Shows the members of groups, and the committed offset and lag of each partition.
 
 The lag is the number of records between the committed offset and the end of the partition."""
-REMOVE: Final = """Makes members leave a group of the classic protocol. What they read goes to those
-that stay; a member that is still running comes back."""
+REMOVE: Final = """Removes members from a group of the classic protocol. Their partitions are assigned to the
+remaining members; a member that is still running joins again."""
 _STATES: Final = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Dead")
 _TYPES: Final = ("classic", "consumer", "share", "streams")
 
 
 def add_groups(commands: Commands) -> None:
     parser = commands.add_parser(
-        "groups", help="show groups and their lag, reset their offsets", description=DESCRIPTION
+        "groups", help="show groups and their lag, change their offsets", description=DESCRIPTION
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=ArgumentParser, required=True)
 
@@ -47,7 +47,7 @@ def add_groups(commands: Commands) -> None:
         default=[],
         choices=_STATES,
         metavar="STATE",
-        help=f"only in this state; may be repeated: {', '.join(_STATES)}",
+        help=f"only groups in this state; may be repeated: {', '.join(_STATES)}",
     )
     listing.add_argument(
         "-t",
@@ -57,21 +57,21 @@ def add_groups(commands: Commands) -> None:
         default=[],
         choices=_TYPES,
         metavar="TYPE",
-        help=f"only of this type; may be repeated: {', '.join(_TYPES)}",
+        help=f"only groups of this type; may be repeated: {', '.join(_TYPES)}",
     )
 
     describing = add_command(actions, "describe", describe_command, "show members and lag", DESCRIBE)
     add_common(describing)
-    describing.add_argument("group_ids", nargs="*", metavar="GROUP", help="the groups; all if left out")
+    describing.add_argument("group_ids", nargs="*", metavar="GROUP", help="the groups; default: all")
     describing.add_argument("-m", "--members", dest="only_members", action="store_true", help="only the members")
     describing.add_argument("-l", "--lag", dest="only_lag", action="store_true", help="only the lag")
 
     add_reset(actions)
 
-    removing = add_command(actions, "remove-members", remove_command, "make members leave", REMOVE)
+    removing = add_command(actions, "remove-members", remove_command, "remove members", REMOVE)
     add_common(removing, json=False)
     removing.add_argument("group_id", metavar="GROUP", help="the group")
-    removing.add_argument("--member", action="append", default=[], metavar="ID", help="a member id; may be repeated")
+    removing.add_argument("--member", action="append", default=[], metavar="ID", help="a member ID; may be repeated")
     removing.add_argument(
         "--instance", action="append", default=[], metavar="ID", help="a group.instance.id; may be repeated"
     )
@@ -89,8 +89,8 @@ def add_groups(commands: Commands) -> None:
         actions,
         "delete-offsets",
         delete_offsets_command,
-        "forget offsets of a topic",
-        "Makes a group forget how far it has read a topic that it is not subscribed to any more.",
+        "delete committed offsets of a topic",
+        "Deletes the committed offsets of a topic that the group no longer subscribes to.",
     )
     add_common(forgetting, json=False)
     forgetting.add_argument("group_id", metavar="GROUP", help="the group")
@@ -99,7 +99,7 @@ def add_groups(commands: Commands) -> None:
 
 
 def list_command(bootstrap: str, states: list[str], types: list[str], as_json: bool) -> None:
-    """Shows all groups."""
+    """Prints all groups."""
     from barnabas.cli.output import print_json, print_rich, table  # noqa: PLC0415 - not for --help
 
     with administered(bootstrap) as admin:
@@ -117,14 +117,14 @@ def list_command(bootstrap: str, states: list[str], types: list[str], as_json: b
             ]
         )
     elif not groups:
-        tell("There are no groups like that." if states or types else "There are no groups.")
+        tell("No group matches." if states or types else "There are no groups.")
     else:
         rows = [(one.group_id, one.type.value, one.state.value, one.protocol_type or "-") for one in groups]
         print_rich(table(("group", "type", "state", "protocol"), rows))
 
 
 def describe_command(bootstrap: str, group_ids: list[str], only_members: bool, only_lag: bool, as_json: bool) -> None:
-    """Shows members and lag."""
+    """Prints members and lag."""
     from barnabas.cli.output import print_json, print_rich  # noqa: PLC0415
 
     documents = []
@@ -208,7 +208,7 @@ def _rendered(document: dict[str, Any], *, members: bool, lag: bool) -> list[Any
         if rows:
             parts.append(table(("client", "host", "instance", "reads", "member"), rows))
         elif not lag:
-            parts.append("  nobody is in this group\n")
+            parts.append("  the group has no members\n")
     if lag and document["partitions"]:
         parts.append(
             table(
@@ -228,7 +228,7 @@ def _rendered(document: dict[str, Any], *, members: bool, lag: bool) -> list[Any
             )
         )
     elif lag:
-        parts.append("  no offsets are committed\n")
+        parts.append("  the group has no committed offsets\n")
     return parts
 
 
@@ -246,35 +246,35 @@ def _assignment_text(assignment: list[dict[str, Any]]) -> str:
 def remove_command(
     bootstrap: str, group_id: str, member: list[str], instance: list[str], everybody: bool, assume_yes: bool
 ) -> None:
-    """Makes members leave."""
+    """Removes members."""
     from barnabas.clients.admin import MemberToRemove  # noqa: PLC0415
 
     if everybody == bool(member or instance):
-        raise UsageError("who is to leave? give --member, --instance, or --all")
+        raise UsageError("name the members to remove: --member, --instance, or --all")
     confirm(f"Remove {'all members' if everybody else 'these members'} from {group_id}?", assume_yes)
     wanted = [MemberToRemove(member_id=one) for one in member] + [MemberToRemove(one) for one in instance]
     with administered(bootstrap) as admin:
         results = admin.remove_members(group_id, None if everybody else wanted, partial=True)
     if not results and not results.errors:
-        tell(f"{group_id}: nobody is in this group")
-    tell_outcome(results, lambda one, _: f"{group_id}: {one} has left")
+        tell(f"{group_id}: the group has no members")
+    tell_outcome(results, lambda one, _: f"{group_id}: {one} removed")
 
 
 def delete_command(bootstrap: str, group_ids: list[str], assume_yes: bool) -> None:
     """Deletes groups."""
-    confirm(f"Delete {', '.join(group_ids)} with all offsets?", assume_yes)
+    confirm(f"Delete {', '.join(group_ids)} with all committed offsets?", assume_yes)
     with administered(bootstrap) as admin:
         results = admin.delete_groups(group_ids, partial=True)
     tell_outcome(results, lambda group_id, _: f"{group_id}: deleted")
 
 
 def delete_offsets_command(bootstrap: str, group_id: str, topic: str, assume_yes: bool) -> None:
-    """Forgets offsets."""
-    confirm(f"Forget how far {group_id} has read {topic}?", assume_yes)
+    """Deletes the committed offsets of a topic."""
+    confirm(f"Delete the committed offsets of {group_id} for {topic}?", assume_yes)
     with administered(bootstrap) as admin:
         committed = admin.list_group_offsets(group_id)[group_id]
         wanted = sorted(one for one in committed if one.topic == topic)
         if not wanted:
-            raise CommandError(f"{group_id} has no offsets of {topic}")
+            raise CommandError(f"{group_id} has no committed offsets of {topic}")
         results = admin.delete_group_offsets(group_id, wanted, partial=True)
-    tell_outcome(results, lambda partition, _: f"{group_id}: {partition} forgotten")
+    tell_outcome(results, lambda partition, _: f"{group_id}: offset of {partition} deleted")

@@ -1,4 +1,4 @@
-"""What a command writes to the error stream about what it does."""
+"""Configures the log that a command writes to the error stream."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from barnabas.cli.console import is_colored
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s  [%(name)s]"
 CHATTY: Final = ("barnabas.common.shutdownable_thread", "barnabas.controller.event_queue")
-"""Threads that come and go. Worth a line only to somebody who looks for one that did not."""
+"""Loggers of threads that start and stop. Their lines help only to find a thread that does not stop."""
 
 _YELLOW, _RED, _DIM, _PLAIN = "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 
 
 def configure_logging(level: str) -> None:
-    """From now on what is at least as important as `level` is written."""
+    """Writes log records of at least this level to the error stream."""
     number = logging.getLevelNamesMapping()[level.upper()]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(ColorFormatter(FORMAT) if is_colored(sys.stderr) else logging.Formatter(FORMAT))
@@ -28,7 +28,7 @@ def configure_logging(level: str) -> None:
 
 
 class ColorFormatter(logging.Formatter):
-    """Makes warnings and errors stand out."""
+    """Colors warnings and errors."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)

@@ -1,24 +1,24 @@
 """The entry point of ``barnabas``.
 
-    barnabas start                    a broker on this machine, ready in well under a second
-    barnabas format                   prepares data directories, as ``kafka-storage format`` does
-    barnabas topics                   list, create, describe and delete them
-    barnabas groups                   who reads what, and how far behind they are
-    barnabas configs                  settings of topics, brokers and groups
-    barnabas transactions             which are open, and getting rid of one that hangs
-    barnabas cluster                  brokers, quorum, features, disks
+    barnabas start                    runs a broker on this machine, ready in well under a second
+    barnabas format                   formats data directories, as ``kafka-storage format`` does
+    barnabas topics                   lists, creates, describes and deletes topics
+    barnabas groups                   shows groups and their lag
+    barnabas configs                  shows and changes settings of topics, brokers and groups
+    barnabas transactions             shows transactions and aborts hanging ones
+    barnabas cluster                  shows brokers, quorum, features and log directories
     barnabas produce                  sends lines of text as records
-    barnabas perf                     measures how fast a cluster is
-    barnabas consume                  shows what is in a topic, and what comes in
-    barnabas quotas                   who may have how much, and why somebody has to wait
-    barnabas telemetry                metrics that clients send of themselves
-    barnabas pipeline                 tables of all that, made by Spark
-    barnabas report                   a page with charts of those tables
-    barnabas doctor                   why a client does not get through
-    barnabas completion               completion of commands by the shell
+    barnabas perf                     measures the throughput of a cluster
+    barnabas consume                  prints the records of a topic
+    barnabas quotas                   shows, sets and explains quotas
+    barnabas telemetry                subscribes to metrics of clients
+    barnabas pipeline                 builds tables of all that with Spark
+    barnabas report                   renders these tables as a page with charts
+    barnabas doctor                   finds out why a client cannot connect
+    barnabas completion               prints completion scripts for shells
 
-A command that fails says why in one line, on the error stream, and exits with 1; a command line or a configuration that
-makes no sense exits with 2.
+A command that fails prints one line on the error stream and exits with 1. An invalid command line or configuration
+exits with 2.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ COMMANDS: Final = {
     "doctor": "barnabas.cli.doctor:add_doctor",
     "completion": "barnabas.cli.completion:add_completion",
 }
-"""Where each command is defined. One that is called is the only one that is loaded: a broker starts the sooner."""
+"""Where each command is defined. Only the module of the command that runs is loaded, so a broker starts sooner."""
 
 
 class Version(argparse.Action):
-    """Prints the version, and which code runs."""
+    """Prints the version, and whether compiled code runs."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from barnabas.cli.banner import running_code  # noqa: PLC0415
@@ -72,7 +72,7 @@ class Version(argparse.Action):
 
 
 def make_parser(command: str | None = None) -> ArgumentParser:
-    """The parser of all commands, or of the one that is named."""
+    """Returns the parser of all commands, or of the named one only."""
     parser = ArgumentParser(prog="barnabas", description=DESCRIPTION)
     parser.add_argument(
         "--version",
@@ -89,7 +89,7 @@ def make_parser(command: str | None = None) -> ArgumentParser:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command line; its exit code."""
+    """Runs a command line and returns its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     parser = make_parser(given[0] if given else None)
     try:
@@ -106,14 +106,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_KILLED
     except Exception as error:
         logging.getLogger(__name__).debug("Unexpected error", exc_info=True)
-        fail(f"{type(error).__name__}: {error} (a mistake in barnabas; --log-level debug shows where)")
+        fail(f"{type(error).__name__}: {error} (a bug in barnabas; --log-level debug shows the traceback)")
         return EXIT_FAILED
     return 0
 
 
 def main() -> None:
-    """What the installed command runs."""
-    # Nothing that is loaded from here on becomes garbage, and a collector that looks for it takes a tenth of the time.
+    """The entry point of the installed command."""
+    # Objects that are created during startup live as long as the process; collecting would add a tenth of the time.
     gc.disable()
     import_quickly()
     sys.exit(run())

@@ -1,4 +1,4 @@
-"""How many files a broker may have open."""
+"""The limit of open files of a broker."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 logger = logging.getLogger(__name__)
 
 MACOS_LIMIT = 10_240
-"""What macOS accepts although it may say "unlimited"."""
+"""The limit that macOS accepts even if it reports "unlimited"."""
 
 
 def allow_open_files() -> None:
-    """Raises the limit of this process as far as it may go without asking anybody.
+    """Raises the soft limit of this process as far as it may without privileges.
 
-    Every segment is an open file, and so is every connection. Shells hand down a soft limit of 1,024 or less, for the
-    sake of programs from the last century that count descriptors in bit sets; a Java virtual machine raises it, too.
+    Every segment and every connection is an open file. Shells pass on a soft limit of 1,024 or less, for programs that
+    keep descriptors in fixed-size bit sets. A Java virtual machine raises the limit too.
     """
     if sys.platform == "win32":
         return
@@ -30,4 +30,4 @@ def allow_open_files() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError) as error:
-        logger.warning("The limit of %d open files cannot be raised: %s", soft, error)
+        logger.warning("Cannot raise the limit of %d open files: %s", soft, error)

@@ -1,4 +1,4 @@
-"""Tables for people. Numbers are to the right, and wide tables are not cut off: they wrap."""
+"""Formats tables for people. Numbers are right-aligned, and wide cells wrap instead of being cut off."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> RenderableType:
-    """``right`` are the headers of columns with numbers."""
+    """Returns a table; ``right`` are the headers of columns with numbers."""
     from rich import box  # noqa: PLC0415 - not for --help
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -27,7 +27,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Itera
     for header in headers:
         made.add_column(header, justify="right" if header in numbers else "left", overflow="fold")
     for row in rows:
-        # As texts, since a name with brackets in it is not markup.
+        # As Text objects, because brackets in a name are not markup.
         made.add_row(*(Text(one_line(cell)) for cell in row))
     return made
 

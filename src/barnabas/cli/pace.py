@@ -1,4 +1,4 @@
-"""Not too fast: so many a second."""
+"""Limits a loop to a rate."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from barnabas.common.clock import Clock
 
 LEAST_PAUSE_MS: Final = 2.0
-"""A pause is as long as that, or none: shorter ones take longer than they are."""
+"""The shortest pause. Shorter ones take longer than requested."""
 
 
 class Pace:
-    """Holds back whoever does something more often than ``rate`` times a second, on average since the start.
+    """Limits its caller to ``rate`` operations a second, on average since the start.
 
-    Who was held up by something else catches up afterwards, which is a burst; with ``catch_up_ms``, only as much as
-    belongs into such a time.
+    A caller that was delayed by something else catches up with a burst. ``catch_up_ms`` limits that burst to the
+    operations of so much time.
     """
 
     def __init__(self, rate: float | None, clock: Clock, catch_up_ms: float = math.inf) -> None:
@@ -25,7 +25,7 @@ class Pace:
         self._started: float = clock.nanoseconds()
 
     def wait_for(self, count: int) -> None:
-        """Blocks until the ``count``-th, from 0, is due."""
+        """Blocks until operation number ``count``, counted from 0, is due."""
         if self._interval_ns is None:
             return
         ahead_ms = (self._started + count * self._interval_ns - self._clock.nanoseconds()) / 1e6

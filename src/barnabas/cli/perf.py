@@ -1,4 +1,4 @@
-"""``barnabas perf``: how fast is it?"""
+"""``barnabas perf``: measures the throughput and latency of a cluster."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
 
 DESCRIPTION: Final = "Measures a cluster, with the options and the output of Kafka's own performance tools."
-PRODUCE: Final = """Sends records as fast as it can, or at a given rate, and tells how fast that was and how long an
-answer took: a line every five seconds, and one at the end, as kafka-producer-perf-test has them.
+PRODUCE: Final = """Sends records as fast as it can, or at a given rate, and prints throughput and latency: a line every
+five seconds and one at the end, in the format of kafka-producer-perf-test.
 
   barnabas perf produce --topic test --num-records 1000000 --record-size 100
   barnabas perf produce --topic test --num-records 1000000 --record-size 100 --table
@@ -24,20 +24,20 @@ TABLE_ROWS: Final = 10_000
 
 
 def add_perf(commands: Commands) -> None:
-    parser = commands.add_parser("perf", help="measure how fast a cluster is", description=DESCRIPTION)
+    parser = commands.add_parser("perf", help="measure the throughput of a cluster", description=DESCRIPTION)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=ArgumentParser, required=True)
-    producing = add_command(actions, "produce", produce_command, "how fast records are written", PRODUCE)
+    producing = add_command(actions, "produce", produce_command, "measure a producer", PRODUCE)
     add_cluster(producing)
-    producing.add_argument("--topic", required=True, help="where to send them")
-    producing.add_argument("--num-records", type=count, required=True, metavar="N", help="how many")
+    producing.add_argument("--topic", required=True, help="the topic")
+    producing.add_argument("--num-records", type=count, required=True, metavar="N", help="the number of records")
     payload = producing.add_mutually_exclusive_group(required=True)
-    payload.add_argument("--record-size", type=count, metavar="BYTES", help="the size of their random values")
-    payload.add_argument("--payload-file", metavar="FILE", help="values: one of these lines each time, at random")
+    payload.add_argument("--record-size", type=count, metavar="BYTES", help="the size of random values")
+    payload.add_argument("--payload-file", metavar="FILE", help="values to choose from at random")
     producing.add_argument(
-        "--payload-delimiter", default="\\n", metavar="TEXT", help="what is between values in that file; \\n by default"
+        "--payload-delimiter", default="\\n", metavar="TEXT", help="the delimiter in that file; default: \\n"
     )
     producing.add_argument(
-        "--throughput", type=float, default=-1, metavar="N", help="about so many records a second; -1: no limit"
+        "--throughput", type=float, default=-1, metavar="N", help="records per second, approximately; -1: no limit"
     )
     producing.add_argument(
         "--producer-props", nargs="+", default=[], metavar="NAME=VALUE", help="settings of the producer"
@@ -48,16 +48,16 @@ def add_perf(commands: Commands) -> None:
         nargs="?",
         const=TABLE_ROWS,
         metavar="ROWS",
-        help=f"send Arrow tables of so many rows, {TABLE_ROWS:,} if not said; a row takes as long as its table",
+        help=f"send Arrow tables of this size; default: {TABLE_ROWS:,} rows; all rows of a table have its latency",
     )
-    producing.add_argument("--json", dest="as_json", action="store_true", help="a JSON document for each line")
+    producing.add_argument("--json", dest="as_json", action="store_true", help="one JSON document per line")
     add_perf_consume(actions)
 
 
 def count(text: str) -> int:
-    """For ``type=``: a number from 1 on."""
+    """Parses a positive number for ``type=``."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"must be a number of at least 1: {text!r}")
     return int(text)
 
 
@@ -73,7 +73,7 @@ def produce_command(
     table: int | None,
     as_json: bool,
 ) -> None:
-    """Measures writing."""
+    """Measures a producer."""
     from barnabas.cli.perf_produce import PerfProduce  # noqa: PLC0415 - not for --help
     from barnabas.cli.perf_stats import json_line, text_line  # noqa: PLC0415
     from barnabas.cli.producer_settings import parse_settings  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``barnabas perf consume``: how fast records are read, with the output of ``kafka-consumer-perf-test``."""
+"""``barnabas perf consume``: measures a consumer, with the output of ``kafka-consumer-perf-test``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from barnabas.cli.console import CommandError, UsageError, say
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
 
-CONSUME: Final = """Reads records as fast as it can, and tells how fast that was, in the columns of
-kafka-consumer-perf-test. With --table, records come as Arrow tables.
+CONSUME: Final = """Reads records as fast as it can and prints the throughput in the columns of
+kafka-consumer-perf-test. With --table, it reads Arrow tables.
 
   barnabas perf consume --topic test --num-records 1000000
   barnabas perf consume --topic test --num-records 1000000 --table"""
@@ -36,20 +36,20 @@ COLUMNS: Final = (
 
 
 def add_perf_consume(actions: Commands) -> None:
-    parser = add_command(actions, "consume", perf_consume_command, "how fast records are read", CONSUME)
+    parser = add_command(actions, "consume", perf_consume_command, "measure a consumer", CONSUME)
     add_cluster(parser)
     parser.add_argument("--topic", required=True, help="the topic")
-    parser.add_argument("--num-records", type=int, required=True, metavar="N", help="how many")
-    parser.add_argument("--group", metavar="ID", help="the group; a new one if left out")
-    parser.add_argument("--from-latest", action="store_true", help="only what is written from now on")
+    parser.add_argument("--num-records", type=int, required=True, metavar="N", help="the number of records")
+    parser.add_argument("--group", metavar="ID", help="the group; default: a new one")
+    parser.add_argument("--from-latest", action="store_true", help="read only records that are written from now on")
     parser.add_argument(
-        "--timeout", type=float, default=10.0, metavar="SECONDS", help="give up after so long without a record; 10"
+        "--timeout", type=float, default=10.0, metavar="SECONDS", help="stop after this time without a record; 10"
     )
     parser.add_argument("--table", action="store_true", help="read Arrow tables")
     parser.add_argument(
         "--consumer-props", nargs="+", default=[], metavar="NAME=VALUE", help="settings of the consumer"
     )
-    parser.add_argument("--json", dest="as_json", action="store_true", help="for other programs")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
 
 
 def perf_consume_command(
@@ -63,7 +63,7 @@ def perf_consume_command(
     consumer_props: list[str],
     as_json: bool,
 ) -> None:
-    """Measures reading."""
+    """Measures a consumer."""
     from barnabas.cli.admin import administered, explain, key_values  # noqa: PLC0415 - not for --help
     from barnabas.cli.output import print_json  # noqa: PLC0415
     from barnabas.clients.consumer import ConsumerRebalanceListener, KafkaConsumer, TopicPartition  # noqa: PLC0415
@@ -72,7 +72,7 @@ def perf_consume_command(
     from barnabas.common.errors import ApiError  # noqa: PLC0415
 
     if num_records < 1:
-        raise UsageError("--num-records: a number from 1 on")
+        raise UsageError(f"--num-records must be at least 1: {num_records}")
     with administered(bootstrap) as admin:
         admin.describe_topics([topic])
     settings: dict[str, Any] = {
@@ -90,7 +90,7 @@ def perf_consume_command(
     joined: list[int] = []
 
     class Joined(ConsumerRebalanceListener):
-        """Notes when there is something to read."""
+        """Records when the first partitions were assigned."""
 
         def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
             if partitions and not joined:
@@ -116,11 +116,11 @@ def perf_consume_command(
     else:
         say(", ".join(COLUMNS) + "\n" + ", ".join(map(str, figures)) + "\n", sys.stdout)
     if records < num_records:
-        raise CommandError(f"only {records:,} of {num_records:,} records came within {timeout:g} s of each other")
+        raise CommandError(f"received only {records:,} of {num_records:,} records, then none for {timeout:g} s")
 
 
 def _poll(consumer: Any, table: bool) -> tuple[int, int]:
-    """How many records came, and how many bytes of keys and values they had."""
+    """Polls once; returns the number of records and the bytes of their keys and values."""
     if table:
         rows = consumer.poll_table(POLL_MS, columns=("key", "value"))
         return rows.num_rows, rows.nbytes

@@ -1,4 +1,4 @@
-"""A producer under load, with a stopwatch."""
+"""Measures a producer under load."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from barnabas.clients.producer import KafkaProducer, TableFuture
 
 SEED: Final = 0
-"""The same values each time, as Kafka's tool has them."""
+"""A fixed seed gives the same values in each run, as in Kafka's tool."""
 ALPHABET: Final = bytes(range(ord("A"), ord("Z") + 1))
 
 
 class PerfProduce:
-    """Sends the records, one by one or as tables."""
+    """Sends records, one by one or as tables, and reports statistics."""
 
     def __init__(
         self,
@@ -58,21 +58,21 @@ class PerfProduce:
             assert record_size is not None
             return [bytes(self._random.choices(ALPHABET, k=record_size))]
         if not delimiter:
-            raise UsageError("--payload-delimiter: is empty")
+            raise UsageError("--payload-delimiter must not be empty")
         try:
             text = Path(payload_file).read_bytes()
         except OSError as error:
             raise CommandError(reason(error)) from None
         values = text.split(delimiter.encode())
         if values and not values[-1]:
-            values.pop()  # what follows the last delimiter
+            values.pop()  # the empty string after the last delimiter
         if not values:
             raise CommandError(f"{payload_file} is empty")
         return values
 
     def run(self) -> None:
         with producer_for(self._settings) as producer:
-            # The first one waits for metadata, which is no part of the measurement.
+            # The first record waits for metadata, which must not be part of the measurement.
             try:
                 producer.partitions_for(self._topic)
             except BarnabasError as error:

@@ -1,4 +1,4 @@
-"""Counts and latencies, and the lines that tell of them."""
+"""Counts records and latencies, and formats them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from barnabas.common.clock import Clock
 
 MAX_SAMPLES: Final = 500_000
-"""Of latencies that are kept for the percentiles; of more records, every second one counts, or every third, ..."""
+"""The maximum number of latencies kept for percentiles. With more records, every second or third one is sampled."""
 REPORTING_INTERVAL_MS: Final = 5_000
 PERCENTILES: Final = (0.5, 0.95, 0.99, 0.999)
 MEBIBYTE: Final = 1024 * 1024
@@ -19,7 +19,7 @@ MEBIBYTE: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What happened in a time."""
+    """The statistics of a period."""
 
     records: int
     records_per_second: float
@@ -27,14 +27,14 @@ class Figures:
     average_latency_ms: float
     max_latency_ms: float
     percentiles_ms: tuple[int, ...] | None = None
-    """50th, 95th, 99th and 99.9th, of the whole run only."""
+    """The 50th, 95th, 99th and 99.9th percentile; only for the whole run."""
 
 
 Line = Callable[[Figures], str]
 
 
 def text_line(figures: Figures) -> str:
-    """As Kafka's tool has it.
+    """Formats a line like Kafka's tool.
 
     >>> text_line(Figures(100, 50.0, 0.5, 1.25, 3.0, (1, 2, 3, 3)))
     '100 records sent, 50.0 records/sec (0.50 MB/sec), 1.25 ms avg latency, 3.00 ms max latency, 1 ms 50th, 2 ms 95th, \
@@ -55,7 +55,7 @@ def text_line(figures: Figures) -> str:
 
 
 def json_line(figures: Figures) -> str:
-    """The same for other programs; the last line is the one with percentiles."""
+    """Formats a line of JSON. Only the last line has percentiles."""
     document = asdict(figures)
     percentiles = document.pop("percentiles_ms")
     document["kind"] = "interim" if percentiles is None else "total"
@@ -65,10 +65,9 @@ def json_line(figures: Figures) -> str:
 
 
 class Stats:
-    """Counts what was acknowledged, in the whole and since the last line.
+    """Counts acknowledged records, in total and since the last line.
 
-    Not synchronised: records are acknowledged on the producer's I/O thread, and nobody asks for the total before the
-    last of them is.
+    It needs no lock: records are acknowledged on the producer's I/O thread, and `total` is called after the last one.
     """
 
     def __init__(self, expected: int, clock: Clock, report: Callable[[Figures], None]) -> None:
@@ -78,18 +77,18 @@ class Stats:
         self._latencies = array("d")
         self._records = self._bytes = 0
         self._total_ms = self._max_ms = 0.0
-        """Of the windows that are over, as far as windows have them."""
+        """Totals of the completed windows."""
         self._window_records = self._window_bytes = 0
         self._window_total_ms = self._window_max_ms = 0.0
         self._started_ns = self._window_started_ns = clock.nanoseconds()
         self._window_ends_ns = self._started_ns + REPORTING_INTERVAL_MS * 1_000_000
 
     def add(self, records: int, octets: int, started_ns: int) -> None:
-        """So many records, sent at that time, are acknowledged now."""
+        """Counts records that were sent at that time and acknowledged now."""
         now = self._nanoseconds()
         latency_ms = (now - started_ns) / 1e6
         before = self._records + self._window_records
-        # Those of them whose number, counted from the start, is a multiple of the step.
+        # The number of these records whose index, counted from the start, is a multiple of the sampling step.
         samples = (before + records - 1) // self._every - (before - 1) // self._every
         if samples == 1:
             self._latencies.append(latency_ms)

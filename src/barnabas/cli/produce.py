@@ -1,4 +1,4 @@
-"""``barnabas produce``: records from lines of text.
+"""``barnabas produce``: sends lines of text as records.
 
 seq 100 | barnabas produce numbers
 barnabas produce orders --file orders.jsonl --json --rate 1000
@@ -24,30 +24,36 @@ if TYPE_CHECKING:
     from barnabas.clients.producer import KafkaProducer
     from barnabas.common.clock import Clock
 
-DESCRIPTION: Final = """Sends each line as a record, from the standard input or from files. Ctrl-C ends it; what was
-read until then is sent.
+DESCRIPTION: Final = """Sends each line as a record, from standard input or from files. Ctrl-C stops reading; lines that
+were read before are sent.
 
-With --json, a line is an object with the fields value, key, headers, partition and timestamp, of which only the first
-has to be there; text is sent as UTF-8, null is null, anything else goes as JSON:
+With --json, a line is an object with the fields value, key, headers, partition and timestamp. Only value is required.
+Strings are sent as UTF-8, null as null, and everything else as JSON:
 
   {"key": "42", "value": {"item": "tea", "count": 2}, "headers": {"source": "shop"}, "timestamp": 1700000000000}
 
-A line that is no record ends the command, with its number; those before it are sent."""
+An invalid line stops the command with its line number; lines before it are sent."""
 CATCH_UP_MS: Final = 100.0
-"""A rate is there to spare somebody: what was held up does not come all at once."""
+"""The longest delay that --rate makes up for. A rate protects a cluster, so a long delay must not become a burst."""
 PROGRESS_RECORDS: Final = 256
-"""How often the progress is told: not for every record."""
+"""The number of records between two updates of the progress bar."""
 
 
 def add_produce(commands: Commands) -> None:
     parser = add_command(commands, "produce", produce_command, "send lines of text as records", DESCRIPTION)
     add_cluster(parser)
-    parser.add_argument("topic", help="where to send them")
+    parser.add_argument("topic", help="the topic")
     parser.add_argument(
-        "-f", "--file", dest="files", action="append", default=[], metavar="FILE", help="read this; may be repeated"
+        "-f",
+        "--file",
+        dest="files",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a file to read; may be repeated",
     )
-    parser.add_argument("--json", dest="as_json", action="store_true", help="lines are JSON objects, as said above")
-    parser.add_argument("-k", "--key-separator", metavar="TEXT", help="what is before this in a line is the key")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="lines are JSON objects, see above")
+    parser.add_argument("-k", "--key-separator", metavar="TEXT", help="separates key and value in a line")
     parser.add_argument(
         "-H",
         "--header",
@@ -55,18 +61,18 @@ def add_produce(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a header for all records; may be repeated",
+        help="a header of all records; may be repeated",
     )
-    parser.add_argument("-p", "--partition", type=int, metavar="N", help="the partition of all records that name none")
-    parser.add_argument("-r", "--rate", type=positive, metavar="N", help="no more than so many records a second")
+    parser.add_argument("-p", "--partition", type=int, metavar="N", help="the partition of records that name none")
+    parser.add_argument("-r", "--rate", type=positive, metavar="N", help="the maximum number of records per second")
     add_producer_options(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
 
 
 def add_producer_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--acks", choices=("all", "-1", "0", "1"), help="which replicas have to have a record")
+    parser.add_argument("--acks", choices=("all", "-1", "0", "1"), help="which replicas must acknowledge a record")
     parser.add_argument(
-        "-z", "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), help="how batches are compressed"
+        "-z", "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), help="the codec of batches"
     )
     parser.add_argument(
         "-X",
@@ -75,12 +81,12 @@ def add_producer_options(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of the producer, such as linger.ms=50; may be repeated",
+        help="a producer setting such as linger.ms=50; may be repeated",
     )
 
 
 def positive(text: str) -> float:
-    """For ``type=``: a number above 0."""
+    """Parses a positive number for ``type=``."""
     import argparse  # noqa: PLC0415
 
     try:
@@ -88,7 +94,7 @@ def positive(text: str) -> float:
     except ValueError:
         number = 0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"must be a number above 0: {text!r}")
     return number
 
 
@@ -113,11 +119,11 @@ def produce_command(
     from barnabas.common.clock import SYSTEM_CLOCK  # noqa: PLC0415
 
     if as_json and key_separator is not None:
-        raise UsageError("--json and --key-separator: a JSON line has a field for its key")
+        raise UsageError("--key-separator cannot be used with --json: a JSON line has a field for its key")
     if key_separator == "":
-        raise UsageError("--key-separator: is empty")
+        raise UsageError("--key-separator must not be empty")
     if partition is not None and partition < 0:
-        raise UsageError(f"--partition: {partition} is not a number from 0 on")
+        raise UsageError(f"--partition must not be negative: {partition}")
     settings: dict[str, Any] = {"client.id": "barnabas-produce", **parse_settings(properties, "-X")}
     settings |= {"bootstrap.servers": bootstrap}
     settings |= {
@@ -146,12 +152,12 @@ def produce_command(
 def _header(text: str) -> Header:
     name, equals, value = text.partition("=")
     if not equals:
-        raise UsageError(f"--header: {text!r} is not name=value")
+        raise UsageError(f"--header must have the form name=value: {text!r}")
     return name, value.encode()
 
 
 class _Input:
-    """Where lines come from. ``-`` is the standard input."""
+    """A source of lines. ``-`` is standard input."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -179,7 +185,7 @@ class _Input:
 
 
 class Producing:
-    """Reads lines, sends records, and knows what became of them."""
+    """Reads lines, sends records and counts the outcomes."""
 
     def __init__(
         self,
@@ -202,10 +208,10 @@ class Producing:
         self.size = 0
         self.failures = 0
         self.problem: CommandError | None = None
-        """The first thing that went wrong."""
+        """The first error."""
 
     def send_lines(self, source: _Input, pace: Any, advance: Any) -> None:
-        """Sends a record for each line, until the end or until something goes wrong."""
+        """Sends a record per line, until the end or the first error."""
         from barnabas.cli.produce_input import BadLineError  # noqa: PLC0415
 
         with source.open() as stream:
@@ -243,7 +249,7 @@ class Producing:
                 self.problem = CommandError(f"{source.where(line)}: {error}")
 
     def finish(self) -> None:
-        """What was sent has an outcome after this."""
+        """Waits until all records are acknowledged or failed."""
         self._producer.flush()
         self._seconds = (self._clock.nanoseconds() - self._started) / 1e9
 
@@ -258,7 +264,7 @@ class Producing:
 
 @contextmanager
 def _progress(inputs: list[_Input], *, hidden: bool) -> Iterator[Any]:
-    """A bar on the error stream, if there is somebody to see it; whoever types lines needs none."""
+    """Yields a function that updates a progress bar; there is no bar without a terminal, or while the user types."""
     typing = any(source.name == "-" for source in inputs) and sys.stdin.isatty()
     if hidden or typing or not sys.stderr.isatty():
         yield lambda _octets, _records: None

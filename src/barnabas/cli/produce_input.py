@@ -1,4 +1,4 @@
-"""Lines of text, and the records that they stand for."""
+"""Parses lines of text into records."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Header = tuple[str, bytes | None]
 
 
 class BadLineError(ValueError):
-    """A line that is no record; the message says why not."""
+    """A line is not a valid record; the message says why."""
 
 
 class LineRecord(NamedTuple):
-    """A record as a line has it."""
+    """A record parsed from a line."""
 
     value: bytes | None
     key: bytes | None = None
@@ -29,7 +29,7 @@ LineReader = Callable[[bytes], LineRecord]
 
 
 def line_reader(*, as_json: bool, key_separator: str | None) -> LineReader:
-    """What reads a line, which comes without its end."""
+    """Returns the parser of lines, which are passed without their line end."""
     if as_json:
         return read_json
     if key_separator is not None:
@@ -45,14 +45,14 @@ def read_keyed(line: bytes, separator: bytes) -> LineRecord:
     """
     key, found, value = line.partition(separator)
     if not found:
-        raise BadLineError(f"no key separator {separator.decode()!r} in it")
+        raise BadLineError(f"the key separator {separator.decode()!r} is missing")
     return LineRecord(value, key)
 
 
 def read_json(line: bytes) -> LineRecord:
-    """A JSON object with ``value`` and, if it likes, ``key``, ``headers``, ``partition`` and ``timestamp``.
+    """Parses a JSON object with ``value`` and optionally ``key``, ``headers``, ``partition`` and ``timestamp``.
 
-    Text is sent as UTF-8, null is Kafka's null, anything else is sent as JSON.
+    Strings are sent as UTF-8, null as Kafka's null, and everything else as JSON.
 
     >>> read_json(b'{"key": "a", "value": {"n": 1}, "headers": {"h": "x"}}')
     LineRecord(value=b'{"n":1}', key=b'a', headers=[('h', b'x')], partition=None, timestamp_ms=None)
@@ -60,14 +60,14 @@ def read_json(line: bytes) -> LineRecord:
     try:
         found = json.loads(line)
     except ValueError as error:
-        raise BadLineError(f"no JSON: {error}") from None
+        raise BadLineError(f"invalid JSON: {error}") from None
     if not isinstance(found, dict):
-        raise BadLineError(f"not a JSON object but {type(found).__name__}")
+        raise BadLineError(f"must be a JSON object, not {type(found).__name__}")
     unknown = [name for name in found if name not in FIELDS]
     if unknown:
         raise BadLineError(f"unknown field {unknown[0]}; a record has {', '.join(FIELDS)}")
     if "value" not in found:
-        raise BadLineError("no field value")
+        raise BadLineError("the field value is missing")
     return LineRecord(
         _octets(found["value"]),
         _octets(found.get("key")),
@@ -86,16 +86,16 @@ def _octets(value: Any) -> bytes | None:
 
 
 def _headers(found: Any) -> Sequence[Header]:
-    """A mapping, or a list of pairs, where names may come twice."""
+    """Accepts a mapping, or a list of pairs, in which a name may occur twice."""
     if found is None:
         return ()
     pairs: Any = found.items() if isinstance(found, Mapping) else found
     if not isinstance(found, Mapping | list) or any(
         not isinstance(pair, list | tuple) or len(pair) != 2 for pair in pairs
     ):
-        raise BadLineError("headers are an object, or a list of pairs")
+        raise BadLineError("headers must be an object or a list of pairs")
     if any(not isinstance(name, str) for name, _ in pairs):
-        raise BadLineError("the names of headers are strings")
+        raise BadLineError("the names of headers must be strings")
     return [(name, _octets(value)) for name, value in pairs]
 
 
@@ -103,5 +103,5 @@ def _number(found: Any, name: str) -> int | None:
     if found is None:
         return None
     if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-        raise BadLineError(f"the {name} is not a number from 0 on: {found!r}")
+        raise BadLineError(f"{name} must be a non-negative integer: {found!r}")
     return found

@@ -1,4 +1,4 @@
-"""How commands come by a producer, and what they say when it cannot be had."""
+"""Creates producers for commands and reports invalid settings."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ if TYPE_CHECKING:
     from barnabas.clients.producer import KafkaProducer
 
 MAX_BLOCK_MS: Final = 10_000
-"""A person at a terminal gives up sooner than a program does, whose default is a minute."""
+"""A shorter timeout than the default of a minute, because a person is waiting."""
 
 
 def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """Settings of a producer, given as ``name=value``; a name that there is none of is a mistake."""
+    """Parses producer settings of the form ``name=value``; rejects unknown names."""
     from barnabas.clients.producer.producer_config import CONFIG  # noqa: PLC0415 - not for --help
 
     settings: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise UsageError(f"{option}: {pair!r} is not name=value")
+            raise UsageError(f"{option}: a setting must have the form name=value: {pair!r}")
         if name not in CONFIG.keys and name not in {"key.serializer", "value.serializer"}:
             import difflib  # noqa: PLC0415
 
             near = difflib.get_close_matches(name, CONFIG.keys, 1)
-            raise UsageError(f"{option}: there is no setting {name}" + (f"; did you mean {near[0]}?" if near else ""))
+            raise UsageError(f"{option}: unknown setting {name}" + (f"; did you mean {near[0]}?" if near else ""))
         settings[name] = value
     return settings
 
 
 @contextmanager
 def producer_for(settings: Mapping[str, Any]) -> Iterator[KafkaProducer]:
-    """A producer with these settings. Whatever was sent has an outcome when this is left in peace."""
+    """Yields a producer with these settings. On normal exit, all records have been acknowledged or have failed."""
     from barnabas.clients.producer import KafkaProducer  # noqa: PLC0415
     from barnabas.common.config_def import ConfigError  # noqa: PLC0415
 
-    # What the producer warns of is said once, as the reason why the command failed.
+    # The command reports the producer's error once, so its own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
     try:
         producer = KafkaProducer({"max.block.ms": MAX_BLOCK_MS, **settings})
     except ConfigError as error:
         raise UsageError(str(error)) from None
-    if not gc.isenabled():  # as the command line has it until it gets to work, for a quick start
+    if not gc.isenabled():  # the command line disables it for a faster start
         gc.freeze()
         gc.enable()
     try:

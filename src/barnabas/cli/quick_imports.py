@@ -1,13 +1,12 @@
-"""Imports of this package by a shorter way, for a command that is to be up at once.
+"""Imports the modules of this package faster, so that a command starts sooner.
 
-The standard machinery asks all of its finders, reads directories again when they have changed, tries seven names for
-each module, and puts each path together piece by piece. That is right in general, and for the hundreds of modules that
-a broker has, a tenth of the time it takes to start. This finder knows where the modules of this package are, because
-each is a file in the directory of the package above it; it looks whether the compiled form is up to date in the way the
-standard loader does, and leaves everything that is out of the ordinary to that one: modules that are not compiled yet,
-extension modules, archives, whatever is not in this package.
+The standard import machinery calls all finders, lists changed directories again, tries seven names per module and joins
+each path piece by piece. For the hundreds of modules of a broker, that is a tenth of the startup time. This finder
+knows that each module is a file in the directory of its package. It checks in the same way as the standard loader
+whether the compiled file is up to date. It leaves everything unusual to the standard machinery: modules that are not
+compiled yet, extension modules, archives and other packages.
 
-Only the process of a command does this. A program that imports ``barnabas`` has its own ways.
+Only the process of a command installs it; a program that imports ``barnabas`` does not.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _WORD: Final = 0xFFFFFFFF
 
 
 class _Directory:
-    """The modules of one package: what there is, and where their compiled forms are."""
+    """The modules of one package, and the paths of their compiled files."""
 
     __slots__ = ("after", "before", "names", "path")
 
@@ -42,12 +41,12 @@ class QuickFinder:
 
     def __init__(self) -> None:
         self._directories: dict[str, _Directory | None] = {}
-        """Filled in by any thread that imports; two that look at the same directory find the same."""
+        """Any importing thread may add an entry. Two threads that list the same directory get the same result."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Where a module of this package is; None if that is not for this finder to say."""
+        """Finds a module of this package; returns None to leave it to the next finder."""
         if path is None or len(path) != 1 or not fullname.startswith(PACKAGE):
             return None
         directory = self._directory(path[0])
@@ -76,7 +75,7 @@ class QuickFinder:
 
 
 class QuickLoader(SourceFileLoader):
-    """Takes the compiled form if it was made of the source that is there."""
+    """Loads the compiled file if it matches the source file."""
 
     def __init__(self, fullname: str, path: str, cached: str) -> None:
         super().__init__(fullname, path)
@@ -88,22 +87,22 @@ class QuickLoader(SourceFileLoader):
     def _compiled(self) -> CodeType | None:
         try:
             source = os.stat(self.path)  # noqa: PTH116 - as above
-            descriptor = os.open(self._cached, os.O_RDONLY)  # a file object takes longer than what it reads
+            descriptor = os.open(self._cached, os.O_RDONLY)  # creating a file object takes longer than reading
             try:
-                data = os.read(descriptor, os.fstat(descriptor).st_size)  # all of it, or it cannot be loaded
+                data = os.read(descriptor, os.fstat(descriptor).st_size)  # a short read fails to unmarshal
             finally:
                 os.close(descriptor)
         except OSError:
             return None
-        # The flags are 0: it is by the time and the size of the source that one knows.
+        # Flags of 0 mean that the file is validated by the time and size of its source.
         expected = b"%s\0\0\0\0%s%s" % (MAGIC_NUMBER, _word(int(source.st_mtime)), _word(source.st_size))
         if data[:_HEADER_SIZE] != expected:
             return None
         try:
-            code = marshal.loads(memoryview(data)[_HEADER_SIZE:])  # noqa: S302 - what the interpreter wrote itself
+            code = marshal.loads(memoryview(data)[_HEADER_SIZE:])  # noqa: S302 - written by the interpreter
         except (EOFError, ValueError, TypeError):
             return None
-        # Compiled elsewhere, and moved: tracebacks have to show where the source is now.
+        # A file that was compiled elsewhere and moved would show the wrong paths in tracebacks.
         return code if isinstance(code, CodeType) and code.co_filename == self.path else None
 
 
@@ -122,5 +121,5 @@ def _spec(fullname: str, source: str, cached: str, directory: str | None = None)
 
 
 def import_quickly() -> None:
-    """Has this process find the modules of this package by the shorter way."""
+    """Installs the finder in this process."""
     sys.meta_path.insert(0, QuickFinder())

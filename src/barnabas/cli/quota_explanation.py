@@ -1,4 +1,4 @@
-"""What ``barnabas quotas explain`` knows, and how it shows it."""
+"""Builds and renders the report of ``barnabas quotas explain``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def explain_ip(ip: str, limits: Mapping[Parts, Mapping[str, float]]) -> dict[str
     try:
         address = canonical_address(ip)
     except ValueError:
-        raise UsageError(f"{ip!r} is not an IP address") from None
+        raise UsageError(f"--ip must be an IP address: {ip!r}") from None
     key = "connection_creation_rate"
     by_name = {dict(parts)["ip"]: values.get(key) for parts, values in limits.items() if "ip" in dict(parts)}
     own = next((by_name[name] for name in by_name if name is not None and _canonical(name) == address), None)
@@ -73,9 +73,9 @@ def explain_ip(ip: str, limits: Mapping[Parts, Mapping[str, float]]) -> dict[str
         },
     ]
     match = next((step for step in steps if step["matched"]), None)
-    why = "neither place has a limit"
+    why = "neither the address nor the default has a limit"
     if match is not None:
-        why = "it has a limit of its own" if own is not None else "it has no limit of its own, and there is a default"
+        why = "the address has its own limit" if own is not None else "the address has no limit, so the default applies"
     return {
         "ip": address,
         "quotas": [
@@ -100,7 +100,7 @@ def _canonical(name: str) -> str:
 
 
 def _pages(client: BlockingClient, http: str | None) -> tuple[list[tuple[dict[str, Any], list[QuotaUsage]]], list[str]]:
-    """What each broker has measured, and why some could not be asked."""
+    """Returns the usage pages of the brokers, and notes about brokers whose page cannot be read."""
 
     addresses: list[str] = []
     notes: list[str] = []
@@ -111,11 +111,11 @@ def _pages(client: BlockingClient, http: str | None) -> tuple[list[tuple[dict[st
             address = http_listener(client, node)
             if address is None:
                 notes.append(
-                    f"Broker {node.id} does not show what was used: it has no HTTP endpoint ({HTTP_LISTENER}, or "
+                    f"The usage on broker {node.id} is unknown: it has no HTTP endpoint (set {HTTP_LISTENER}, or use "
                     "barnabas start --http)."
                 )
             elif address.endswith(":0"):
-                notes.append(f"Broker {node.id} has its HTTP endpoint on a free port: name it with --http.")
+                notes.append(f"The HTTP endpoint of broker {node.id} uses a random port: name it with --http.")
             else:
                 addresses.append(address)
     found: list[tuple[dict[str, Any], list[QuotaUsage]]] = []
@@ -129,7 +129,7 @@ def _pages(client: BlockingClient, http: str | None) -> tuple[list[tuple[dict[st
             continue
         if page["callback"]:
             notes.append(
-                f"Broker {page['node']} has quotas by {page['callback']}, a callback: the steps here do not count."
+                f"Broker {page['node']} takes quotas from the callback {page['callback']}: these steps do not apply."
             )
         found.append((page, usages))
     return found, notes
@@ -138,7 +138,7 @@ def _pages(client: BlockingClient, http: str | None) -> tuple[list[tuple[dict[st
 def add_usage(
     report: dict[str, Any], client: BlockingClient, http: str | None, next_amounts: Mapping[str, float]
 ) -> None:
-    """Puts into a report what was used of each quota, and what the next amounts would cost."""
+    """Adds to a report how much of each quota was used, and how long the next amounts would be throttled."""
     pages, report["notes"] = _pages(client, http)
     for quota in report["quotas"]:
         key, limit = quota["key"], quota["limit"]
@@ -168,7 +168,7 @@ def _usage_report(broker: int, usage: QuotaUsage, amount: float | None) -> dict[
     return report
 
 
-# -- how it is shown
+# -- rendering
 
 
 def explained(report: Mapping[str, Any]) -> Iterable[RenderableType]:
@@ -206,9 +206,9 @@ def explained(report: Mapping[str, Any]) -> Iterable[RenderableType]:
 
 
 def _window_text(key: str, window: Mapping[str, Any] | None) -> str:
-    """Over which time a limit is averaged: a limit of 1 MB/s does not mean that the first 2 MB are throttled."""
+    """Describes the averaging period: with a limit of 1 MB/s the first 2 MB are not necessarily throttled."""
     if window is None:
-        return "  averaged over quota.window.num windows of quota.window.size.seconds each, as the broker has them set"
+        return "  averaged over quota.window.num windows of quota.window.size.seconds each, see the broker's settings"
     samples, seconds = window["samples"], window["window_ms"] / 1_000
     if key == ClientQuotaType.CONTROLLER_MUTATION.key:
         return f"  a token bucket, which holds {samples * seconds:g} s of the limit"
@@ -223,9 +223,9 @@ def _usage_text(key: str, usage: Mapping[str, Any]) -> str:
         now = f"{amount_text(key, usage['usage'])}{share} over the last {usage['window_ms'] / 1_000:.1f} s"
     text = f"  broker {usage['broker']}: {now}"
     if usage["mean_throttle_ms"] is not None:
-        text += f"; held back for {usage['mean_throttle_ms']:,.0f} ms at a time, on average"
+        text += f"; throttle time {usage['mean_throttle_ms']:,.0f} ms on average"
     if "next" in usage:
         delay = usage["next_throttle_ms"]
-        cost = f"{delay:,} ms of throttling" if delay else "nothing"
-        text += f"\n  the next {count_text(key, usage['next'])} would cost {cost}"
+        cost = f"throttled for {delay:,} ms" if delay else "not throttled"
+        text += f"\n  the next {count_text(key, usage['next'])} would be {cost}"
     return text

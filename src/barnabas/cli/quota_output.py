@@ -1,4 +1,4 @@
-"""Amounts as people write them, and tables for them to read."""
+"""Parses and formats amounts, and prints tables."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ UNITS: Final[Mapping[str, str]] = {
     "controller_mutation_rate": "partitions/s",
     "connection_creation_rate": "connections/s",
 }
-"""The quotas that there are."""
+"""The quota keys with their units."""
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def parse_amount(text: str) -> float:
-    """A number, or one with a unit: 1MB is 1,000,000 bytes and 1MiB is 1,048,576.
+    """Parses a number with an optional unit: 1MB is 1,000,000 bytes and 1MiB is 1,048,576.
 
     >>> parse_amount("1.5MB"), parse_amount("64KiB"), parse_amount("12.5")
     (1500000.0, 65536.0, 12.5)
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or (match[3] and not match[2]):
-        raise UsageError(f"{text!r} is not a number, nor one with a unit such as 10MB or 64KiB")
+        raise UsageError(f"must be a number, with an optional unit as in 10MB or 64KiB: {text!r}")
     base = 1024 if match[3] else 1000
     return float(match[1]) * math.pow(base, _POWERS[match[2].lower()])
 
 
 def amount_text(key: str, value: float) -> str:
-    """A limit with its unit."""
+    """Formats a limit with its unit."""
     return f"{_number(value)} {UNITS.get(key, '')}".rstrip()
 
 
 def count_text(key: str, value: float) -> str:
-    """So many of what is counted."""
+    """Formats a number of the things that the quota counts."""
     unit = UNITS[key].removesuffix("/s")
     return f"{_number(value)} {unit.removesuffix('s') if value == 1 else unit}"
 
@@ -55,7 +55,7 @@ def _number(value: float) -> str:
 
 
 def one_line(text: str) -> str:
-    """A cell of a table: a name with a newline in it must not look like two rows."""
+    """Escapes a table cell, so that a newline in a name does not look like a second row."""
     if text.isprintable():
         return text
     from barnabas.common.log_safety import escape  # noqa: PLC0415
@@ -83,7 +83,7 @@ def print_rich(*renderables: RenderableType) -> None:
     console = Console(highlight=False)
     with console.capture() as written:
         for renderable in renderables:
-            # Rich passes escape sequences of a text on to the terminal. Its own are not in the segments' texts yet.
+            # Rich passes escape sequences in a text to the terminal. Its own are added after this step.
             parts = [Segment(shown(part.text), part.style, part.control) for part in console.render(renderable)]
             console.print(Segments(parts), end="")
     say(written.get(), sys.stdout)

@@ -1,4 +1,4 @@
-"""Questions about quotas, and changes to them, as requests to a broker."""
+"""Requests that describe and alter quotas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from barnabas.protocol.messages.describe_configs import (
 from barnabas.quota.usage import QuotaUsage
 
 Parts = tuple[tuple[str, str | None], ...]
-"""An entity as the protocol has it: type and name, sorted; None is the default."""
+"""An entity in the form of the protocol: sorted pairs of type and name. The name None is the default entity."""
 
 HTTP_LISTENER: Final = "barnabas.http.listener"
 _BROKER_RESOURCE: Final = 4
@@ -30,7 +30,7 @@ _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 def describe_quotas(
     client: BlockingClient, parts: Mapping[str, str | None] | None = None
 ) -> dict[Parts, dict[str, float]]:
-    """The limits of all entities, or of those that have these parts."""
+    """Returns the limits of all entities, or of those that have these parts."""
     components = [
         describe.ComponentData(entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name)
         for kind, name in (parts or {}).items()
@@ -38,7 +38,7 @@ def describe_quotas(
     response: describe.DescribeClientQuotasResponse = client.send(
         describe.DescribeClientQuotasRequest(components=components, strict=False)
     )
-    _raise_for(response.error_code, response.error_message, "the quotas cannot be read")
+    _raise_for(response.error_code, response.error_message, "cannot read the quotas")
     return {
         tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)): {
             value.key: value.value for value in entry.values
@@ -48,7 +48,7 @@ def describe_quotas(
 
 
 def alter_quotas(client: BlockingClient, parts: Parts, operations: Mapping[str, float | None]) -> None:
-    """Sets limits of one entity; None takes one away."""
+    """Sets limits of one entity; None removes a limit."""
     entry = alter.RequestEntryData(
         entity=[alter.EntityData(entity_type=kind, entity_name=name) for kind, name in parts],
         ops=[
@@ -57,18 +57,18 @@ def alter_quotas(client: BlockingClient, parts: Parts, operations: Mapping[str, 
         ],
     )
     response: alter.AlterClientQuotasResponse = client.send(alter.AlterClientQuotasRequest(entries=[entry]))
-    for answer in response.entries:
-        _raise_for(answer.error_code, answer.error_message, "the quotas cannot be changed")
+    for result in response.entries:
+        _raise_for(result.error_code, result.error_message, "cannot change the quotas")
 
 
 def http_listener(client: BlockingClient, node: Node) -> str | None:
-    """Where a broker shows its usage; None if it does not, or is none of ours."""
+    """Returns the HTTP listener of a broker; None if it has none, or is not a Barnabas broker."""
     resource = DescribeConfigsResource(
         resource_type=_BROKER_RESOURCE, resource_name=str(node.id), configuration_keys=[HTTP_LISTENER]
     )
     response: DescribeConfigsResponse = client.send(DescribeConfigsRequest(resources=[resource]), node)
     for result in response.results:
-        _raise_for(result.error_code, result.error_message, f"the settings of broker {node.id} cannot be read")
+        _raise_for(result.error_code, result.error_message, f"cannot read the settings of broker {node.id}")
         for config in result.configs:
             if config.name == HTTP_LISTENER:
                 return config.value or None
@@ -76,14 +76,14 @@ def http_listener(client: BlockingClient, node: Node) -> str | None:
 
 
 def read_usage(address: str) -> tuple[dict[str, Any], list[QuotaUsage]]:
-    """The ``/quotas`` page of a broker: as it is, and the usage on it."""
+    """Reads the ``/quotas`` page of a broker; returns the page and its usage entries."""
     page = http_document(address, "/quotas")
     try:
         usages = [QuotaUsage.from_json(entry) for entry in page["quotas"]]
         if not {"node", "callback", "windows"} <= page.keys():
             raise KeyError(address)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise CommandError(f"{address}/quotas is not what a broker shows there") from None
+        raise CommandError(f"unexpected document at {address}/quotas: not the HTTP endpoint of a broker") from None
     return page, usages
 
 

@@ -1,4 +1,4 @@
-"""``barnabas quotas``: who may have how much, and why somebody has to wait.
+"""``barnabas quotas``: shows, sets and explains quotas.
 
     barnabas quotas list
     barnabas quotas set --user alice producer_byte_rate=10MB consumer_byte_rate=20MB
@@ -7,10 +7,10 @@
     barnabas quotas remove --user alice consumer_byte_rate
     barnabas quotas explain --user alice --client-id billing --bytes 4MB
 
-``explain`` shows the eight places that a limit can come from and which one counts, what the clients that share it have
-used lately, and how long they would be held back for the next so many bytes. The limits come from the metadata, over
-Kafka's protocol, so any broker can tell. What was used only the broker knows that has measured it: it shows that on
-``/quotas`` of its HTTP endpoint (``barnabas.http.listener``), which is found through its settings, or named by
+``explain`` shows the eight places that a limit can come from and which one applies, the recent usage of the clients
+that share it, and how long they would be throttled for the next bytes. Limits come from the metadata, over the Kafka
+protocol, so any broker knows them. Usage is known only to the broker that measured it. That broker serves it on
+``/quotas`` of its HTTP endpoint (``barnabas.http.listener``), which is found through the broker's settings, or named by
 ``--http``.
 """
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from barnabas.cli.quota_requests import Parts
 
 ANONYMOUS: Final = "ANONYMOUS"
-"""The user of a listener that asks nobody who they are."""
+"""The user of connections to a listener without authentication."""
 BYTE_RATES: Final = ("producer_byte_rate", "consumer_byte_rate")
-DESCRIPTION: Final = "Who may have how much of the cluster, and why somebody has to wait."
+DESCRIPTION: Final = "Shows, sets and explains quotas of users, client IDs and IP addresses."
 EXPLANATION: Final = """\
-Says which limits a client has and why, what it has used of them lately, and what more of it would cost. What was used
-is asked of the brokers' HTTP endpoints, which are found through the brokers' settings."""
+Shows which limits apply to a client and why, how much it has used recently, and how long further requests would be
+throttled. Usage is read from the brokers' HTTP endpoints, which are found through the brokers' settings."""
 
 
 def add_quotas(commands: Commands) -> None:
@@ -42,48 +42,48 @@ def add_quotas(commands: Commands) -> None:
 
     listing = add_command(actions, "list", list_command, "show limits", "Shows all limits, or those of an entity.")
     _add_entity(listing)
-    listing.add_argument("--json", dest="as_json", action="store_true", help="for other programs")
+    listing.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
 
     setting = add_command(
         actions,
         "set",
         set_command,
         "set limits",
-        "Sets limits of an entity. They count from the next request on; what was used so far is not forgotten.",
+        "Sets limits of an entity. They apply from the next request on; past usage still counts.",
     )
     _add_entity(setting)
-    setting.add_argument("limits", nargs="+", metavar="KEY=VALUE", help="such as producer_byte_rate=10MB")
+    setting.add_argument("limits", nargs="+", metavar="KEY=VALUE", help="for example producer_byte_rate=10MB")
 
-    removing = add_command(actions, "remove", remove_command, "take limits away", "Takes limits of an entity away.")
+    removing = add_command(actions, "remove", remove_command, "remove limits", "Removes limits of an entity.")
     _add_entity(removing)
-    removing.add_argument("keys", nargs="*", metavar="KEY", help="which; all of them if none is named")
+    removing.add_argument("keys", nargs="*", metavar="KEY", help="the limits; default: all")
 
-    explaining = add_command(actions, "explain", explain_command, "say why somebody has to wait", EXPLANATION)
+    explaining = add_command(actions, "explain", explain_command, "explain why a client is throttled", EXPLANATION)
     add_cluster(explaining)
-    explaining.add_argument("-u", "--user", help=f"the principal's name, without User:; {ANONYMOUS} if left out")
-    explaining.add_argument("-c", "--client-id", help="the client id")
-    explaining.add_argument("--ip", help="an IP address, in place of user and client id")
+    explaining.add_argument("-u", "--user", help=f"the principal's name, without User:; default: {ANONYMOUS}")
+    explaining.add_argument("-c", "--client-id", help="the client ID")
+    explaining.add_argument("--ip", help="an IP address, instead of user and client ID")
     explaining.add_argument(
-        "-n", "--bytes", dest="amount", default="1MiB", help="what the next so many bytes would cost; 1MiB if left out"
+        "-n", "--bytes", dest="amount", default="1MiB", help="the size of the next request; default: 1MiB"
     )
-    explaining.add_argument("--partitions", type=int, default=1, help="what creating so many would cost; 1 if left out")
+    explaining.add_argument("--partitions", type=int, default=1, help="the number of partitions to create; default: 1")
     explaining.add_argument("--http", metavar="HOST:PORT", help="the HTTP endpoint of the broker to ask")
-    explaining.add_argument("--json", dest="as_json", action="store_true", help="for other programs")
+    explaining.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
 
 
 def _add_entity(parser: ArgumentParser) -> None:
-    """Whose quota it is about."""
+    """Adds the options that name an entity."""
     add_cluster(parser)
     parser.add_argument("-u", "--user", help="the principal's name, without User:")
-    parser.add_argument("-c", "--client-id", help="the client id")
+    parser.add_argument("-c", "--client-id", help="the client ID")
     parser.add_argument("--ip", help="the IP address")
-    parser.add_argument("--default-user", action="store_true", help="all users without a quota of their own")
-    parser.add_argument("--default-client-id", action="store_true", help="all client ids without one")
-    parser.add_argument("--default-ip", action="store_true", help="all addresses without one")
+    parser.add_argument("--default-user", action="store_true", help="all users without their own quota")
+    parser.add_argument("--default-client-id", action="store_true", help="all client IDs without their own quota")
+    parser.add_argument("--default-ip", action="store_true", help="all addresses without their own quota")
 
 
 def list_command(bootstrap: str, as_json: bool, **entity: str | bool | None) -> None:
-    """Shows all limits, or those of an entity."""
+    """Prints all limits, or those of an entity."""
     from barnabas.cli.quota_output import amount_text, print_json, print_rich, table  # noqa: PLC0415 - not for --help
     from barnabas.cli.quota_requests import describe_quotas  # noqa: PLC0415
 
@@ -94,7 +94,7 @@ def list_command(bootstrap: str, as_json: bool, **entity: str | bool | None) -> 
         print_json([{"entity": dict(whose), "quotas": values} for whose, values in limits.items()])
         return
     if not limits:
-        _tell("There are no quotas for that." if parts else "There are no quotas.")
+        _tell("The entity has no quotas." if parts else "There are no quotas.")
         return
     rows = [
         (_entity_text(whose), key, amount_text(key, value))
@@ -114,7 +114,7 @@ def set_command(bootstrap: str, limits: list[str], **entity: str | bool | None) 
     for limit in limits:
         key, equals, value = limit.partition("=")
         if not equals:
-            raise UsageError(f"a limit is written as key=value, not as {limit!r}")
+            raise UsageError(f"a limit must have the form key=value: {limit!r}")
         wanted[_known(key)] = parse_amount(value)
     with connected(bootstrap) as client:
         alter_quotas(client, parts, wanted)
@@ -123,7 +123,7 @@ def set_command(bootstrap: str, limits: list[str], **entity: str | bool | None) 
 
 
 def remove_command(bootstrap: str, keys: list[str], **entity: str | bool | None) -> None:
-    """Takes limits of an entity away."""
+    """Removes limits of an entity."""
     from barnabas.cli.quota_requests import alter_quotas, describe_quotas  # noqa: PLC0415
 
     parts = _some_entity(entity)
@@ -135,7 +135,7 @@ def remove_command(bootstrap: str, keys: list[str], **entity: str | bool | None)
             raise CommandError(f"{_entity_text(parts)} has no {' and no '.join(missing) or 'quota'}")
         alter_quotas(client, parts, dict.fromkeys(wanted))
     for key in wanted:
-        _tell(f"{_entity_text(parts)}: {key} is gone")
+        _tell(f"{_entity_text(parts)}: {key} removed")
 
 
 def explain_command(
@@ -148,15 +148,15 @@ def explain_command(
     http: str | None,
     as_json: bool,
 ) -> None:
-    """Says which limits a client has and why, what it has used, and what more would cost."""
+    """Prints which limits apply to a client and why, its usage, and the throttle time of further requests."""
     from barnabas.cli import quota_explanation as explanation  # noqa: PLC0415
     from barnabas.cli.quota_output import parse_amount, print_json, print_rich  # noqa: PLC0415
     from barnabas.cli.quota_requests import describe_quotas  # noqa: PLC0415
 
     if ip is not None and (user is not None or client_id is not None):
-        raise UsageError("an address is not explained together with a user or client id: their quotas are separate")
+        raise UsageError("--ip cannot be used with --user or --client-id: quotas of addresses are separate")
     if ip is None and user is None and client_id is None:
-        raise UsageError("whom to explain? give --user, --client-id or both, or --ip")
+        raise UsageError("name the client: --user, --client-id or both, or --ip")
     next_amounts = dict.fromkeys(BYTE_RATES, parse_amount(amount)) | {
         "controller_mutation_rate": float(partitions),
         "connection_creation_rate": 1.0,
@@ -183,7 +183,7 @@ def _tell(text: str) -> None:
 
 
 def _entity(options: dict[str, str | bool | None]) -> Parts:
-    """The entity that the options name; one with no parts if they name none."""
+    """Returns the entity that the options name; without parts if they name none."""
     parts: dict[str, str | None] = {}
     for kind, option in (("user", "user"), ("client-id", "client_id"), ("ip", "ip")):
         name, is_default = options[option], options[f"default_{option}"]
@@ -192,14 +192,16 @@ def _entity(options: dict[str, str | bool | None]) -> Parts:
         if name is not None or is_default:
             parts[kind] = None if name is None else str(name)
     if "ip" in parts and len(parts) > 1:
-        raise UsageError("the quota of an address cannot be combined with a user or client id")
+        raise UsageError("--ip cannot be combined with --user or --client-id")
     return tuple(sorted(parts.items()))
 
 
 def _some_entity(options: dict[str, str | bool | None]) -> Parts:
     entity = _entity(options)
     if not entity:
-        raise UsageError("whose quota? give --user, --client-id, --ip, or one of --default-user and its like")
+        raise UsageError(
+            "name the entity: --user, --client-id, --ip, --default-user, --default-client-id, --default-ip"
+        )
     return entity
 
 
@@ -211,5 +213,5 @@ def _known(key: str) -> str:
     from barnabas.cli.quota_output import UNITS  # noqa: PLC0415
 
     if key.strip() not in UNITS:
-        raise UsageError(f"there is no quota {key!r}; there are {', '.join(UNITS)}")
+        raise UsageError(f"unknown quota {key!r}; known quotas: {', '.join(UNITS)}")
     return key.strip()

@@ -1,4 +1,4 @@
-r"""How ``barnabas consume`` writes a record: as its value, as a line of JSON, or by a template as kcat has them.
+r"""Formats records for ``barnabas consume``: as values, as lines of JSON, or by a kcat template.
 
 ======  ==========================================  ======  ==========================================
 token   stands for                                  token   stands for
@@ -10,7 +10,7 @@ token   stands for                                  token   stands for
 ``%h``  the headers, as name=value,name=value       ``%%``  a per cent sign
 ======  ==========================================  ======  ==========================================
 
-``\n``, ``\r``, ``\t``, ``\\`` and ``\x41`` are what they are elsewhere.
+``\n``, ``\r``, ``\t``, ``\\`` and ``\x41`` have their usual meaning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\"}
 
 
 def formatter(name: str) -> Formatter:
-    """That of one of `FORMATS`."""
+    """Returns the formatter of that name from `FORMATS`."""
     return {"value": _value_line, "key-value": _key_value_line, "json": json_line}[name]
 
 
@@ -67,7 +67,7 @@ _PARTS: Final[dict[str, Part]] = {
 
 
 def template(text: str) -> Formatter:
-    """A formatter for a template."""
+    """Returns a formatter for a template."""
     parts: list[Part] = []
 
     def literal(data: bytes) -> Part:
@@ -84,7 +84,7 @@ def template(text: str) -> Formatter:
         elif name is not None:
             if name not in _PARTS:
                 raise UsageError(
-                    f"--format-string: there is no %{name}; there are {' '.join(f'%{one}' for one in _PARTS)}"
+                    f"--format-string: unknown token %{name}; known tokens: {' '.join(f'%{one}' for one in _PARTS)}"
                 )
             parts.append(_PARTS[name])
         elif code is not None:
@@ -105,7 +105,7 @@ def _key_value_line(record: ConsumerRecord) -> bytes:
 
 
 def json_line(record: ConsumerRecord) -> bytes:
-    """Text where it is text; what is not is in a field of its own, in base 64."""
+    """Formats a record as JSON. A key or value that is not UTF-8 goes to a field of its own, in base64."""
     document: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,

@@ -1,4 +1,4 @@
-"""``barnabas report``: the tables of the pipelines as one page with charts.
+"""``barnabas report``: renders the tables of the pipelines as one page with charts.
 
 barnabas report --out tables
 barnabas report --out tables --html monday.html --png charts --open
@@ -17,9 +17,9 @@ from barnabas.cli.console import CommandError, reason, say
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
 
-DESCRIPTION: Final = """Makes one page of the tables that barnabas pipeline has written: traffic, latency, quotas, noisy
-neighbours, advice, clients. The page needs nothing else, no server and no network. No Spark is needed here, but the
-extra: pip install 'barnabas[report]'.
+DESCRIPTION: Final = """Renders the tables that barnabas pipeline has written as one page: traffic, latency, quotas,
+noisy neighbours, advice, clients. The page is self-contained: it needs no server and no network. The command does not
+need Spark, only an extra: pip install 'barnabas[report]'.
 
   barnabas report --out tables --html monday.html
   barnabas report --out tables --png charts
@@ -29,25 +29,25 @@ DEFAULT_HTML: Final = Path("barnabas-report.html")
 
 
 def add_report(commands: Commands) -> None:
-    parser = add_command(commands, "report", report_command, "make a page with charts of the tables", DESCRIPTION)
+    parser = add_command(commands, "report", report_command, "render the tables as a page with charts", DESCRIPTION)
     parser.add_argument(
-        "--out", default=DEFAULT_OUT, metavar="DIR", help=f"where the tables are; {DEFAULT_OUT} if left out"
+        "--out", default=DEFAULT_OUT, metavar="DIR", help=f"the directory of the tables; default: {DEFAULT_OUT}"
     )
     parser.add_argument(
         "--html",
         type=Path,
         metavar="FILE",
-        help=f"where the page goes; {DEFAULT_HTML} if neither this nor --png is given",
+        help=f"the page to write; default: {DEFAULT_HTML}, unless --png is given",
     )
-    parser.add_argument("--png", type=Path, metavar="DIR", help="each chart as a picture in this directory")
+    parser.add_argument("--png", type=Path, metavar="DIR", help="write each chart as an image to this directory")
     parser.add_argument(
         "--by",
         choices=("user", "client-id", "user,client-id"),
         default="client-id",
-        help="what a tenant is; client-id if left out",
+        help="what identifies a tenant; default: client-id",
     )
     parser.add_argument("--title", default="Barnabas report", metavar="TEXT", help="the heading of the page")
-    parser.add_argument("--open", dest="opens", action="store_true", help="show the page in the browser")
+    parser.add_argument("--open", dest="opens", action="store_true", help="open the page in the browser")
     parser.add_argument(
         "--json", dest="as_json", action="store_true", help="print the numbers; no page unless --html or --png is given"
     )
@@ -56,7 +56,7 @@ def add_report(commands: Commands) -> None:
 def report_command(
     out: str, html: Path | None, png: Path | None, by: str, title: str, opens: bool, as_json: bool
 ) -> None:
-    """Makes the report."""
+    """Renders the report."""
     from barnabas.cli.output import print_json, print_rich  # noqa: PLC0415 - not for --help
     from barnabas.spark.pipelines.quota_proposal import Tenancy  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""From files and options of a command line to the settings of a node."""
+"""Combines files and options of a command line into the settings of a node."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ DEFAULT_PORT = 9092
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
-    """``["num.partitions=3"]`` as a mapping; the last one of a key counts."""
+    """Parses ``["num.partitions=3"]`` into a mapping; the last value of a key wins."""
     parsed: dict[str, str] = {}
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"--override takes key=value, not {override!r}")
+            raise UsageError(f"--override must have the form key=value: {override!r}")
         parsed[key.strip()] = value.strip()
     return parsed
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A ``server.properties`` file."""
+    """Reads a ``server.properties`` file."""
     try:
         return dict(load_properties(path))
     except FileNotFoundError:
-        raise UsageError(f"there is no file {path}") from None
+        raise UsageError(f"file not found: {path}") from None
     except (OSError, PropertiesError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {reason(error)}") from None
+        raise UsageError(f"cannot read {path}: {reason(error)}") from None
 
 
 def node_settings(
@@ -45,13 +45,13 @@ def node_settings(
     host: str | None = None,
     port: int | None = None,
 ) -> KafkaConfig:
-    """What a node is told by a file and options, or by options alone."""
+    """Returns the settings of a node from a file and options, or from options alone."""
     from barnabas.broker.config.kafka_config import KafkaConfig  # noqa: PLC0415 - not before --help and mistakes
     from barnabas.common.config_def import ConfigError  # noqa: PLC0415
 
     if config is not None and (host is not None or port is not None):
-        # Which of its listeners would they be about?
-        raise UsageError("--host and --port do not go with --config: use --override listeners=... instead")
+        # The file may have several listeners, and the options do not say which one they mean.
+        raise UsageError("--host and --port cannot be used with --config: use --override listeners=... instead")
     try:
         if config is None:
             place = (data_dir or default_data_dir()).expanduser().absolute()

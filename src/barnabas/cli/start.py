@@ -1,11 +1,11 @@
-"""``barnabas start``: runs a broker until it is told to stop.
+"""``barnabas start``: runs a broker until it is stopped.
 
-Without any option it is a Kafka for this machine: one node that is broker and controller, on 127.0.0.1:9092, with its
-data in the user's state folder, which is formatted the first time. With ``--config`` it is what the file says, and
-nothing is formatted unless ``--format`` is given, because a broker that finds its disks empty should ask first.
+Without options it runs one node that is broker and controller, on 127.0.0.1:9092, with its data in the user's state
+directory, which is formatted at the first start. With ``--config`` the file decides. Then nothing is formatted without
+``--format``, because empty disks of a configured broker may be a mistake.
 
-The first SIGINT, SIGTERM or SIGHUP starts a controlled shutdown; a second one ends the process at once, which loses
-nothing that was acknowledged but makes the next start look at all logs again.
+The first SIGINT, SIGTERM or SIGHUP starts a controlled shutdown. A second one ends the process at once. That loses no
+acknowledged record, but the next start has to recover all logs.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ logger = logging.getLogger(__name__)
 
 DESCRIPTION: Final = f"""\
 Runs a broker until Ctrl-C, SIGTERM or SIGHUP. Without options: one node on {DEFAULT_HOST}:{DEFAULT_PORT} that keeps its
-data in the user's state folder. Any client of Apache Kafka can use it."""
+data in the user's state directory. Any Apache Kafka client can use it."""
 
 
 def add_start(commands: Commands) -> None:
     parser = add_command(commands, "start", start_command, "run a broker", DESCRIPTION)
     add_configuration(parser)
-    parser.add_argument("--host", help=f"the address to listen on, and to tell clients; {DEFAULT_HOST} if left out")
+    parser.add_argument("--host", help=f"the address to listen on and to advertise; default: {DEFAULT_HOST}")
     parser.add_argument(
-        "-p", "--port", type=port_number, help=f"the port for clients, or 0 for a free one; {DEFAULT_PORT} if left out"
+        "-p", "--port", type=port_number, help=f"the port for clients, 0 for any free one; default: {DEFAULT_PORT}"
     )
-    parser.add_argument("--http", metavar="HOST:PORT", help="where to serve /metrics and /health; nowhere if left out")
+    parser.add_argument("--http", metavar="HOST:PORT", help="serve /metrics and /health there; default: no HTTP server")
     parser.add_argument(
         "--format",
         dest="format_first",
         action="store_true",
-        help="with --config: format the data directories if none of them is",
+        help="with --config: format the data directories if none of them is formatted",
     )
     parser.add_argument(
         "--ready-file",
         type=Path,
         metavar="FILE",
-        help="a file to write the bootstrap server to when the broker is ready; it is removed when the broker stops",
+        help="write the bootstrap server to this file when the broker is ready; it is removed when the broker stops",
     )
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="info if left out")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no banner, and only warnings")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: info")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no banner, and log only warnings")
 
 
 def start_command(
@@ -86,7 +86,7 @@ def start_command(
     keep_for_good()
     try:
         if ready_file is not None:
-            ready_file.unlink(missing_ok=True)  # of a broker that was killed
+            ready_file.unlink(missing_ok=True)  # left by a broker that was killed
         if format_first or config is None:
             format_if_empty(settings)
         server = KafkaRaftServer(
@@ -103,7 +103,7 @@ def start_command(
             write_ready_file(ready_file, server)
         keep_for_good()
         number = stop.wait()
-        logger.info("Stopping after %s; once more to stop at once", number.name)
+        logger.info("Shutting down after %s; send it again to stop at once", number.name)
     finally:
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
@@ -111,7 +111,7 @@ def start_command(
 
 
 def write_ready_file(path: Path, server: KafkaRaftServer) -> None:
-    """Writes the address as a whole: whoever waits for the file never reads a part of it."""
+    """Writes the file atomically, so that a process that waits for it never reads a part of it."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         unfinished.write_text(f"{server.bootstrap_servers}\n")
@@ -124,7 +124,7 @@ def write_ready_file(path: Path, server: KafkaRaftServer) -> None:
 def warn_if_open(server: KafkaRaftServer) -> None:
     """Warns about a listener that other machines can use without any security."""
     if all(listener.host == DEFAULT_HOST for listener in server.config.listeners):
-        return  # as nearly always: without loading anything
+        return  # the common case, without loading a module
     from barnabas.cli.banner import open_listener_warning  # noqa: PLC0415
 
     broker = server.broker
@@ -135,19 +135,19 @@ def warn_if_open(server: KafkaRaftServer) -> None:
 
 
 SWITCH_INTERVAL_S = 0.0005
-"""After this time a thread at long work gives the interpreter lock to one that wants it. The network thread asks for it
-about three times in a request, so with Python's 5 ms one bulk request would add 15 ms to everybody's latency."""
+"""How long a thread keeps the interpreter lock while another one wants it. The network thread takes the lock about
+three times per request, so with Python's default of 5 ms one bulk request would add 15 ms to the latency of others."""
 
 
 COLLECT_AFTER = (700, 10, 300)
-"""Python's thresholds, but for the last: all objects are looked at after some two million allocations. That stops all
-threads, for 30 ms if there are 200,000 objects, and a large request is made of twice as many."""
+"""Python's default thresholds, except for the last: a full collection runs after about two million allocations. It
+stops all threads, for 30 ms with 200,000 objects, and a large request consists of twice as many."""
 
 
 def keep_for_good() -> None:
-    """Tells the garbage collector not to look again at what is here for as long as the process: modules, definitions.
+    """Excludes everything that lives as long as the process (modules, definitions) from garbage collection.
 
-    Until here it was off; see ``main``.
+    Until here the collector was off; see ``main``.
     """
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
@@ -156,12 +156,12 @@ def keep_for_good() -> None:
 
 
 def print_recovery_progress(done: int, total: int) -> None:
-    """Says on the output stream, where the banner is going to be, why there is no banner yet."""
+    """Prints the progress of recovery on standard output, where the user waits for the banner."""
     say(f"Not shut down cleanly: recovered {done:,} of {total:,} logs\n", sys.stdout)
 
 
 def print_banner(server: KafkaRaftServer) -> None:
-    """Where the broker is; on the output stream, so that it stands apart from the log."""
-    from barnabas.cli.banner import banner  # noqa: PLC0415 - the broker answers before this is loaded
+    """Prints the banner on standard output, apart from the log."""
+    from barnabas.cli.banner import banner  # noqa: PLC0415 - the broker serves requests before this is loaded
 
     say(banner(server), sys.stdout)

@@ -1,4 +1,4 @@
-"""Being told to stop: by Ctrl-C, by whoever started the process, by a terminal that is closed."""
+"""Waits for signals that stop the process: Ctrl-C, a supervisor, a closed terminal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopSignals:
-    """Waits for the first signal; the second one ends the process, as it does not ask any more.
+    """Waits for the first signal. The second one ends the process at once.
 
-    A handler runs in the main thread, between any two instructions of what that is doing. So it takes no lock that the
-    main thread may hold: an ``Event`` that it set while the main thread was about to wait for it would never be set.
+    A handler runs in the main thread, between any two of its instructions, so it must not take a lock that the main
+    thread may hold: an ``Event`` that it sets just before the main thread waits for it could deadlock.
 
-    And it runs when the main thread gets to it, which a thread that is blocked does not, if the system has told another
-    one of the signal (as it may after the process was stopped and continued). So the main thread waits for a byte in a
-    pipe, which the interpreter writes whichever thread was told.
+    A blocked main thread does not run handlers if the system delivered the signal to another thread, which may happen
+    after the process was stopped and continued. So the main thread waits for a byte in a pipe, which the interpreter
+    writes whichever thread receives the signal.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class StopSignals:
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in SIGNALS:
-            # A shell ignores SIGINT for what runs in the background, and nohup SIGHUP: they know why.
+            # Shells ignore SIGINT for background processes, and nohup ignores SIGHUP: keep it that way.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
 
@@ -38,7 +38,7 @@ class StopSignals:
         self._told = signal.Signals(number)
 
     def wait(self) -> signal.Signals:
-        """Returns when there has been a signal."""
+        """Blocks until a signal arrives, and returns it."""
         while self._told is None:
             os.read(self._reader, 1)
         return self._told

@@ -1,4 +1,4 @@
-"""``barnabas telemetry``: which metrics the cluster wants from its clients, and what comes in.
+"""``barnabas telemetry``: manages subscriptions to client metrics, and shows metrics as they arrive.
 
 barnabas telemetry subscribe producers --metrics org.apache.kafka.producer. --interval 30s --match client_id=billing-.*
 barnabas telemetry list
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
     from barnabas.clients.common.topic_tail import TailedRecord
 
-DESCRIPTION: Final = """Clients send their own metrics to the cluster, if it asks for them (KIP-714). Subscriptions say
-which clients are to send what, and how often; the broker writes it to the topic __client_telemetry."""
-SUBSCRIBE: Final = """Asks clients for metrics. If there is a subscription of that name, it is changed; what is not
-given stays as it is.
+DESCRIPTION: Final = """Clients push their metrics to the cluster if it subscribes to them (KIP-714). A subscription
+selects clients, metrics and the push interval; the broker writes the metrics to the topic __client_telemetry."""
+SUBSCRIBE: Final = """Creates a subscription to client metrics. If the subscription exists, the given settings are
+changed and the others stay as they are.
 
   barnabas telemetry subscribe all
   barnabas telemetry subscribe java -m org.apache.kafka.consumer. --match client_software_name=apache-kafka-java"""
-TAIL: Final = "Shows metrics as clients send them. Ctrl-C ends it."
+TAIL: Final = "Shows metrics as clients push them. Ctrl-C stops it."
 
 POLL_MS: Final = 500
 _DURATION: Final = re.compile(r"(\d+)(ms|s|m|h)?")
@@ -35,43 +35,43 @@ _MILLISECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
 def add_telemetry(commands: Commands) -> None:
-    parser = commands.add_parser("telemetry", help="ask clients for their metrics", description=DESCRIPTION)
+    parser = commands.add_parser("telemetry", help="subscribe to client metrics", description=DESCRIPTION)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=ArgumentParser, required=True)
 
-    subscribing = add_command(actions, "subscribe", subscribe_command, "ask clients for metrics", SUBSCRIBE)
+    subscribing = add_command(actions, "subscribe", subscribe_command, "create or change a subscription", SUBSCRIBE)
     _add_name(subscribing)
     subscribing.add_argument(
         "-m",
         "--metrics",
         action="append",
         metavar="PREFIX",
-        help="metrics whose names begin so; may be repeated; all metrics if a new subscription has none",
+        help="metrics with this prefix; may be repeated; default of a new subscription: all metrics",
     )
-    subscribing.add_argument("-i", "--interval", metavar="TIME", help="how often, such as 500ms, 30s or 5m")
+    subscribing.add_argument("-i", "--interval", metavar="TIME", help="the push interval, such as 500ms, 30s or 5m")
     subscribing.add_argument(
         "--match",
         action="append",
         metavar="NAME=PATTERN",
         help="only clients whose client_id, client_instance_id, client_software_name, client_software_version, "
-        "client_source_address or client_source_port matches; may be repeated, and then all have to",
+        "client_source_address or client_source_port matches; may be repeated, then all must match",
     )
 
     unsubscribing = add_command(
-        actions, "unsubscribe", unsubscribe_command, "ask no more", "Takes a subscription away."
+        actions, "unsubscribe", unsubscribe_command, "delete a subscription", "Deletes a subscription."
     )
     _add_name(unsubscribing)
 
     listing = add_command(actions, "list", list_command, "show subscriptions", "Shows all subscriptions.")
     add_cluster(listing)
-    listing.add_argument("--json", dest="as_json", action="store_true", help="for other programs")
+    listing.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
 
-    tailing = add_command(actions, "tail", tail_command, "show metrics as they come", TAIL)
+    tailing = add_command(actions, "tail", tail_command, "show metrics as they arrive", TAIL)
     add_cluster(tailing)
-    tailing.add_argument("-c", "--client-id", metavar="PATTERN", help="only of clients whose client id matches")
-    tailing.add_argument("-m", "--metrics", metavar="PREFIX", default="", help="only metrics whose names begin so")
-    tailing.add_argument("--from-beginning", action="store_true", help="also what was sent before")
-    tailing.add_argument("-n", "--count", type=int, metavar="N", help="end after so many pushes")
-    tailing.add_argument("--json", dest="as_json", action="store_true", help="a JSON document for each push, in a line")
+    tailing.add_argument("-c", "--client-id", metavar="PATTERN", help="only clients whose client ID matches")
+    tailing.add_argument("-m", "--metrics", metavar="PREFIX", default="", help="only metrics with this prefix")
+    tailing.add_argument("--from-beginning", action="store_true", help="also metrics that were pushed before")
+    tailing.add_argument("-n", "--count", type=int, metavar="N", help="stop after this number of pushes")
+    tailing.add_argument("--json", dest="as_json", action="store_true", help="one JSON document per push and line")
 
 
 def _add_name(parser: ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def _add_name(parser: ArgumentParser) -> None:
 def subscribe_command(
     bootstrap: str, name: str, metrics: list[str] | None, interval: str | None, match: list[str] | None
 ) -> None:
-    """Makes or changes a subscription."""
+    """Creates or changes a subscription."""
     from barnabas.cli.telemetry_requests import alter_subscription, subscriptions  # noqa: PLC0415 - not for --help
 
     wanted: dict[str, str] = {}
@@ -97,26 +97,26 @@ def subscribe_command(
         if is_new:
             wanted.setdefault("metrics", "*")
         if not wanted:
-            raise UsageError(f"{name} is there already; say what is to be changed about it")
+            raise UsageError(f"subscription {name} exists; give --metrics, --interval or --match to change it")
         alter_subscription(client, name, dict(wanted))
     settings = ", ".join(f"{key}={value}" for key, value in sorted(wanted.items()))
     say(f"{name}: {'subscribed' if is_new else 'changed'}, {settings}\n", sys.stdout)
 
 
 def unsubscribe_command(bootstrap: str, name: str) -> None:
-    """Takes a subscription away."""
+    """Deletes a subscription."""
     from barnabas.cli.console import CommandError  # noqa: PLC0415
     from barnabas.cli.telemetry_requests import alter_subscription, subscriptions  # noqa: PLC0415
 
     with connected(bootstrap) as client:
         if name not in subscriptions(client):
-            raise CommandError(f"there is no subscription {name}")
+            raise CommandError(f"subscription {name} does not exist")
         alter_subscription(client, name, dict.fromkeys(("metrics", "interval.ms", "match")))
     say(f"{name}: unsubscribed\n", sys.stdout)
 
 
 def list_command(bootstrap: str, as_json: bool) -> None:
-    """Shows all subscriptions."""
+    """Prints all subscriptions."""
     from barnabas.cli.quota_output import print_json, print_rich, table  # noqa: PLC0415
     from barnabas.cli.telemetry_requests import describe_subscriptions  # noqa: PLC0415
 
@@ -125,7 +125,7 @@ def list_command(bootstrap: str, as_json: bool) -> None:
     if as_json:
         print_json([{"name": name, **settings} for name, settings in found.items()])
     elif not found:
-        say("There are no subscriptions: clients are asked for nothing.\n", sys.stdout)
+        say("There are no subscriptions: clients push no metrics.\n", sys.stdout)
     else:
         rows = [
             (
@@ -142,14 +142,14 @@ def list_command(bootstrap: str, as_json: bool) -> None:
 def tail_command(
     bootstrap: str, client_id: str | None, metrics: str, from_beginning: bool, count: int | None, as_json: bool
 ) -> None:
-    """Shows metrics as they come in."""
+    """Prints metrics as they arrive."""
     from barnabas.clients.common.topic_tail import TopicTail  # noqa: PLC0415
     from barnabas.common.topic_names import CLIENT_TELEMETRY_TOPIC  # noqa: PLC0415
 
     try:
         pattern = re.compile(client_id or ".*", re.DOTALL)
     except re.error as error:
-        raise UsageError(f"--client-id: {client_id!r} is no regular expression: {error}") from None
+        raise UsageError(f"--client-id must be a regular expression: {client_id!r}: {error}") from None
     shown = 0
     with connected(bootstrap) as client:
         tail = TopicTail(client, CLIENT_TELEMETRY_TOPIC, from_beginning=from_beginning)
@@ -162,7 +162,7 @@ def tail_command(
 
 
 def read_push(tailed: TailedRecord, prefix: str = "") -> dict[str, Any]:
-    """A record of ``__client_telemetry``: who, what and when, and the metrics whose names begin with that."""
+    """Decodes a record of ``__client_telemetry``: its headers, and the metrics whose names have the prefix."""
     from barnabas.common.errors import InvalidRecordError  # noqa: PLC0415
     from barnabas.telemetry.otlp import decode_metrics  # noqa: PLC0415
 
@@ -224,14 +224,14 @@ def _value_text(metric: dict[str, Any]) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds.
+    """Parses a duration; returns milliseconds.
 
     >>> parse_duration("500ms"), parse_duration("30s"), parse_duration("5m"), parse_duration("250")
     (500, 30000, 300000, 250)
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is not a time such as 500ms, 30s or 5m")
+        raise UsageError(f"a duration must have a form such as 500ms, 30s or 5m: {text!r}")
     return int(match[1]) * _MILLISECONDS[match[2] or "ms"]
 
 

@@ -1,4 +1,4 @@
-"""Questions about subscriptions to metrics, and changes to them, as requests to a broker."""
+"""Requests that list, describe and alter subscriptions to client metrics."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SET, _DELETE = 0, 1
 
 
 def subscriptions(client: BlockingClient) -> list[str]:
-    """The names of all subscriptions."""
+    """Returns the names of all subscriptions."""
     response: ListConfigResourcesResponse = client.send(ListConfigResourcesRequest(resource_types=[_CLIENT_METRICS]))
-    _raise_for(response.error_code, None, "the subscriptions cannot be listed")
+    _raise_for(response.error_code, None, "cannot list the subscriptions")
     return [resource.resource_name for resource in response.config_resources]
 
 
 def describe_subscriptions(client: BlockingClient) -> dict[str, dict[str, Any]]:
-    """All subscriptions with their settings: ``metrics`` and ``match`` are lists, ``interval.ms`` is a number."""
+    """Returns all subscriptions. ``metrics`` and ``match`` are lists, ``interval.ms`` is a number."""
     names = subscriptions(client)
     if not names:
         return {}
@@ -39,7 +39,7 @@ def describe_subscriptions(client: BlockingClient) -> dict[str, dict[str, Any]]:
     response: DescribeConfigsResponse = client.send(DescribeConfigsRequest(resources=resources))
     found = {}
     for result in response.results:
-        _raise_for(result.error_code, result.error_message, f"the subscription {result.resource_name} cannot be read")
+        _raise_for(result.error_code, result.error_message, f"cannot read the subscription {result.resource_name}")
         values = {config.name: config.value or "" for config in result.configs}
         found[result.resource_name] = {
             "metrics": _entries(values["metrics"]),
@@ -50,7 +50,7 @@ def describe_subscriptions(client: BlockingClient) -> dict[str, dict[str, Any]]:
 
 
 def alter_subscription(client: BlockingClient, name: str, settings: Mapping[str, str | None]) -> None:
-    """Sets some settings; None takes one away. With all of them gone, so is the subscription."""
+    """Sets settings of a subscription; None removes one. Removing all of them deletes the subscription."""
     resource = alter.AlterConfigsResource(
         resource_type=_CLIENT_METRICS,
         resource_name=name,
@@ -62,8 +62,8 @@ def alter_subscription(client: BlockingClient, name: str, settings: Mapping[str,
     response: alter.IncrementalAlterConfigsResponse = client.send(
         alter.IncrementalAlterConfigsRequest(resources=[resource])
     )
-    for answer in response.responses:
-        _raise_for(answer.error_code, answer.error_message, f"the subscription {name} cannot be changed")
+    for result in response.responses:
+        _raise_for(result.error_code, result.error_message, f"cannot change the subscription {name}")
 
 
 def _entries(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Times and durations as people write them."""
+"""Parses times and durations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTS: Final = {"weeks": "w", "days": "d", "hours": "h", "minutes": "m", "secon
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of ``90m``, ``1h30m``, or ISO 8601's ``PT1H30M``.
+    """Parses ``90m``, ``1h30m``, or ISO 8601's ``PT1H30M``; returns milliseconds.
 
     >>> parse_duration_ms("90m"), parse_duration_ms("1h30m"), parse_duration_ms("PT1H30M"), parse_duration_ms("P1D")
     (5400000, 5400000, 5400000, 86400000)
@@ -29,13 +29,14 @@ def parse_duration_ms(text: str) -> int:
         return int(sum(float(iso[part] or 0) * _MS[unit] for part, unit in _PARTS.items()))
     pieces = _SHORT.findall(text)
     if not pieces or _SHORT.sub("", text).strip():
-        raise UsageError(f"{text!r} is not a duration such as 90m, 1h30m, 7d or PT1H30M")
+        raise UsageError(f"a duration must have a form such as 90m, 1h30m, 7d or PT1H30M: {text!r}")
     return int(sum(float(amount) * _MS[unit.lower()] for amount, unit in pieces))
 
 
 def parse_time_ms(text: str) -> int:
-    """Milliseconds since 1970 of a date with a time, or of such a number itself. Without a zone it is UTC, as it is for
-    Kafka's tools.
+    """Parses a date with an optional time, or a number of milliseconds since 1970; returns milliseconds.
+
+    A time without a zone is in UTC, as in Kafka's tools.
 
     >>> parse_time_ms("1970-01-02"), parse_time_ms("1970-01-01T01:00:00.5+01:00"), parse_time_ms("1500")
     (86400000, 500, 1500)
@@ -45,7 +46,7 @@ def parse_time_ms(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{text!r} is not a time such as 2026-03-01T12:00:00, nor milliseconds since 1970") from None
+        raise UsageError(f"a time must be like 2026-03-01T12:00:00, or milliseconds since 1970: {text!r}") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1_000)

@@ -1,4 +1,4 @@
-"""``barnabas topics``: which there are, what is in them, making and deleting them.
+"""``barnabas topics``: lists, creates, describes, changes and deletes topics.
 
 barnabas topics create orders --partitions 6 --config retention.ms=86400000
 barnabas topics list
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
     from barnabas.clients.admin import KafkaAdminClient, TopicDescription
 
-DESCRIPTION: Final = "Topics: which there are, what is in them, making and deleting them."
-CREATE: Final = """Makes topics. What is left out is for the broker's defaults to decide.
+DESCRIPTION: Final = "Lists, creates, describes, changes and deletes topics."
+CREATE: Final = """Creates topics. The broker's defaults apply to options that are not given.
 
   barnabas topics create orders --partitions 6 --config cleanup.policy=compact"""
-DESCRIBE: Final = """Shows partitions: who leads them, where their replicas are, and how far they go.
+DESCRIBE: Final = """Shows partitions: leader, replicas, ISR, and offsets.
 
 Without a name, all topics are shown. --under-replicated and --unavailable select the
 partitions that need attention."""
-ALTER: Final = """Gives a topic more partitions, or other settings.
+ALTER: Final = """Adds partitions to a topic, or changes its settings.
 
-Keys that went to one partition may go to another one after that; there is no way back to fewer."""
-DELETE_RECORDS: Final = """Deletes the records of a partition before an offset, for all readers and for good.
+After adding partitions, a key may map to a different partition. The number of partitions cannot be reduced."""
+DELETE_RECORDS: Final = """Permanently deletes the records of a partition before an offset.
 
   barnabas topics delete-records orders --partition 0 --before 1000
   barnabas topics delete-records orders --partition 0 --before end"""
@@ -53,59 +53,57 @@ def add_topics(commands: Commands) -> None:
 
     listing = add_command(actions, "list", list_command, "show all topics", "Shows all topics.")
     add_common(listing)
-    listing.add_argument("-i", "--internal", action="store_true", help="also topics that the brokers use themselves")
+    listing.add_argument("-i", "--internal", action="store_true", help="also internal topics")
 
-    creating = add_command(actions, "create", create_command, "make topics", CREATE)
+    creating = add_command(actions, "create", create_command, "create topics", CREATE)
     add_common(creating)
     creating.add_argument("names", nargs="+", metavar="TOPIC", help="the topics")
-    creating.add_argument("-p", "--partitions", type=int, metavar="N", help="how many partitions")
-    creating.add_argument("-r", "--replication-factor", type=int, metavar="N", help="how many replicas of each")
+    creating.add_argument("-p", "--partitions", type=int, metavar="N", help="the number of partitions")
+    creating.add_argument("-r", "--replication-factor", type=int, metavar="N", help="the number of replicas of each")
     creating.add_argument(
         "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated"
     )
-    creating.add_argument("--if-not-exists", action="store_true", help="it is all right if a topic is there already")
-    creating.add_argument("--dry-run", action="store_true", help="only check whether it could be done")
+    creating.add_argument("--if-not-exists", action="store_true", help="do not fail if a topic exists")
+    creating.add_argument("--dry-run", action="store_true", help="only validate the request")
 
     describing = add_command(actions, "describe", describe_command, "show partitions", DESCRIBE)
     add_common(describing)
-    describing.add_argument("names", nargs="*", metavar="TOPIC", help="the topics; all if left out")
+    describing.add_argument("names", nargs="*", metavar="TOPIC", help="the topics; default: all")
     describing.add_argument("--under-replicated", action="store_true", help="only partitions with replicas out of sync")
     describing.add_argument("--unavailable", action="store_true", help="only partitions without a leader")
 
     altering = add_command(actions, "alter", alter_command, "change a topic", ALTER)
     add_common(altering, json=False)
     altering.add_argument("name", metavar="TOPIC", help="the topic")
-    altering.add_argument("-p", "--partitions", type=int, metavar="N", help="how many partitions it is to have")
+    altering.add_argument("-p", "--partitions", type=int, metavar="N", help="the new number of partitions")
     altering.add_argument(
         "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated"
     )
     altering.add_argument(
-        "--delete-config", action="append", default=[], metavar="KEY", help="back to the default; may be repeated"
+        "--delete-config", action="append", default=[], metavar="KEY", help="reset to the default; may be repeated"
     )
 
-    deleting = add_command(
-        actions, "delete", delete_command, "delete topics", "Deletes topics, with all that is in them."
-    )
+    deleting = add_command(actions, "delete", delete_command, "delete topics", "Deletes topics with all their records.")
     add_common(deleting, json=False)
     deleting.add_argument("names", nargs="+", metavar="TOPIC", help="the topics")
-    deleting.add_argument("--if-exists", action="store_true", help="it is all right if a topic is not there")
+    deleting.add_argument("--if-exists", action="store_true", help="do not fail if a topic does not exist")
     add_yes(deleting)
 
     cutting = add_command(actions, "delete-records", delete_records_command, "delete old records", DELETE_RECORDS)
     add_common(cutting, json=False)
     cutting.add_argument("name", metavar="TOPIC", help="the topic")
     cutting.add_argument("-p", "--partition", type=int, required=True, metavar="N", help="the partition")
-    cutting.add_argument("--before", required=True, metavar="OFFSET", help="the first offset to keep; or: end")
+    cutting.add_argument("--before", required=True, metavar="OFFSET", help="the first offset to keep, or end")
     add_yes(cutting)
 
 
 def list_command(bootstrap: str, internal: bool, as_json: bool) -> None:
-    """Shows all topics."""
+    """Prints all topics."""
     from barnabas.cli.output import number, print_json, print_rich, table  # noqa: PLC0415 - not for --help
 
     with administered(bootstrap) as admin:
         names = admin.list_topics(list_internal=internal)
-        # One that was deleted meanwhile is left out.
+        # Leaves out a topic that was deleted meanwhile.
         topics = list(admin.describe_topics(names, partial=True).values())
     if as_json:
         print_json([_summary(topic) for topic in topics])
@@ -151,7 +149,7 @@ def create_command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Makes topics."""
+    """Creates topics."""
     from barnabas.cli.output import print_json  # noqa: PLC0415
     from barnabas.clients.admin import NewTopic, Results  # noqa: PLC0415
     from barnabas.common.errors import TopicExistsError  # noqa: PLC0415
@@ -172,7 +170,7 @@ def create_command(
         tell_outcome(Results({}, results.errors), lambda *_: "")
         return
     for name in present:
-        tell(f"{name}: there already")
+        tell(f"{name}: already exists")
     what = "could be created" if dry_run else "created"
     tell_outcome(
         results,
@@ -186,7 +184,7 @@ def create_command(
 def describe_command(
     bootstrap: str, names: list[str], under_replicated: bool, unavailable: bool, as_json: bool
 ) -> None:
-    """Shows partitions."""
+    """Prints partitions."""
     from barnabas.cli.output import print_json, print_rich, title  # noqa: PLC0415
 
     with administered(bootstrap) as admin:
@@ -205,7 +203,7 @@ def describe_command(
     if as_json:
         print_json(documents)
     elif not documents and not results.errors:
-        tell("There are none such." if under_replicated or unavailable else "There are no topics.")
+        tell("No partition matches." if under_replicated or unavailable else "There are no topics.")
     for document in [] if as_json else documents:
         settings = "  ".join(f"{key}={value}" for key, value in document["configs"].items())
         internal = "  internal" if document["internal"] else ""
@@ -289,12 +287,12 @@ def alter_command(
 
     changes: dict[str, str | None] = {**key_values(config), **dict.fromkeys(delete_config)}
     if partitions is None and not changes:
-        raise UsageError("what is to be changed? give --partitions, --config or --delete-config")
+        raise UsageError("name what to change: --partitions, --config or --delete-config")
     with administered(bootstrap) as admin:
         if changes:
             admin.incremental_alter_configs({ConfigResource.topic(name): changes})
             for key, value in changes.items():
-                tell(f"{name}: {key} is " + ("back to its default" if value is None else value))
+                tell(f"{name}: {key} " + ("reset to its default" if value is None else f"set to {value}"))
         if partitions is not None:
             admin.create_partitions({name: partitions})
             tell(f"{name}: {partitions} partitions")
@@ -312,7 +310,7 @@ def delete_command(bootstrap: str, names: list[str], if_exists: bool, assume_yes
         name for name, error in results.errors.items() if if_exists and isinstance(error, UnknownTopicOrPartitionError)
     ]
     for name in missing:
-        tell(f"{name}: not there")
+        tell(f"{name}: does not exist")
     failed = {name: error for name, error in results.errors.items() if name not in missing}
     tell_outcome(Results(results, failed), lambda name, _: f"{name}: deleted")
 
@@ -322,11 +320,11 @@ def delete_records_command(bootstrap: str, name: str, partition: int, before: st
     from barnabas.clients.admin import TopicPartition  # noqa: PLC0415
 
     if before != "end" and not before.isdecimal():
-        raise UsageError(f"--before: {before!r} is neither an offset nor: end")
+        raise UsageError(f"--before must be an offset or end: {before!r}")
     confirm(f"Delete the records of {name}-{partition} before {before}?", assume_yes)
     key = TopicPartition(name, partition)
     with administered(bootstrap) as admin:
         results = admin.delete_records({key: -1 if before == "end" else int(before)}, patient=False, partial=True)
     if results.errors:
         raise CommandError(f"{key}: {explain(results.errors[key])}")
-    tell(f"{key}: begins at offset {results[key]:,}")
+    tell(f"{key}: log start offset is {results[key]:,}")

@@ -1,4 +1,4 @@
-"""``barnabas transactions``: which are open, whose they are, and getting rid of one that hangs.
+"""``barnabas transactions``: shows transactions, finds hanging ones and aborts them.
 
 barnabas transactions list --state Ongoing
 barnabas transactions describe billing-1
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
     from barnabas.clients.admin import KafkaAdminClient, ProducerState, TopicPartition
 
-DESCRIPTION: Final = "Transactions: which are open, whose they are, and getting rid of one that hangs."
-FIND: Final = """Looks for transactions that a partition waits for and no coordinator knows of.
-Nothing ends them, and readers of committed data stop there.
+DESCRIPTION: Final = "Shows transactions, finds hanging ones and aborts them."
+FIND: Final = """Finds hanging transactions: they are open in a partition but unknown to any coordinator.
+Nothing ends them, and read_committed consumers cannot read past them.
 
-A transaction is suspicious when it is older than any may get (--max-age, which should be
-transaction.max.timeout.ms of the brokers). It hangs if its producer has no open
-transaction that this partition is part of."""
-ABORT: Final = """Ends a transaction in one partition, without its coordinator: what find-hanging has found.
+A transaction is suspicious when it is older than the longest timeout (--max-age, which should
+be transaction.max.timeout.ms of the brokers). It hangs if its producer has no open
+transaction that includes this partition."""
+ABORT: Final = """Aborts a transaction that find-hanging has found, in one partition and without its coordinator.
 
-A transaction is named by the offset that it began with, or by its producer as find-hanging shows it."""
+Name the transaction by its start offset, or by its producer ID as shown by find-hanging."""
 _STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Empty")
 _MAX_AGE: Final = "15m"
 
 
 def add_transactions(commands: Commands) -> None:
-    parser = commands.add_parser("transactions", help="show transactions, end hanging ones", description=DESCRIPTION)
+    parser = commands.add_parser("transactions", help="show transactions, abort hanging ones", description=DESCRIPTION)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=ArgumentParser, required=True)
 
     listing = add_command(
-        actions, "list", list_command, "show transactional ids", "Shows transactional ids, with their states."
+        actions, "list", list_command, "show transactional IDs", "Shows transactional IDs with their states."
     )
     add_common(listing)
     listing.add_argument(
@@ -49,49 +49,49 @@ def add_transactions(commands: Commands) -> None:
         default=[],
         choices=_STATES,
         metavar="STATE",
-        help=f"only in this state; may be repeated: {', '.join(_STATES)}",
+        help=f"only transactions in this state; may be repeated: {', '.join(_STATES)}",
     )
-    listing.add_argument("--min-duration", metavar="TIME", help="only those open for so long at least, such as 10m")
-    listing.add_argument("--pattern", metavar="REGEX", help="only ids that match")
+    listing.add_argument("--min-duration", metavar="TIME", help="only transactions open for at least this long")
+    listing.add_argument("--pattern", metavar="REGEX", help="only matching transactional IDs")
 
     describing = add_command(
-        actions, "describe", describe_command, "show a transaction", "Shows what the coordinators know of ids."
+        actions, "describe", describe_command, "show transactions", "Shows the coordinator's state of transactions."
     )
     add_common(describing)
-    describing.add_argument("transactional_ids", nargs="+", metavar="ID", help="the transactional ids")
+    describing.add_argument("transactional_ids", nargs="+", metavar="ID", help="the transactional IDs")
 
-    finding = add_command(actions, "find-hanging", find_command, "look for what nothing will end", FIND)
+    finding = add_command(actions, "find-hanging", find_command, "find hanging transactions", FIND)
     add_common(finding)
-    finding.add_argument("-t", "--topic", metavar="TOPIC", help="only in this topic; else in all")
-    finding.add_argument("-p", "--partition", type=int, metavar="N", help="only in this partition of it")
+    finding.add_argument("-t", "--topic", metavar="TOPIC", help="only in this topic; default: all topics")
+    finding.add_argument("-p", "--partition", type=int, metavar="N", help="only in this partition of the topic")
     finding.add_argument(
-        "--max-age", default=_MAX_AGE, metavar="TIME", help=f"what is older is suspicious; {_MAX_AGE} if left out"
+        "--max-age", default=_MAX_AGE, metavar="TIME", help=f"older transactions are suspicious; default: {_MAX_AGE}"
     )
 
-    aborting = add_command(actions, "abort", abort_command, "end a hanging transaction", ABORT)
+    aborting = add_command(actions, "abort", abort_command, "abort a hanging transaction", ABORT)
     add_common(aborting, json=False)
     aborting.add_argument("-t", "--topic", required=True, metavar="TOPIC", help="the topic")
     aborting.add_argument("-p", "--partition", type=int, required=True, metavar="N", help="the partition")
-    aborting.add_argument("--start-offset", type=int, metavar="N", help="where the transaction begins")
-    aborting.add_argument("--producer-id", type=int, metavar="N", help="the producer, in place of the offset")
+    aborting.add_argument("--start-offset", type=int, metavar="N", help="the start offset of the transaction")
+    aborting.add_argument("--producer-id", type=int, metavar="N", help="the producer ID, instead of the offset")
     add_yes(aborting)
 
     fencing = add_command(
         actions,
         "fence",
         fence_command,
-        "shut out producers",
-        "Ends what is open under transactional ids, and shuts out the producers that have them.",
+        "fence producers",
+        "Fences the producers of transactional IDs and aborts their open transactions.",
     )
     add_common(fencing, json=False)
-    fencing.add_argument("transactional_ids", nargs="+", metavar="ID", help="the transactional ids")
+    fencing.add_argument("transactional_ids", nargs="+", metavar="ID", help="the transactional IDs")
     add_yes(fencing)
 
 
 def list_command(
     bootstrap: str, states: list[str], min_duration: str | None, pattern: str | None, as_json: bool
 ) -> None:
-    """Shows transactional ids."""
+    """Prints transactional IDs."""
     from barnabas.cli.output import print_json, print_rich, table  # noqa: PLC0415 - not for --help
 
     duration_ms = None if min_duration is None else parse_duration_ms(min_duration)
@@ -105,14 +105,14 @@ def list_command(
             ]
         )
     elif not found:
-        tell("There are no transactional ids" + (" like that." if states or min_duration or pattern else "."))
+        tell("No transactional ID matches." if states or min_duration or pattern else "There are no transactional IDs.")
     else:
         rows = [(one.transactional_id, str(one.producer_id), one.state.value) for one in found]
         print_rich(table(("transactional id", "producer", "state"), rows, right=("producer",)))
 
 
 def describe_command(bootstrap: str, transactional_ids: list[str], as_json: bool) -> None:
-    """Shows what the coordinators know."""
+    """Prints the coordinator's state of transactions."""
     from barnabas.cli.output import number, print_json, print_rich, table, time_text  # noqa: PLC0415
     from barnabas.clients.admin import Results  # noqa: PLC0415
 
@@ -156,12 +156,12 @@ def describe_command(bootstrap: str, transactional_ids: list[str], as_json: bool
 
 
 def find_command(bootstrap: str, topic: str | None, partition: int | None, max_age: str, as_json: bool) -> None:
-    """Looks for hanging transactions."""
+    """Prints hanging transactions."""
     from barnabas.cli.output import number, print_json, print_rich, table, time_text  # noqa: PLC0415
     from barnabas.common.clock import SYSTEM_CLOCK  # noqa: PLC0415
 
     if partition is not None and topic is None:
-        raise UsageError("--partition: of which --topic?")
+        raise UsageError("--partition requires --topic")
     oldest_ms = SYSTEM_CLOCK.milliseconds() - parse_duration_ms(max_age)
     with administered(bootstrap) as admin:
         found = _hanging(admin, _partitions(admin, topic, partition), oldest_ms)
@@ -180,7 +180,7 @@ def find_command(bootstrap: str, topic: str | None, partition: int | None, max_a
             ]
         )
     elif not found:
-        tell("No transaction hangs.")
+        tell("There are no hanging transactions.")
     else:
         rows = [
             (
@@ -215,7 +215,7 @@ def _partitions(admin: KafkaAdminClient, topic: str | None, partition: int | Non
 def _hanging(
     admin: KafkaAdminClient, partitions: list[TopicPartition], oldest_ms: int
 ) -> list[tuple[TopicPartition, ProducerState]]:
-    """Transactions that a partition has open and their producer's coordinator does not."""
+    """Returns transactions that are open in a partition but not with their producer's coordinator."""
     suspicious = [
         (partition, producer)
         for partition, producers in admin.describe_producers(partitions, patient=False).items()
@@ -246,11 +246,11 @@ def abort_command(
     producer_id: int | None,
     assume_yes: bool,
 ) -> None:
-    """Ends a hanging transaction."""
+    """Aborts a hanging transaction."""
     from barnabas.clients.admin import AbortTransactionSpec, TopicPartition  # noqa: PLC0415
 
     if (start_offset is None) == (producer_id is None):
-        raise UsageError("which transaction? give --start-offset or --producer-id")
+        raise UsageError("name the transaction: --start-offset or --producer-id")
     where = TopicPartition(topic, partition)
     with administered(bootstrap) as admin:
         producers = admin.describe_producers([where], patient=False)[where]
@@ -270,12 +270,12 @@ def abort_command(
         # A transaction that was begun by a version without markers of its own has no coordinator epoch yet.
         epoch = 0 if found.coordinator_epoch is None else found.coordinator_epoch
         admin.abort_transaction(AbortTransactionSpec(where, found.producer_id, found.producer_epoch, epoch))
-    tell(f"{where}: the transaction of producer {found.producer_id} is aborted")
+    tell(f"{where}: aborted the transaction of producer {found.producer_id}")
 
 
 def fence_command(bootstrap: str, transactional_ids: list[str], assume_yes: bool) -> None:
-    """Shuts out producers."""
-    confirm(f"Shut out the producers of {', '.join(transactional_ids)}?", assume_yes)
+    """Fences producers."""
+    confirm(f"Fence the producers of {', '.join(transactional_ids)}?", assume_yes)
     with administered(bootstrap) as admin:
         results = admin.fence_producers(transactional_ids, partial=True)
-    tell_outcome(results, lambda name, new: f"{name}: fenced; the epoch is {new.producer_epoch} now")
+    tell_outcome(results, lambda name, new: f"{name}: fenced; the new epoch is {new.producer_epoch}")

@@ -89,7 +89,7 @@ def test_nothing_listens(doctor: Doctor) -> None:
     port = free_port()
     findings = doctor(f"127.0.0.1:{port}", 1)
     assert "refuses connections" in findings[f"tcp 127.0.0.1:{port}"]["what"]
-    assert "is the broker running" in findings[f"tcp 127.0.0.1:{port}"]["remedy"]
+    assert "check that the broker runs" in findings[f"tcp 127.0.0.1:{port}"]["remedy"]
     assert not any(step.startswith("protocol") for step in findings), "it ends there"
 
 
@@ -111,7 +111,7 @@ def test_it_says_nothing(doctor: Doctor) -> None:
         released.wait(5)
 
     with listener(serve) as address:
-        assert "does not answer" in doctor(address, 1)[f"protocol {address}"]["what"]
+        assert "does not respond" in doctor(address, 1)[f"protocol {address}"]["what"]
         released.set()
 
 
@@ -144,7 +144,7 @@ def test_it_expects_tls(doctor: Doctor, tmp_path: Path) -> None:
 
     with listener(serve) as address:
         finding = doctor(address, 1)[f"protocol {address}"]
-        assert finding["what"] == "the listener speaks TLS"
+        assert finding["what"] == "the listener uses TLS"
         assert "security.protocol=SSL" in finding["remedy"]
 
 
@@ -153,7 +153,7 @@ def test_it_is_the_controller(doctor: Doctor) -> None:
         with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
             ((listener_address,),) = admin.describe_metadata_quorum().nodes.values()
         address = listener_address.removeprefix("CONTROLLER://")
-        assert "listener of a controller" in doctor(address, 1)[f"protocol {address}"]["what"]
+        assert "a controller's listener" in doctor(address, 1)[f"protocol {address}"]["what"]
 
 
 def test_the_advertised_address_cannot_be_reached(doctor: Doctor) -> None:

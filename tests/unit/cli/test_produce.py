@@ -123,15 +123,15 @@ def test_json_lines(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b"no json", "no JSON: Expecting value"),
-        (b"[1]", "not a JSON object but list"),
-        (b"{}", "no field value"),
+        (b"no json", "invalid JSON: Expecting value"),
+        (b"[1]", "must be a JSON object, not list"),
+        (b"{}", "the field value is missing"),
         (b'{"value": 1, "topic": "t"}', "unknown field topic; a record has value, key, headers, partition, timestamp"),
-        (b'{"value": 1, "headers": "h"}', "headers are an object, or a list of pairs"),
-        (b'{"value": 1, "headers": [["h"]]}', "headers are an object, or a list of pairs"),
-        (b'{"value": 1, "headers": [[1, "x"]]}', "the names of headers are strings"),
-        (b'{"value": 1, "partition": -1}', "the partition is not a number from 0 on: -1"),
-        (b'{"value": 1, "timestamp": true}', "the timestamp is not a number from 0 on: True"),
+        (b'{"value": 1, "headers": "h"}', "headers must be an object or a list of pairs"),
+        (b'{"value": 1, "headers": [["h"]]}', "headers must be an object or a list of pairs"),
+        (b'{"value": 1, "headers": [[1, "x"]]}', "the names of headers must be strings"),
+        (b'{"value": 1, "partition": -1}', "partition must be a non-negative integer: -1"),
+        (b'{"value": 1, "timestamp": true}', "timestamp must be a non-negative integer: True"),
     ],
 )
 def test_lines_that_are_no_records(line: bytes, problem: str) -> None:
@@ -141,27 +141,27 @@ def test_lines_that_are_no_records(line: bytes, problem: str) -> None:
 
 def test_a_bad_line_is_named_and_those_before_it_are_sent(shell: Shell, tmp_path: Path) -> None:
     out = shell("bad", "-k", ":", text=b"a:1\nb:2\nnothing\nc:3\n", expect=1)
-    assert shell.error == "error: line 3: no key separator ':' in it\n"
+    assert shell.error == "error: line 3: the key separator ':' is missing\n"
     assert out.startswith("2 records to bad in ")
     assert shell.values("bad", 2) == [b"1", b"2"]
     file = tmp_path / "bad.jsonl"
     file.write_text('{"value": 1}\n{\n')
     shell("bad", "--json", "-f", str(file), expect=1)
-    assert shell.error.startswith(f"error: {file}:2: no JSON: ")
+    assert shell.error.startswith(f"error: {file}:2: invalid JSON: ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (["--json", "-k", ":"], 2, "--json and --key-separator: a JSON line has a field for its key"),
-        (["-k", ""], 2, "--key-separator: is empty"),
-        (["-H", "name"], 2, "--header: 'name' is not name=value"),
-        (["-p", "-1"], 2, "--partition: -1 is not a number from 0 on"),
-        (["-X", "linger=5"], 2, "-X: there is no setting linger; did you mean linger.ms?"),
-        (["-X", "linger.ms"], 2, "-X: 'linger.ms' is not name=value"),
+        (["--json", "-k", ":"], 2, "--key-separator cannot be used with --json: a JSON line has a field for its key"),
+        (["-k", ""], 2, "--key-separator must not be empty"),
+        (["-H", "name"], 2, "--header must have the form name=value: 'name'"),
+        (["-p", "-1"], 2, "--partition must not be negative: -1"),
+        (["-X", "linger=5"], 2, "-X: unknown setting linger; did you mean linger.ms?"),
+        (["-X", "linger.ms"], 2, "-X: a setting must have the form name=value: 'linger.ms'"),
         (["-X", "linger.ms=soon"], 2, "Configuration linger.ms cannot be soon: it must be a whole number"),
-        (["--rate", "0"], 2, "'0' is no number above 0"),
-        (["--rate", "fast"], 2, "'fast' is no number above 0"),
+        (["--rate", "0"], 2, "must be a number above 0: '0'"),
+        (["--rate", "fast"], 2, "must be a number above 0: 'fast'"),
         (["-f", "nowhere.txt"], 1, "nowhere.txt: No such file or directory"),
     ],
 )

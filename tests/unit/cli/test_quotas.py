@@ -88,10 +88,10 @@ def test_limits_are_set_listed_and_removed(shell: Shell) -> None:
     assert "default user, client-id billing" in table
     assert "10,000,000 bytes/s" in table
     assert len(shell.json("list", "--user", "alice")) == 1
-    assert shell("list", "--user", "bob") == "There are no quotas for that.\n"
+    assert shell("list", "--user", "bob") == "The entity has no quotas.\n"
     shell("remove", "--user", "alice", "request_percentage")
     assert limits(shell)[("user", "alice"),] == {"producer_byte_rate": 10_000_000.0}
-    assert shell("remove", "--user", "alice") == "user alice: producer_byte_rate is gone\n"
+    assert shell("remove", "--user", "alice") == "user alice: producer_byte_rate removed\n"
     assert "user alice has no quota" in shell("remove", "--user", "alice", expect=1)
 
 
@@ -130,7 +130,7 @@ def test_explain_shows_the_eight_steps_the_match_and_the_usage(shell: Shell) -> 
     assert "averaged over the last 11 s (11 windows of 1 s)" in text
     assert "a token bucket, which holds 11 s of the limit" in text
     assert "<- this one" in text
-    assert "the next 11,000,000 bytes would cost 1,000 ms of throttling" in text
+    assert "the next 11,000,000 bytes would be throttled for 1,000 ms" in text
 
 
 def test_explain_of_an_address(shell: Shell) -> None:
@@ -142,7 +142,7 @@ def test_explain_of_an_address(shell: Shell) -> None:
     (usage,) = quota["usage"]
     assert usage["usage"] > 0
     (other,) = shell.json("explain", "--ip", "192.0.2.7")["quotas"]
-    assert (other["limit"], other["why"]) == (50, "it has no limit of its own, and there is a default")
+    assert (other["limit"], other["why"]) == (50, "the address has no limit, so the default applies")
 
 
 def test_without_an_http_endpoint_the_limits_are_explained_and_why_there_is_no_usage(
@@ -154,21 +154,21 @@ def test_without_an_http_endpoint_the_limits_are_explained_and_why_there_is_no_u
         report = shell.json("explain", "--user", "alice")
         assert report["quotas"][0]["limit"] == 1_000_000
         assert "barnabas.http.listener" in report["notes"][0]
-        assert "cannot be read" in shell("explain", "--user", "alice", "--http", "127.0.0.1:1", expect=1)
+        assert "cannot read" in shell("explain", "--user", "alice", "--http", "127.0.0.1:1", expect=1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("set", "producer_byte_rate=1"), "whose quota?"),
-        (("set", "--user", "a", "bytes=1"), "there is no quota 'bytes'"),
-        (("set", "--user", "a", "producer_byte_rate"), "written as key=value"),
-        (("set", "--user", "a", "producer_byte_rate=fast"), "'fast' is not a number"),
+        (("set", "producer_byte_rate=1"), "name the entity"),
+        (("set", "--user", "a", "bytes=1"), "unknown quota 'bytes'"),
+        (("set", "--user", "a", "producer_byte_rate"), "must have the form key=value"),
+        (("set", "--user", "a", "producer_byte_rate=fast"), "must be a number"),
         (("set", "--user", "a", "--default-user", "producer_byte_rate=1"), "exclude each other"),
         (("set", "--user", "a", "--ip", "1.2.3.4", "producer_byte_rate=1"), "cannot be combined"),
-        (("explain",), "whom to explain?"),
-        (("explain", "--ip", "1.2.3.4", "--user", "a"), "their quotas are separate"),
-        (("explain", "--ip", "nowhere"), "is not an IP address"),
+        (("explain",), "name the client"),
+        (("explain", "--ip", "1.2.3.4", "--user", "a"), "quotas of addresses are separate"),
+        (("explain", "--ip", "nowhere"), "must be an IP address"),
     ],
 )
 def test_mistakes_are_told_in_one_line(shell: Shell, arguments: tuple[str, ...], message: str) -> None:

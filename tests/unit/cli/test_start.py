@@ -49,7 +49,7 @@ def test_a_session_at_a_terminal(tmp_path: Path) -> None:
         assert f"cluster id        {cluster_id}" in terminal.text
         terminal.interrupt()
         assert terminal.wait() == 0
-        assert "Stopping after SIGINT" in terminal.text
+        assert "Shutting down after SIGINT" in terminal.text
         assert "Traceback" not in terminal.text
         assert "shutdownable_thread" not in terminal.text, "threads come and go without a word"
     with broker(tmp_path / "data") as terminal, WireClient(terminal.bootstrap_servers) as client:
@@ -210,20 +210,20 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "port": (["start", "--port=66000"], "'66000' is no port"),
-    "port text": (["start", "--port=kafka"], "'kafka' is no port"),
-    "command": (["strat"], "there is no command barnabas strat; did you mean barnabas start?"),
-    "plural": (["topic", "list"], "there is no command barnabas topic; did you mean barnabas topics?"),
-    "action": (["topics", "lst"], "there is no command barnabas topics lst; did you mean barnabas topics list?"),
-    "nonsense": (["xyzzy"], "there is no command barnabas xyzzy; there are start, format, topics,"),
+    "port": (["start", "--port=66000"], "a port must be between 0 and 65535: '66000'"),
+    "port text": (["start", "--port=kafka"], "a port must be between 0 and 65535: 'kafka'"),
+    "command": (["strat"], "unknown command: barnabas strat; did you mean barnabas start?"),
+    "plural": (["topic", "list"], "unknown command: barnabas topic; did you mean barnabas topics?"),
+    "action": (["topics", "lst"], "unknown command: barnabas topics lst; did you mean barnabas topics list?"),
+    "nonsense": (["xyzzy"], "unknown command: barnabas xyzzy; known commands: start, format, topics,"),
     "option": (["start", "--prot=1"], "unrecognized arguments: --prot=1"),
     "abbreviation": (["start", "--over=a=b"], "unrecognized arguments"),
-    "override": (["start", "--override=num.partitions"], "--override takes key=value"),
+    "override": (["start", "--override=num.partitions"], "--override must have the form key=value"),
     "value": (["start", "--override=num.partitions=many"], "num.partitions"),
     "level": (["start", "--log-level=loud"], "invalid choice: 'loud'"),
-    "file": (["start", "--config=nowhere.properties"], "there is no file nowhere.properties"),
-    "directory": (["start", "--config=."], "cannot be read"),
-    "both": (["start", "--config=x", "--port=1"], "--host and --port do not go with --config"),
+    "file": (["start", "--config=nowhere.properties"], "file not found: nowhere.properties"),
+    "directory": (["start", "--config=."], "cannot read"),
+    "both": (["start", "--config=x", "--port=1"], "--host and --port cannot be used with --config"),
     "http": (["start", "--http=nonsense"], "barnabas.http.listener"),
     "release": (["format", "--release-version"], "expected one argument"),
 }
@@ -325,8 +325,8 @@ def test_a_listener_for_everybody_is_warned_about(
         return
     assert warning is not None
     what, where = warning.splitlines()
-    assert what.startswith(f"Listening on {warned} without encryption, authentication or ACLs: everybody")
-    assert where.startswith("Clients are told to connect to kafka.example.com:9092; ")
+    assert what.startswith(f"Listening on {warned} without encryption, authentication or ACLs: everyone")
+    assert where.startswith("Clients connect to kafka.example.com:9092; ")
 
 
 def test_the_warning_is_in_the_log(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_the_warning_is_in_the_log(tmp_path: Path) -> None:
         tmp_path / "open", "--host=0.0.0.0", "--quiet", "--override=advertised.listeners=PLAINTEXT://a:1"
     ) as one:
         one.read_until(r"WARNING.*Listening on 0\.0\.0\.0:0 without encryption")
-        one.read_until(r"WARNING.*Clients are told to connect to a:1; --override advertised\.listeners")
+        one.read_until(r"WARNING.*Clients connect to a:1; to change that, use --override advertised\.listeners")
     with broker(tmp_path / "closed") as other:
         other.read_until(r"Ctrl-C stops it")
         assert "without encryption" not in other.text

@@ -51,10 +51,10 @@ def test_deleting_asks_first(broker: EmbeddedBroker, topic: str) -> None:
 def test_errors_are_one_red_line(broker: EmbeddedBroker) -> None:
     with terminal(broker, "topics", "describe", "nothing-like-that") as screen:
         assert screen.wait() == 1
-        assert screen.text == "\x1b[1;31merror:\x1b[0m there is no topic nothing-like-that\n"
+        assert screen.text == "\x1b[1;31merror:\x1b[0m topic nothing-like-that does not exist\n"
     with Terminal("topics", "list", "-b", "127.0.0.1:1") as screen:
         assert screen.wait() == 1
-        assert "connection refused; nothing listens on that port (barnabas doctor looks into it)" in screen.text
+        assert "connection refused; nothing listens on that port (run barnabas doctor to find the cause)" in screen.text
         assert screen.text.count("\n") == 1
 
 

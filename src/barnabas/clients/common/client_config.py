@@ -239,14 +239,7 @@ def define_security(definition: ConfigDef) -> ConfigDef:
     for name, kind, default, validator, importance, documentation in (
         ("security.providers", Type.STRING, None, None, LOW, "Security providers (Java only)."),
         ("ssl.cipher.suites", Type.LIST, (), distinct, LOW, "Cipher suites to offer. Empty: the defaults."),
-        (
-            "ssl.enabled.protocols",
-            Type.LIST,
-            ("TLSv1.2", "TLS versions to offer."),
-            distinct,
-            MEDIUM,
-            "Which to accept.",
-        ),
+        ("ssl.enabled.protocols", Type.LIST, ("TLSv1.2", "TLSv1.3"), distinct, MEDIUM, "TLS versions to offer."),
         (
             "ssl.endpoint.identification.algorithm",
             Type.STRING,
