@@ -62,6 +62,9 @@ _LONGEST_READ: Final = 1 << 16
 _LARGE_BATCH: Final = 1 << 13
 _LOAD_CHUNK: Final = 1 << 20
 
+_new_tuple = tuple.__new__
+"""A named tuple in one call; its class would make another one in Python."""
+
 
 class LogOffsetPosition(NamedTuple):
     """A batch: the offset it begins with, where it is in the file, and how long."""
@@ -335,9 +338,13 @@ class FileRecords:
     # Reading
 
     def read_slice(self, position: int, size: int) -> FileRegion:
-        """A part of the file, as far as it goes (at its end, an empty part), for the transport. Nothing is read."""
-        available = self._available(position, size)
-        return FileRegion(self._open_handle(), position, available)
+        """Names a part of the file for the transport, as far as the file goes. Reads nothing."""
+        handle = self._handle
+        if handle is None:
+            handle = self._open_handle()
+        if position < 0 or size < 0 or position + size > self.size_in_bytes:
+            size = self._available(position, size)
+        return FileRegion(handle, position, size)
 
     def read_bytes(self, position: int, size: int) -> bytes:
         """A part of the file, as far as it goes."""
@@ -393,7 +400,9 @@ class FileRecords:
         It has the offset in it, unless compaction removed that: then it is the next one there is.
         """
         # Like `_scan`, but the walk to a batch is what a fetch spends its time with.
-        handle = self._open_handle()
+        handle = self._handle
+        if handle is None:
+            handle = self._open_handle()
         end = self.size_in_bytes
         position = start_position
         chunk = b""
@@ -420,7 +429,7 @@ class FileRecords:
             if size > end - position:
                 break
             if base_offset + last_offset_delta >= target:
-                return LogOffsetPosition(base_offset, position, size)
+                return _new_tuple(LogOffsetPosition, (base_offset, position, size))
             position += size
             at += size
         return None

@@ -200,40 +200,41 @@ class LocalLog:
         max_offset_metadata: LogOffsetMetadata,
         include_aborted_txns: bool,
     ) -> FetchDataInfo:
-        """What there is from an offset on, up to `max_offset_metadata` and without it.
+        """Reads from an offset on, up to `max_offset_metadata` and without it.
 
-        `OffsetOutOfRangeError` if that is beyond the end, or in front of the first segment.
+        Raises `OffsetOutOfRangeError` if the offset is behind the end of the log, or before the first segment.
         """
+        limit_offset, limit_base, limit_position = max_offset_metadata
+        if start_offset == limit_offset:
+            return _empty(max_offset_metadata, include_aborted_txns)
         end = self.log_end_offset_metadata
         segment = self.segments.floor(start_offset)
         if segment is None or start_offset > end.message_offset:
             raise OffsetOutOfRangeError(
                 f"Offset {start_offset} of {self.partition} is not in the log, which ends at {end.message_offset}"
             )
-        if start_offset == max_offset_metadata.message_offset:
-            return _empty(max_offset_metadata, include_aborted_txns)
-        if start_offset > max_offset_metadata.message_offset:
+        if start_offset > limit_offset:
             return _empty(self.convert_to_offset_metadata(start_offset), include_aborted_txns)
         while segment is not None:
-            if segment.base_offset < max_offset_metadata.segment_base_offset:
-                max_position = None  # all of it
-            elif segment.base_offset == max_offset_metadata.segment_base_offset:
-                max_position = max_offset_metadata.relative_position_in_segment
+            if segment.base_offset < limit_base:
+                max_position = None  # the whole segment
+            elif segment.base_offset == limit_base:
+                max_position = limit_position
             else:
-                max_position = 0  # the limit is in front of this segment, or nobody knows where
+                max_position = 0  # the limit is before this segment, or its position is not known
             info = segment.read(start_offset, max_length, max_position, min_one_message)
             if info is not None:
-                # A watermark can be inside a batch, and has to stay the offset that it is.
                 metadata = info.fetch_offset_metadata
                 if metadata.message_offset != start_offset:
+                    # The offset is inside the batch, and a watermark has to stay the offset that it is.
                     info = info._replace(fetch_offset_metadata=metadata._replace(message_offset=start_offset))
                 return self._with_aborted_txns(start_offset, segment, info) if include_aborted_txns else info
-            # All that was behind the offset in this segment has been compacted away.
+            # Compaction removed everything behind the offset in this segment.
             segment = self.segments.higher(segment.base_offset)
         return _empty(end, include_aborted_txns)
 
     def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """An offset with its place; `OffsetOutOfRangeError` if it is not in the log."""
+        """An offset with its file position; `OffsetOutOfRangeError` if it is not in the log."""
         return self.read(offset, 1, False, self.log_end_offset_metadata, False).fetch_offset_metadata
 
     def _with_aborted_txns(self, start_offset: int, segment: LogSegment, info: FetchDataInfo) -> FetchDataInfo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from barnabas.common.errors import KafkaStorageError, OffsetOutOfRangeError
 from barnabas.log.fetch_data_info import FetchDataInfo
@@ -17,6 +17,10 @@ from barnabas.protocol.internal.storage import AbortedTxn
 
 T = TypeVar("T")
 
+# Looked up once: a member of an enumeration takes as long as a call.
+HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
+TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
+
 
 class LogReader(LogWriter):
     """Tells how far the log goes, finds offsets, and reads.
@@ -26,35 +30,39 @@ class LogReader(LogWriter):
     somebody has it.
     """
 
-    # Offsets: see `LogWatermarks`
+    # Offsets. Who needs several takes them from one snapshot.
 
     @property
     def log_start_offset(self) -> int:
-        return self._watermarks.log_start_offset
+        return self._watermarks.offsets.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        return self._local_log.log_end_offset
+        return self._watermarks.offsets.log_end_offset.message_offset
 
     @property
     def log_end_offset_metadata(self) -> LogOffsetMetadata:
-        return self._local_log.log_end_offset_metadata
+        return self._watermarks.offsets.log_end_offset
 
     @property
     def high_watermark(self) -> int:
-        return self._watermarks.high_watermark
+        return self._watermarks.offsets.high_watermark.message_offset
 
     @property
     def last_stable_offset(self) -> int:
-        return self._watermarks.last_stable_offset
+        return self._watermarks.offsets.last_stable_offset.message_offset
 
     @property
     def first_unstable_offset(self) -> int | None:
         return self._watermarks.first_unstable_offset
 
     def fetch_offset_snapshot(self) -> LogOffsetSnapshot:
-        """All offsets of this moment, with their places."""
-        return self._look_up("looking up offsets", self._watermarks.snapshot)
+        """All offsets of this moment, with their file positions."""
+        local_log, marks = self._local_log, self._watermarks
+        offsets = marks.offsets
+        if offsets[2][1] >= 0 and offsets[3][1] >= 0 and not local_log.guard.channel.any_offline:
+            return offsets
+        return self._look_up("looking up offsets", marks.snapshot)
 
     def update_high_watermark(self, high_watermark: int | LogOffsetMetadata) -> int:
         return self._watermarks.update_high_watermark(high_watermark)
@@ -85,29 +93,36 @@ class LogReader(LogWriter):
     # Reading
 
     def read(
-        self, start_offset: int, max_length: int, isolation: FetchIsolation, min_one_message: bool
+        self,
+        start_offset: int,
+        max_length: int,
+        isolation: FetchIsolation,
+        min_one_message: bool,
+        offsets: LogOffsetSnapshot | None = None,
     ) -> FetchDataInfo:
-        """At most `max_length` bytes of batches from an offset on; with `min_one_message` at least a whole one.
+        """Reads at most `max_length` bytes of batches from an offset on; with `min_one_message` at least a whole one.
 
-        `OffsetOutOfRangeError` for an offset before the start or behind the end. Nothing is read from disk but indexes
-        and the headers of a few batches.
+        `offsets` bounds the read, if the caller has a snapshot already. Raises `OffsetOutOfRangeError` for an offset
+        before the start or behind the end. Nothing is read from disk but indexes and the headers of a few batches.
         """
-        marks, local_log = self._watermarks, self._local_log
+        local_log = self._local_log
         directory = local_log.directory
         try:
-            local_log.guard.check()
-            if start_offset < marks.log_start_offset:
+            if local_log.guard.channel.any_offline:
+                local_log.guard.check()
+            if offsets is None:
+                offsets = self._watermarks.snapshot()
+            log_start_offset, limit, high_watermark, last_stable_offset = offsets
+            if start_offset < log_start_offset:
                 raise OffsetOutOfRangeError(
                     f"Offset {start_offset} of {self.topic_partition} is not there any more: the log starts at "
-                    f"{marks.log_start_offset}"
+                    f"{log_start_offset}"
                 )
-            if isolation is FetchIsolation.HIGH_WATERMARK:
-                limit = marks.fetch_high_watermark()
-            elif isolation is FetchIsolation.TXN_COMMITTED:
-                limit = marks.fetch_last_stable_offset()
-            else:
-                limit = local_log.log_end_offset_metadata
-            committed = isolation is FetchIsolation.TXN_COMMITTED
+            committed = isolation is TXN_COMMITTED
+            if committed:
+                limit = last_stable_offset
+            elif isolation is HIGH_WATERMARK:
+                limit = high_watermark
             return local_log.read(start_offset, max_length, min_one_message, limit, committed)
         except (KafkaStorageError, OSError) as error:
             if self._has_moved(directory, error):

@@ -310,18 +310,19 @@ class LogSegment:
         records = self.records
         end = records.size_in_bytes
         offset_index = self._offset_index.index or self._offset_index.get()
-        found = records.search_for_offset(start_offset, offset_index.lookup(start_offset).position)
+        found = records.search_for_offset(start_offset, offset_index.lookup(start_offset)[1])
         if found is None:
             return None
         offset, position, size = found
-        metadata = LogOffsetMetadata(offset, self.base_offset, position)
-        limit = max(max_size, size) if min_one_message else max_size
+        metadata = _new_tuple(LogOffsetMetadata, (offset, self.base_offset, position))
+        limit = size if min_one_message and size > max_size else max_size
         if max_position is not None and max_position < end:
             end = max_position
-        available = min(end - position, limit)
+        available = min(limit, end - position)
         if available <= 0:
             return FetchDataInfo(metadata, b"")
-        return FetchDataInfo(metadata, records.read_slice(position, available), limit < size)
+        region = records.read_slice(position, available)
+        return _new_tuple(FetchDataInfo, (metadata, region, limit < size, None))
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size: int) -> int | None:
         """An offset that a read of so many bytes from there cannot have reached; None if the segment knows none."""

@@ -31,7 +31,7 @@ while a log is called."""
 
 
 class LogOffsetSnapshot(NamedTuple):
-    """The offsets of one moment, with their places."""
+    """All offsets of a log at one moment, each with its file position where that is known."""
 
     log_start_offset: int
     log_end_offset: LogOffsetMetadata
@@ -39,29 +39,25 @@ class LogOffsetSnapshot(NamedTuple):
     last_stable_offset: LogOffsetMetadata
 
 
+_new_tuple = tuple.__new__
+"""Creates a named tuple without calling its class, which takes several times as long."""
+
+
 def no_listener(_: int) -> None:
-    """Listens to nothing."""
+    """Ignores the high watermark."""
 
 
 class LogWatermarks:
-    """The offsets of one log.
+    """Owns the offsets of one log.
 
-    They are asked for with every fetch, so reading them takes no lock: each is one attribute that holds a whole,
-    immutable value. Changes are made with the log's lock held, which is given to the constructor.
+    All offsets are in one immutable snapshot, ``offsets``. It is replaced as a whole with the log's lock held, and read
+    without it: a reader never combines the high watermark of one moment with the log end offset of another.
 
-    An offset is remembered with its place in a file, where that is known, because a reader has to stop there. An offset
-    that came from another replica or from a checkpoint comes without, and is looked up when a reader first needs it.
+    An offset carries its file position, because a read has to stop there. An offset from another replica or from a
+    checkpoint has none; `snapshot` looks it up when a reader first needs it.
     """
 
-    __slots__ = (
-        "_first_unstable_offset",
-        "_high_watermark",
-        "_local_log",
-        "_lock",
-        "_producer_state",
-        "listener",
-        "log_start_offset",
-    )
+    __slots__ = ("_first_unstable_offset", "_local_log", "_lock", "_producer_state", "listener", "offsets")
 
     def __init__(
         self,
@@ -74,42 +70,70 @@ class LogWatermarks:
         self._producer_state = producer_state
         self._lock = lock
         self.listener: HighWatermarkListener = no_listener
-        self.log_start_offset = log_start_offset
-        self._high_watermark = LogOffsetMetadata(log_start_offset)
         self._first_unstable_offset: LogOffsetMetadata | None = None
+        start = LogOffsetMetadata(log_start_offset)
+        self.offsets = LogOffsetSnapshot(log_start_offset, local_log.log_end_offset_metadata, start, start)
         self.update_first_unstable_offset()
 
-    # The start
+    def _publish(self, log_start_offset: int, high_watermark: LogOffsetMetadata) -> None:
+        """Replaces the snapshot; the log end offset is that of the files. The lock must be held."""
+        stable = self._first_unstable_offset
+        if stable is None or stable[0] >= high_watermark[0]:
+            stable = high_watermark
+        end = self._local_log.log_end_offset_metadata
+        self.offsets = _new_tuple(LogOffsetSnapshot, (log_start_offset, end, high_watermark, stable))
+
+    # Log start offset
 
     def set_log_start_offset(self, offset: int) -> None:
-        """Moves the start; the other offsets stay behind it. The lock must be held."""
-        self.log_start_offset = offset
-        if self.high_watermark < offset:
-            self.update_high_watermark(offset)
+        """Moves the log start offset; the other offsets stay behind it. The lock must be held."""
+        end = self._local_log.log_end_offset_metadata
+        high_watermark = self.offsets.high_watermark
+        if high_watermark.message_offset >= offset:
+            self._publish(offset, high_watermark)
+        else:
+            self._set_high_watermark(end if offset >= end.message_offset else LogOffsetMetadata(offset), offset)
         self._local_log.recovery_point = max(self._local_log.recovery_point, offset)
 
-    # The high watermark
+    def truncated(self, log_start_offset: int, *, fully: bool = False) -> None:
+        """Follows a truncation of the files: nothing is behind their end. The lock must be held.
 
-    @property
-    def high_watermark(self) -> int:
-        return self._high_watermark.message_offset
+        A log that was truncated fully begins anew at its end, whatever the high watermark was.
+        """
+        end = self._local_log.log_end_offset_metadata
+        high_watermark = self.offsets.high_watermark
+        if fully or high_watermark.message_offset >= end.message_offset:
+            self._set_high_watermark(end, log_start_offset)
+        else:
+            self._publish(log_start_offset, high_watermark)
+            self.update_first_unstable_offset()
+
+    # Log end offset
+
+    def log_end_moved(self) -> None:
+        """Publishes the log end offset after an append. The lock must be held."""
+        offsets = self.offsets
+        self._publish(offsets[0], offsets[2])
+
+    # High watermark
 
     def update_high_watermark(self, high_watermark: int | LogOffsetMetadata) -> int:
         """Sets it to this offset, or to the nearest one within the log; returns that."""
         new = LogOffsetMetadata(high_watermark) if isinstance(high_watermark, int) else high_watermark
         with self._lock:
             end = self._local_log.log_end_offset_metadata
-            if new.message_offset < self.log_start_offset:
-                new = LogOffsetMetadata(self.log_start_offset)
+            start = self.offsets.log_start_offset
+            if new.message_offset < start:
+                new = LogOffsetMetadata(start)
             elif new.message_offset >= end.message_offset:
                 new = end
-            self._set_high_watermark(new)
+            self._set_high_watermark(new, start)
         return new.message_offset
 
     def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
-        """Moves it forward; returns what it was before, or None if it is there already.
+        """Moves it forward; returns the previous one, or None if it does not move.
 
-        For a leader that has learned how far its followers are. ValueError beyond the end of the log.
+        For a leader that has learned the log end offsets of its followers. ValueError beyond the end of the log.
         """
         if new.message_offset > self._local_log.log_end_offset:
             raise ValueError(
@@ -117,56 +141,61 @@ class LogWatermarks:
                 f"the log at {self._local_log.log_end_offset}"
             )
         with self._lock:
-            old = self.fetch_high_watermark()
+            old = self.snapshot().high_watermark
             # The same offset can move on, to the segment that was rolled there.
             if old.message_offset < new.message_offset or (
                 old.message_offset == new.message_offset and old.on_older_segment(new)
             ):
-                self._set_high_watermark(new)
+                self._set_high_watermark(new, self.offsets.log_start_offset)
                 return old
         return None
 
     def move_high_watermark_to_end(self) -> bool:
-        """Moves it to the end of the log; whether it was not there. For a leader that has nobody to wait for."""
+        """Moves it to the end of the log; returns whether it moved. For a leader without followers."""
         with self._lock:
             end = self._local_log.log_end_offset_metadata
-            if self._high_watermark[0] < end[0]:
+            offsets = self.offsets
+            if offsets[2][0] < end[0]:
                 if (
                     self.listener is no_listener
                     and self._first_unstable_offset is None
                     and not self._producer_state.may_have_transactions
                 ):
-                    self._high_watermark = end  # nobody has to hear of it
+                    # Nobody else has to know, and there is no transaction: all three are the end of the log.
+                    self.offsets = _new_tuple(LogOffsetSnapshot, (offsets[0], end, end, end))
                 else:
-                    self._set_high_watermark(end)
+                    self._set_high_watermark(end, offsets[0])
                 return True
             return self.maybe_increment_high_watermark(end) is not None
 
     def maybe_update_high_watermark(self, high_watermark: int) -> int | None:
-        """Sets it to what the leader says, within the log; returns the new one if it is another one."""
+        """Sets it to what the leader says, within the log; returns the new one if it differs."""
         with self._lock:
-            old = self.high_watermark
+            old = self.offsets.high_watermark.message_offset
             new = self.update_high_watermark(high_watermark)
         return None if new == old else new
 
     def follow_log_end(self) -> None:
         """After a truncation or a roll: a high watermark at or behind the end is the end. The lock must be held."""
         end = self._local_log.log_end_offset_metadata
-        if self._high_watermark.message_offset >= end.message_offset:
-            self._set_high_watermark(end)
+        if self.offsets.high_watermark.message_offset >= end.message_offset:
+            self._set_high_watermark(end, self.offsets.log_start_offset)
+        else:
+            self.log_end_moved()
 
-    def _set_high_watermark(self, new: LogOffsetMetadata) -> None:
+    def _set_high_watermark(self, new: LogOffsetMetadata, log_start_offset: int) -> None:
         if new.message_offset < 0:
             raise ValueError(f"{self._local_log.partition}: the high watermark cannot be {new.message_offset}")
         with self._lock:
-            if new.message_offset < self._high_watermark.message_offset:
+            old = self.offsets.high_watermark.message_offset
+            if new.message_offset < old:
                 logger.warning(
                     "%s: the high watermark goes back from %d to %d",
                     self._local_log.partition,
-                    self._high_watermark.message_offset,
+                    old,
                     new.message_offset,
                 )
-            self._high_watermark = new
+            self._publish(log_start_offset, new)
             state = self._producer_state
             if state.may_have_transactions:
                 state.on_high_watermark_updated(new.message_offset)
@@ -175,92 +204,56 @@ class LogWatermarks:
             if state.may_have_transactions or self._first_unstable_offset is not None:
                 self.update_first_unstable_offset()
 
-    def fetch_high_watermark(self) -> LogOffsetMetadata:
-        """The high watermark with its place, looked up if need be."""
-        metadata = self._high_watermark
-        if metadata.segment_base_offset >= 0 or not metadata.message_offset_only:
-            return metadata
-        # A reader must not wait for the lock, which is held while a slow disk is written to: then the place is looked
-        # up once more by the next one.
-        if not self._lock.acquire(blocking=False):
-            return self.with_place(metadata.message_offset)
-        try:
-            metadata = self.with_place(self.high_watermark)
-            self._set_high_watermark(metadata)
-        finally:
-            self._lock.release()
-        return metadata
-
-    def plain_end(self, offset: int) -> LogOffsetMetadata | None:
-        """The place of an offset at which all the offsets are: the reader has everything, and can have no more.
-
-        None if it is not that plain: something is not replicated, or a transaction is open, or the place has to be
-        looked up, or a log directory has failed, perhaps this one.
-        """
-        end = self._high_watermark
-        local_log = self._local_log
-        if (
-            end[0] != offset
-            or end[1] < 0
-            or local_log.log_end_offset_metadata[0] != offset
-            or self._first_unstable_offset is not None
-            or local_log.guard.channel.any_offline
-        ):
-            return None
-        return end
-
     # Transactions
 
     @property
     def first_unstable_offset(self) -> int | None:
+        """The first offset of the oldest open transaction; None without one."""
         metadata = self._first_unstable_offset
         return None if metadata is None else metadata.message_offset
 
-    @property
-    def last_stable_offset(self) -> int:
-        high_watermark = self._high_watermark.message_offset
-        unstable = self._first_unstable_offset
-        return high_watermark if unstable is None else min(unstable.message_offset, high_watermark)
-
     def update_first_unstable_offset(self) -> None:
-        """Takes over what the producers' state says. The lock must be held.
+        """Takes the first unstable offset from the producers' state, and publishes. The lock must be held.
 
-        Where the transaction has lost its first records to a deletion, the start of the log takes their place. That may
+        Where the transaction has lost its first records to a deletion, the log start offset takes their place. That may
         be further than need be, but there is nothing before it to be read.
         """
+        start = self.offsets.log_start_offset
         unstable = self._producer_state.first_unstable_offset
-        if unstable is not None and (unstable.message_offset_only or unstable.message_offset < self.log_start_offset):
-            unstable = self.with_place(max(unstable.message_offset, self.log_start_offset))
+        if unstable is not None and (unstable.message_offset_only or unstable.message_offset < start):
+            unstable = self.with_place(max(unstable.message_offset, start))
         self._first_unstable_offset = unstable
-
-    def fetch_last_stable_offset(self) -> LogOffsetMetadata:
-        """The last stable offset with its place, looked up if need be."""
-        high_watermark = self.fetch_high_watermark()
-        unstable = self._first_unstable_offset
-        if unstable is None or unstable.message_offset >= high_watermark.message_offset:
-            return high_watermark
-        if not unstable.message_offset_only:
-            return unstable
-        metadata = self.with_place(unstable.message_offset)
-        if self._lock.acquire(blocking=False):  # as above
-            try:
-                if self._first_unstable_offset is unstable:
-                    self._first_unstable_offset = metadata
-            finally:
-                self._lock.release()
-        return metadata
+        self.log_end_moved()
 
     # All together
 
     def snapshot(self) -> LogOffsetSnapshot:
-        last_stable_offset = self.fetch_last_stable_offset()
-        high_watermark = self.fetch_high_watermark()
-        return LogOffsetSnapshot(
-            self.log_start_offset, self._local_log.log_end_offset_metadata, high_watermark, last_stable_offset
-        )
+        """All offsets, with file positions; looks those up that are not known yet."""
+        offsets = self.offsets
+        if offsets[2][1] >= 0 and offsets[3][1] >= 0:
+            return offsets
+        _, _, high_watermark, stable = offsets
+        if high_watermark.segment_base_offset < 0:
+            high_watermark = self.with_place(high_watermark.message_offset)
+        if stable.message_offset == high_watermark.message_offset:
+            stable = high_watermark
+        elif stable.segment_base_offset < 0:
+            stable = self.with_place(stable.message_offset)
+        located = offsets._replace(high_watermark=high_watermark, last_stable_offset=stable)
+        # A reader must not wait for the lock, which is held while a slow disk is written to: then the next one looks
+        # the positions up once more.
+        if self._lock.acquire(blocking=False):
+            try:
+                if self.offsets is offsets:
+                    self.offsets = located
+                    if stable is not high_watermark:
+                        self._first_unstable_offset = stable
+            finally:
+                self._lock.release()
+        return located
 
     def with_place(self, offset: int) -> LogOffsetMetadata:
-        """An offset with its place, if it is in the log."""
+        """An offset with its file position, if it is in the log."""
         try:
             return self._local_log.convert_to_offset_metadata(offset)
         except OffsetOutOfRangeError:

@@ -213,7 +213,7 @@ class LogWriter:
                     leader_epoch,
                     batch.max_timestamp,
                     batch.last_offset,
-                    log_start_offset=self._watermarks.log_start_offset,
+                    log_start_offset=self._watermarks.offsets.log_start_offset,
                     valid_bytes=batch.size_in_bytes,
                     source_compression=validated.source_compression,
                     stats=validated.stats,
@@ -250,6 +250,7 @@ class LogWriter:
                 local_log.check_open()
             appended = append_plain(local_log, state, self.leader_epochs, batch, leader_epoch)
             if appended is not None:
+                self._watermarks.log_end_moved()
                 first_offset, last_offset, timestamp = appended
                 if last_offset + 1 - local_log.recovery_point >= local_log.config.flush_messages:
                     self.flush()
@@ -260,7 +261,7 @@ class LogWriter:
                     timestamp,
                     last_offset,
                     NO_TIMESTAMP,
-                    self._watermarks.log_start_offset,
+                    self._watermarks.offsets.log_start_offset,
                     len(batch),
                     compression,
                     stats,
@@ -277,7 +278,7 @@ class LogWriter:
                 timestamp,
                 last_offset,
                 NO_TIMESTAMP,
-                self._watermarks.log_start_offset,
+                self._watermarks.offsets.log_start_offset,
                 size,
                 compression,
                 stats,
@@ -293,6 +294,7 @@ class LogWriter:
                 batches = (RecordBatch.with_header(batch, header),)
                 self._append(info, batches, batch, AppendOrigin.CLIENT, now_ms, verification_guard, transaction_version)
                 return info
+            self._watermarks.log_end_moved()
             if entry is not None:
                 last_sequence = (base_sequence + delta) & MAX_SEQUENCE
                 entry.add_next(_new_tuple(BatchMetadata, (last_sequence, last_offset, delta, timestamp)))
@@ -316,7 +318,7 @@ class LogWriter:
             self._partition_metadata.maybe_flush()
             batches, valid_records = analyze_replicated(records, self.topic_partition, origin, leader_epoch)
             if not batches:
-                return LogAppendInfo(log_start_offset=self._watermarks.log_start_offset)
+                return LogAppendInfo(log_start_offset=self._watermarks.offsets.log_start_offset)
             largest = max(batches, key=lambda batch: batch.max_timestamp)
             info = LogAppendInfo(
                 batches[0].base_offset,
@@ -324,7 +326,7 @@ class LogWriter:
                 batches[-1].partition_leader_epoch,
                 largest.max_timestamp,
                 largest.last_offset,
-                log_start_offset=self._watermarks.log_start_offset,
+                log_start_offset=self._watermarks.offsets.log_start_offset,
                 valid_bytes=len(valid_records),
                 source_compression=batches[-1].compression_type,
             )
@@ -379,6 +381,7 @@ class LogWriter:
         segment = self._maybe_roll(size, info, now_ms)
         if not any(batch.has_producer_id for batch in batches):
             local_log.append(info.last_offset, info.max_timestamp, info.offset_of_max_timestamp, records)
+            self._watermarks.log_end_moved()
             state.update_map_end_offset(info.last_offset + 1)
         else:
             place = LogOffsetMetadata(info.first_offset, segment.base_offset, segment.size)

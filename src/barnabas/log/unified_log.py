@@ -319,12 +319,9 @@ class UnifiedLog(LogReader):
             gone = local_log.truncate_to(offset)
             self.producers.delete_snapshots(gone, local_log.config)
             self.leader_epochs.truncate_from_end(offset)
-            self._watermarks.log_start_offset = min(offset, self.log_start_offset)
-            self.producers.rebuild(local_log.segments, self.log_start_offset, offset)
-            if self.high_watermark >= offset:
-                self.update_high_watermark(local_log.log_end_offset_metadata)
-            else:
-                self._watermarks.update_first_unstable_offset()
+            start = min(offset, self.log_start_offset)
+            self.producers.rebuild(local_log.segments, start, offset)
+            self._watermarks.truncated(start)
             return True
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
@@ -335,8 +332,7 @@ class UnifiedLog(LogReader):
             local_log.truncate_fully_and_start_at(offset)
             self.leader_epochs.clear_and_flush()
             self._producer_state.truncate_fully_and_start_at(offset)
-            self._watermarks.log_start_offset = offset if log_start_offset is None else log_start_offset
-            self.update_high_watermark(local_log.log_end_offset_metadata)
+            self._watermarks.truncated(offset if log_start_offset is None else log_start_offset, fully=True)
 
     # Moving house, and the end
 

@@ -9,7 +9,6 @@ from libc.stdint cimport int64_t
 from barnabas.common._tuples cimport item
 
 from barnabas.common.errors import KafkaStorageError
-from barnabas.log.log_watermarks import no_listener as _no_listener
 from barnabas.log.plain_append import append_plain as _append_plain
 from barnabas._kernels.compiled.record_batch import is_plain_batch as _is_plain_batch
 
@@ -20,24 +19,8 @@ cdef enum:
     ATTRIBUTES = 22
     COMPRESSED_OR_TRANSACTIONAL = 0x17
 
-cdef object no_listener = _no_listener
 cdef object append_plain = _append_plain
 cdef object is_plain_batch = _is_plain_batch
-
-
-cdef bint move_high_watermark(object marks, object local_log) except -1:
-    """As `LogWatermarks.move_high_watermark_to_end`; the log's lock must be held."""
-    end = local_log.log_end_offset_metadata
-    cdef int64_t high_watermark = item(marks._high_watermark, 0), end_offset = item(end, 0)
-    if (
-        high_watermark < end_offset
-        and marks.listener is no_listener
-        and marks._first_unstable_offset is None
-        and not marks._producer_state.may_have_transactions
-    ):
-        marks._high_watermark = end  # nobody has to hear of it
-        return True
-    return marks.move_high_watermark_to_end()
 
 
 cdef object append_to(object log, object batch, object leader_epoch):
@@ -63,8 +46,8 @@ cdef object append_to(object log, object batch, object leader_epoch):
             if last_offset + 1 - recovery_point >= local_log.config.flush_messages:
                 log.flush()
             marks = log._watermarks
-            moved = move_high_watermark(marks, local_log)
-            return item(appended, 0), last_offset, marks.log_start_offset, moved
+            moved = marks.move_high_watermark_to_end()
+            return item(appended, 0), last_offset, marks.offsets.log_start_offset, moved
     except (KafkaStorageError, OSError) as error:
         local_log.guard.reraise(f"appending to {log.topic_partition}", error)
 

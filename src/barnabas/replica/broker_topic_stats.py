@@ -212,14 +212,11 @@ class BrokerTopicStats:
                 found = self._topics.setdefault(topic, TopicMetrics(topic, self))
         return found
 
-    def update_bytes_out(self, topic: str, size: int, *, is_follower: bool, is_reassignment: bool) -> None:
-        """A fetch was answered with so many bytes of records."""
-        if is_follower:
-            if is_reassignment:
-                self.all_topics[REASSIGNMENT_BYTES_OUT].mark(size)
-            self.all_topics[REPLICATION_BYTES_OUT].mark(size)
-        else:
-            self.topic_stats(topic).record_bytes_out(size, self._clock.nanoseconds())
+    def update_replication_bytes_out(self, size: int, *, is_reassignment: bool = False) -> None:
+        """A follower was sent so many bytes of records."""
+        if is_reassignment:
+            self.all_topics[REASSIGNMENT_BYTES_OUT].mark(size)
+        self.all_topics[REPLICATION_BYTES_OUT].mark(size)
 
     def update_replication_bytes_in(self, size: int, *, is_reassignment: bool = False) -> None:
         if is_reassignment:

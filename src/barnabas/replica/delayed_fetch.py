@@ -19,9 +19,8 @@ from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
-from barnabas.replica.log_ends import changed
 from barnabas.replica.replica_quota import ReplicaQuota
-from barnabas.replica.results import FetchCallback, FetchParams, LogReadResult
+from barnabas.replica.results import FetchCallback, FetchParams, FetchPartitionData
 from barnabas.server.purgatory import DelayedOperation
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class FetchPartitionStatus(NamedTuple):
     request: FetchPartition
     key: tuple[str, int]
     """Topic and number: what it is watched under."""
-    result: LogReadResult
+    result: FetchPartitionData
 
 
 class Reads(Protocol):
@@ -56,9 +55,7 @@ class Reads(Protocol):
         fetch_infos: Sequence[tuple[TopicIdPartition, FetchPartition]],
         quota: ReplicaQuota,
         from_purgatory: bool,
-    ) -> list[tuple[TopicIdPartition, LogReadResult]]: ...
-
-    def is_reassignment_fetch(self, partition: TopicIdPartition, params: FetchParams) -> bool: ...
+    ) -> list[tuple[TopicIdPartition, FetchPartitionData]]: ...
 
 
 _ANSWER_WITH_ERROR = (
@@ -120,20 +117,18 @@ class DelayedFetch(DelayedOperation):
     def try_complete(self) -> bool:
         params = self._params
         isolation = params.isolation
+        only_leader = params.fetch_only_leader
         online = self._partitions.online
-        statuses = self._statuses
-        if isolation is not FetchIsolation.LOG_END:
-            statuses = changed(statuses, online, isolation is FetchIsolation.TXN_COMMITTED, params.fetch_only_leader)
         available = 0
         try:
-            for _, request, key, result in statuses:
-                start = result.info.fetch_offset_metadata
+            for _, request, key, result in self._statuses:
+                start = result.fetch_offset_metadata
                 if start is UNKNOWN_OFFSET_METADATA:
                     continue
                 partition = online.get(key)
                 if partition is None:
                     raise self._partitions.exception_for(key)
-                offsets = partition.fetch_offset_snapshot(request.current_leader_epoch, params.fetch_only_leader)
+                offsets = partition.fetch_offset_snapshot(request.current_leader_epoch, only_leader)
                 if isolation is FetchIsolation.HIGH_WATERMARK:
                     end = offsets.high_watermark
                 elif isolation is FetchIsolation.TXN_COMMITTED:
@@ -160,20 +155,8 @@ class DelayedFetch(DelayedOperation):
         return params.is_from_follower and should_leader_throttle(self._quota, partition, params.replica_id)
 
     def on_complete(self) -> None:
-        params, reads = self._params, self._reads
-        results = reads.read_from_log(
-            params, [(partition, request) for partition, request, _, _ in self._statuses], self._quota, True
-        )
-        is_from_follower = params.is_from_follower
-        self._callback(
-            [
-                (
-                    partition,
-                    result.to_fetch_partition_data(is_from_follower and reads.is_reassignment_fetch(partition, params)),
-                )
-                for partition, result in results
-            ]
-        )
+        asked = [(partition, request) for partition, request, _, _ in self._statuses]
+        self._callback(self._reads.read_from_log(self._params, asked, self._quota, True))
 
     def on_expiration(self) -> None:
         metrics = self._metrics

@@ -49,7 +49,7 @@ Updates = Mapping[TopicIdPartition, PartitionData]
 
 
 class FetchContext(ABC):
-    """The partitions of a fetch request, and the way to its answer."""
+    """The partitions of a fetch request, and the way to its response."""
 
     __slots__ = ()
 
@@ -66,10 +66,10 @@ class FetchContext(ABC):
         """From where the reader wants it; None if it does not."""
 
     def may_omit(self, _partition: TopicIdPartition, _high_watermark: int, _log_start_offset: int, /) -> bool:
-        """Whether a partition would be left out of the answer if it has no more to tell than these two offsets.
+        """Whether a partition is left out of the response if it has no more to tell than these two offsets.
 
-        That is: no records, no error, no other replica to go to, no divergence. The caller can then spare itself to
-        make a struct for it, and most partitions of most fetches are like that.
+        That is: no records, no error, no other replica to read from, no divergence. The caller then creates no struct
+        for it, and most partitions of most fetches are like that.
         """
         return False
 
@@ -264,14 +264,16 @@ def make_response(
     """
     topics: list[FetchableTopicResponse] = []
     current: object = None
+    neighbours: list[PartitionData] = []
     for (topic_id, topic, index), data in partitions:
         data.partition_index = index
         which = topic if topic_id == ZERO_UUID else topic_id
         if topics and which == current:
-            topics[-1].partitions.append(data)
+            neighbours.append(data)
         else:
             current = which
-            topics.append(FetchableTopicResponse(topic=topic or "", topic_id=topic_id, partitions=[data]))
+            neighbours = [data]
+            topics.append(FetchableTopicResponse(topic=topic or "", topic_id=topic_id, partitions=neighbours))
     return FetchResponse(
         throttle_time_ms=throttle_time_ms,
         error_code=error,

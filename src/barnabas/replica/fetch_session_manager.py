@@ -19,6 +19,7 @@ from barnabas.replica.fetch_context import (
 from barnabas.replica.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
+    INVALID_SESSION_ID,
     FetchData,
     FetchMetadata,
     FetchSession,
@@ -34,7 +35,7 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 _FULL_EPOCHS: Final = frozenset({INITIAL_EPOCH, FINAL_EPOCH})
 _NO_ERROR: Final = Errors.NONE  # to look a member of an enumeration up takes as long as a call
 _new_tuple = tuple.__new__
-"""Makes a named tuple without a call of its class, which takes several times as long."""
+"""Creates a named tuple without calling its class, which takes several times as long."""
 
 
 def replica_id(request: FetchRequest, version: int) -> int:
@@ -92,17 +93,19 @@ class FetchManager:
 
     def context_of(self, request: FetchRequest, version: int, topic_names: TopicNames) -> FetchContext:
         """The context of a request as it came off the wire."""
-        metadata = _new_tuple(FetchMetadata, (request.session_id, request.session_epoch))
-        if not request.forgotten_topics_data and request.session_epoch not in _FULL_EPOCHS:
+        session_epoch = request.session_epoch
+        metadata = _new_tuple(FetchMetadata, (request.session_id, session_epoch))
+        is_full = session_epoch in _FULL_EPOCHS
+        if not is_full and not request.forgotten_topics_data:
             context = self._next_context(request.topics, version, metadata, topic_names)
             if context is not None:
                 return context
         return self.new_context(
             version,
             metadata,
-            replica_id(request, version) >= 0,
+            session_epoch == INITIAL_EPOCH and replica_id(request, version) >= 0,
             fetch_data(request, version, topic_names),
-            forgotten_partitions(request, version, topic_names),
+            () if is_full else forgotten_partitions(request, version, topic_names),
             topic_names,
         )
 
@@ -134,13 +137,15 @@ class FetchManager:
         forgotten: Iterable[TopicIdPartition],
         topic_names: TopicNames,
     ) -> FetchContext:
-        if not metadata.is_full:
+        session_id, epoch = metadata
+        if epoch not in _FULL_EPOCHS:
             return self._incremental(version, metadata, fetch_data, forgotten, topic_names)
         # A full request closes the session it names: what it lists is all that the reader wants from now on.
-        removed = self._cache.remove(metadata.session_id)
-        if removed is not None:
-            log.debug("%r was closed by a full fetch", removed)
-        if metadata.epoch == FINAL_EPOCH:
+        if session_id != INVALID_SESSION_ID:
+            removed = self._cache.remove(session_id)
+            if removed is not None:
+                log.debug("%r was closed by a full fetch", removed)
+        if epoch == FINAL_EPOCH:
             return SessionlessFetchContext(fetch_data)
         uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         return FullFetchContext(self._clock, self._cache, fetch_data, uses_topic_ids, is_follower)

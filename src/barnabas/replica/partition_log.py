@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from barnabas.common.errors import (
     ApiError,
     Errors,
@@ -12,11 +14,8 @@ from barnabas.common.errors import (
     OffsetOutOfRangeError,
     UnknownLeaderEpochError,
 )
-from barnabas.common.identifiers import Uuid
 from barnabas.common.named_tuple import NamedTuple
-from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
-from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.file_handle import Buffer
 from barnabas.log.leader_epoch_cache import UNDEFINED_EPOCH, EpochEndOffset
 from barnabas.log.log_append_info import LeaderHwChange, LogAppendInfo
@@ -28,17 +27,20 @@ from barnabas.log.unified_log import DELETE_UP_TO_HIGH_WATERMARK, UnifiedLog
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.records.batch import NO_TIMESTAMP
-from barnabas.replica.partition_context import PartitionContext
 from barnabas.replica.partition_isr import PartitionIsr, PartitionRole
 from barnabas.replica.results import (
+    NO_REPLICA,
     EpochEndOffsetResult,
     FetchParams,
+    FetchPartitionData,
     IsolationLevel,
-    LogReadResult,
     OffsetResult,
 )
 
 ACKS_ALL = -1
+_NO_ERROR: Final = Errors.NONE  # to look up a member of an enumeration takes as long as a call
+_new_tuple = tuple.__new__
+"""Creates a named tuple without calling its class, which takes several times as long."""
 
 
 class DeletedRecords(NamedTuple):
@@ -56,15 +58,7 @@ class PartitionLog(PartitionIsr):
     wait for metadata, and nothing is read from a log that may be on the wrong side of the election.
     """
 
-    __slots__ = ("committed_end_seen", "end_seen")
-
-    def __init__(self, topic_partition: TopicPartition, topic_id: Uuid | None, context: PartitionContext) -> None:
-        super().__init__(topic_partition, topic_id, context)
-        self.end_seen: LogReadResult | None = None
-        """What consumers at the end of the log were told last: the same again, as long as nothing has changed. See
-        `barnabas.replica.log_ends`, which sets it without a lock: two threads would set it to the same."""
-        self.committed_end_seen: LogReadResult | None = None
-        """What those were told who read committed records only."""
+    __slots__ = ()
 
     # Appending
 
@@ -141,51 +135,57 @@ class PartitionLog(PartitionIsr):
         max_bytes: int,
         min_one_message: bool,
         update_fetch_state: bool,
-    ) -> LogReadResult:
+    ) -> FetchPartitionData:
         """Reads what a fetch asks for; the offsets in the result are those from before the read.
 
-        (From before, so that appends which come meanwhile do not keep a follower from having caught up.)
+        (From before, so that concurrent appends do not keep a follower from catching up.)
 
-        Raises `OffsetOutOfRangeError`, and what goes with the leader epoch. For a follower, this is also the news of
-        how far it is.
+        Raises `OffsetOutOfRangeError`, and the errors of the leader epoch. A fetch of a follower also reports its log
+        end offset.
         """
+        replica = None
+        diverging = None
         while True:
             role = self.role
             log = self._log_of(role, request.current_leader_epoch, params.fetch_only_leader)
-            replica = (
-                self.follower_replica_or_raise(params.replica_id, request.current_leader_epoch)
-                if params.is_from_follower
-                else None
-            )
-            high_watermark, last_stable_offset = log.high_watermark, log.last_stable_offset
-            log_start_offset, log_end_offset = log.log_start_offset, log.log_end_offset
-            diverging = None
+            if params.is_from_follower:
+                replica = self.follower_replica_or_raise(params.replica_id, request.current_leader_epoch)
+            offsets = log.fetch_offset_snapshot()
             if request.last_fetched_epoch >= 0:
-                diverging = self._diverging_epoch(role, log, request, log_start_offset)
+                diverging = self._diverging_epoch(role, log, request, offsets.log_start_offset)
             if diverging is None:
-                info = log.read(request.fetch_offset, max_bytes, params.isolation, min_one_message)
+                start, records, first_entry_incomplete, aborted = log.read(
+                    request.fetch_offset, max_bytes, params.isolation, min_one_message, offsets
+                )
+                if first_entry_incomplete:
+                    records = b""  # nobody can use half a batch
             else:
-                info = FetchDataInfo(LogOffsetMetadata(request.fetch_offset), b"")
+                start, records, aborted = LogOffsetMetadata(request.fetch_offset), b"", None
             if self.role is role:
                 break
-            # There was an election, or the log has moved, while we read: what we have may be from either side of it.
-        if replica is not None and update_fetch_state and diverging is None:
-            self.update_follower_fetch_state(
-                replica,
-                info.fetch_offset_metadata,
-                request.log_start_offset,
-                now_ms,
-                log_end_offset,
-                params.replica_epoch,
-            )
-        return LogReadResult(
-            Errors.NONE,
-            info,
-            high_watermark,
-            log_start_offset,
-            log_end_offset,
-            last_stable_offset,
-            diverging,
+            # The leader changed, or the log moved, during the read: the result may be from before or after that.
+        log_start_offset, log_end_offset, high_watermark, last_stable_offset = offsets
+        is_reassignment = False
+        if replica is not None:
+            is_reassignment = self.is_adding_replica(params.replica_id)
+            if update_fetch_state and diverging is None:
+                self.update_follower_fetch_state(
+                    replica, start, request.log_start_offset, now_ms, log_end_offset[0], params.replica_epoch
+                )
+        return _new_tuple(
+            FetchPartitionData,
+            (
+                _NO_ERROR,
+                high_watermark[0],
+                log_start_offset,
+                records,
+                diverging,
+                last_stable_offset[0],
+                aborted,
+                NO_REPLICA,
+                is_reassignment,
+                start,
+            ),
         )
 
     def _diverging_epoch(
@@ -218,7 +218,7 @@ class PartitionLog(PartitionIsr):
         return end is None or end.leader_epoch < request.last_fetched_epoch or end.end_offset < request.fetch_offset
 
     def fetch_offset_snapshot(self, current_leader_epoch: int, fetch_only_from_leader: bool) -> LogOffsetSnapshot:
-        """All offsets, with their places."""
+        """All offsets, with their file positions."""
         return self._log_of(self.role, current_leader_epoch, fetch_only_from_leader).fetch_offset_snapshot()
 
     # Looking for offsets

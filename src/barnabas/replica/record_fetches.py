@@ -1,4 +1,4 @@
-"""The fetch path: from a fetch request to the answer, with the wait in between."""
+"""Carries out fetch requests: reads, and waits if there is not enough."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
 from barnabas.replica.delayed_fetch import DelayedFetch, DelayedFetchMetrics, FetchPartitionStatus
 from barnabas.replica.delayed_operations import DelayedOperations
-from barnabas.replica.fetch_results import answers_of, look_over
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.log_reads import LogReads
 from barnabas.replica.replica_quota import ReplicaQuota
-from barnabas.replica.results import FetchCallback, FetchParams
+from barnabas.replica.results import NO_REPLICA, FetchCallback, FetchParams
 
 _new_tuple = tuple.__new__
-"""Makes a named tuple without a call of its class, which takes several times as long."""
+"""Creates a named tuple without calling its class, which takes several times as long."""
 
 
 class RecordFetches:
-    """Answers fetch requests: at once, or when there is enough to read.
+    """Responds to fetch requests: at once, or when there is enough to read.
 
-    At once means: the reader does not want to wait, or there are ``min_bytes``, or there is something that it has to
-    hear without delay: an error, a divergence, another replica to go to. Everything else waits as a `DelayedFetch`, and
+    At once if the reader does not want to wait, if there are ``min_bytes``, or if the reader must not wait for the
+    result: an error, a divergence, another replica to read from. Every other request waits as a `DelayedFetch`, and
     holds no thread.
     """
 
@@ -52,23 +51,33 @@ class RecordFetches:
         quota: ReplicaQuota,
         callback: FetchCallback,
     ) -> None:
-        """See `ReplicaManager.fetch_messages`."""
+        """Reads from partitions, in their order.
+
+        `callback` gets a result for each, at once or, if there is not enough, when there is or ``max_wait_ms`` have
+        passed. It may be called before this returns, and on any thread. The requests must not change meanwhile.
+        """
         reads = self._reads
         results = reads.read_from_log(params, fetch_infos, quota, False)
         now_ns = self._now_ns()
-        readable, urgent, topics = look_over(results)
-        for topic, requests in topics:
+        readable = 0
+        must_respond = params.max_wait_ms <= 0 or not results
+        topic: str | None = None
+        requests = 0
+        for (_, its_topic, _), result in results:
+            if its_topic != topic:
+                if requests:
+                    self._stats.topic_stats(topic or "").record_fetch_request(now_ns, requests)
+                topic, requests = its_topic, 0
+            requests += 1
+            error, _, _, records, diverging_epoch, _, _, preferred_read_replica, _, _ = result
+            if records:
+                readable += len(records)
+            elif error or diverging_epoch is not None or preferred_read_replica != NO_REPLICA:
+                must_respond = True
+        if requests:
             self._stats.topic_stats(topic or "").record_fetch_request(now_ns, requests)
-        if urgent or params.max_wait_ms <= 0 or not results or readable >= params.min_bytes:
-            if params.is_from_follower:
-                callback(
-                    [
-                        (partition, result.to_fetch_partition_data(reads.is_reassignment_fetch(partition, params)))
-                        for partition, result in results
-                    ]
-                )
-            else:
-                callback(answers_of(results))
+        if must_respond or readable >= params.min_bytes:
+            callback(results)
             return
         statuses = [
             _new_tuple(

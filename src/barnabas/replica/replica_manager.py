@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,7 +25,6 @@ from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.topics_delta import TopicsDelta
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
-from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.replica.alter_log_dirs import ReplicaAlterLogDirsManager
 from barnabas.replica.alter_partition import AlterPartitionManager
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
@@ -47,8 +46,6 @@ from barnabas.replica.replica_selector import make_replica_selector
 from barnabas.replica.results import (
     DeleteRecordsCallback,
     EpochEndOffsetResult,
-    FetchCallback,
-    FetchParams,
     IsolationLevel,
     OffsetResult,
 )
@@ -139,7 +136,8 @@ class ReplicaManager:
         """See there: every produce request comes this way, and a method in between would do nothing for it."""
         selector = make_replica_selector(config.replica_selector_class)
         reads = LogReads(self.partitions, metadata_cache, self.stats, clock, selector)
-        self._fetches = RecordFetches(self.partitions, reads, self.delayed, self.stats, clock, registry)
+        fetches = RecordFetches(self.partitions, reads, self.delayed, self.stats, clock, registry)
+        self.fetch_messages = fetches.fetch_messages
         self._deletions = RecordDeletions(self.partitions, self.delayed, registry)
         self.movers = ReplicaAlterLogDirsManager(
             config, log_manager, events, clock, alter_log_dirs_quota, exit_procedure
@@ -245,20 +243,6 @@ class ReplicaManager:
         if log is None or not (log.syncs_by_count or log.pace.is_aside()):
             return None
         return log.pace.coordination
-
-    def fetch_messages(
-        self,
-        params: FetchParams,
-        fetch_infos: Sequence[tuple[TopicIdPartition, FetchPartition]],
-        quota: ReplicaQuota,
-        callback: FetchCallback,
-    ) -> None:
-        """Reads from partitions, in their order.
-
-        `callback` gets a result for each, at once or, if there is not enough, when there is or ``max_wait_ms`` are
-        over. It may be called before this returns, and on any thread. The requests must not change meanwhile.
-        """
-        self._fetches.fetch_messages(params, fetch_infos, quota, callback)
 
     def delete_records(
         self,

@@ -12,10 +12,10 @@ from typing import Final, Protocol
 from barnabas.common.errors import Errors
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.leader_epoch_cache import EpochEndOffset
 from barnabas.log.log_append_info import RecordError
+from barnabas.log.log_offset_metadata import UNKNOWN_OFFSET_METADATA, LogOffsetMetadata
 from barnabas.network.send import FileRegion
 from barnabas.protocol.internal.storage import AbortedTxn
 from barnabas.records.batch import NO_TIMESTAMP
@@ -156,54 +156,25 @@ class FetchParams:
 
 
 class FetchPartitionData(NamedTuple):
-    """What a fetch found in one partition."""
+    """The result of a fetch for one partition, with the offsets from before the read."""
 
     error: Errors
     high_watermark: int
     log_start_offset: int
     records: FileRegion | bytes
     diverging_epoch: EpochEndOffset | None = None
-    """The reader's log is no prefix of ours: the last epoch both have, and where it ends here."""
+    """The last epoch that both logs have, and its end offset here, if the reader's log diverges from this one."""
     last_stable_offset: int = INVALID_OFFSET
     aborted_transactions: list[AbortedTxn] | None = None
     preferred_read_replica: int = NO_REPLICA
-    """Not here, but at this broker."""
+    """The broker to read from instead of this one."""
     is_reassignment_fetch: bool = False
-    """From a follower that is being added, and does not count against the others' quota."""
+    """Whether the reader is a replica that a reassignment adds."""
+    fetch_offset_metadata: LogOffsetMetadata = UNKNOWN_OFFSET_METADATA
+    """Where the read began, for a fetch that has to wait."""
 
 
 FetchCallback = Callable[[list[tuple[TopicIdPartition, FetchPartitionData]]], object]
-
-
-class LogReadResult(NamedTuple):
-    """What one read from the log of a partition came to, with the offsets of the moment before it."""
-
-    error: Errors
-    info: FetchDataInfo
-    high_watermark: int
-    log_start_offset: int
-    log_end_offset: int
-    last_stable_offset: int
-    diverging_epoch: EpochEndOffset | None = None
-    preferred_read_replica: int = NO_REPLICA
-
-    def to_fetch_partition_data(self, is_reassignment_fetch: bool) -> FetchPartitionData:
-        error, info, high_watermark, log_start_offset, _, last_stable_offset, diverging_epoch, preferred_replica = self
-        # Not by a call of the class, which takes several times as long.
-        return tuple.__new__(
-            FetchPartitionData,
-            (
-                error,
-                high_watermark,
-                log_start_offset,
-                info[1],
-                diverging_epoch,
-                last_stable_offset,
-                info[3],
-                preferred_replica,
-                is_reassignment_fetch,
-            ),
-        )
 
 
 # ListOffsets, OffsetForLeaderEpoch, DeleteRecords

@@ -362,7 +362,7 @@ class TestRead:
         for number in range(6):
             append(log, b"%02d" % number)
         for high_watermark in range(7):
-            log._watermarks._high_watermark = LogOffsetMetadata(high_watermark)
+            log.update_high_watermark(high_watermark)
             assert offsets(all_records(log, FetchIsolation.HIGH_WATERMARK)) == list(range(high_watermark))
 
     def test_what_was_read_stays_readable_after_the_segment_is_gone(self, box: LogBox) -> None:
@@ -429,8 +429,33 @@ class TestHighWatermark:
         append(log, b"b")
         log.update_high_watermark(1)
         size = len(client_batch([b"a"]))
-        assert log.fetch_offset_snapshot().high_watermark == LogOffsetMetadata(1, 0, size)
-        assert log._watermarks._high_watermark == LogOffsetMetadata(1, 0, size)
+        assert log.watermarks.offsets.high_watermark == LogOffsetMetadata(1)
+        snapshot = log.fetch_offset_snapshot()
+        assert snapshot.high_watermark == LogOffsetMetadata(1, 0, size)
+        assert log.watermarks.offsets is snapshot
+
+    def test_a_snapshot_does_not_change(self, log: UnifiedLog) -> None:
+        append(log, b"a")
+        before = log.watermarks.offsets
+        assert (before.log_end_offset.message_offset, before.high_watermark.message_offset) == (1, 0)
+        log.move_high_watermark_to_end()
+        append(log, b"b")
+        assert (before.log_end_offset.message_offset, before.high_watermark.message_offset) == (1, 0)
+        after = log.watermarks.offsets
+        assert (after.log_end_offset.message_offset, after.high_watermark.message_offset) == (2, 1)
+
+    def test_the_offsets_of_a_snapshot_are_in_order_through_a_truncation(self, log: UnifiedLog) -> None:
+        for _ in range(4):
+            append(log, b"a")
+        log.move_high_watermark_to_end()
+        seen = []
+        log.set_high_watermark_listener(lambda _: seen.append(log.watermarks.offsets))
+        log.truncate_to(2)
+        log.truncate_fully_and_start_at(7)
+        assert [(one.log_start_offset, one.high_watermark[0], one.log_end_offset[0]) for one in seen] == [
+            (0, 2, 2),
+            (7, 7, 7),
+        ]
 
     def test_listeners_hear_of_it(self, log: UnifiedLog) -> None:
         heard: list[int] = []

@@ -116,9 +116,9 @@ def test_a_topic_that_is_gone(stats: BrokerTopicStats, registry: MetricsRegistry
 
 
 def test_bytes_out(stats: BrokerTopicStats, registry: MetricsRegistry) -> None:
-    stats.update_bytes_out("a", 10, is_follower=False, is_reassignment=False)
-    stats.update_bytes_out("a", 20, is_follower=True, is_reassignment=False)
-    stats.update_bytes_out("a", 40, is_follower=True, is_reassignment=True)
+    stats.topic_stats("a").record_bytes_out(10, 0)
+    stats.update_replication_bytes_out(20)
+    stats.update_replication_bytes_out(40, is_reassignment=True)
     stats.update_replication_bytes_in(3)
     stats.update_replication_bytes_in(4, is_reassignment=True)
     assert count(registry, BYTES_OUT) == count(registry, BYTES_OUT, "a") == 10

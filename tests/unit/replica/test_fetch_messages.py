@@ -15,10 +15,8 @@ from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.metrics.names import MBeanName
 from barnabas.metrics.yammer.meter import Meter
 from barnabas.records.control import ControlRecordType
-from barnabas.replica import log_reads
 from barnabas.replica.broker_topic_stats import FAILED_FETCH_REQUESTS, TOTAL_FETCH_REQUESTS
 from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.plain_reads import skip_known
 from barnabas.replica.results import FetchParams, FetchPartitionData
 from log_fixtures import client_batch, fetched_bytes, marker
 from replica_fixtures import T0, T0_ID, TOPIC_ID, HeldBackQuota, ReplicaBox, consumer, follower
@@ -142,7 +140,6 @@ class TestAtOnce:
         def fail(*_: object) -> None:
             raise ZeroDivisionError("oops")
 
-        monkeypatch.setattr(log_reads, "read_plain", skip_known)
         monkeypatch.setattr(partition.local_log_or_raise(), "read", fail)
         box.fetch()
         assert box.only_fetched().error is Errors.UNKNOWN_SERVER_ERROR

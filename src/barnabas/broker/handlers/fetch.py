@@ -48,11 +48,11 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
 from barnabas.replica.fetch_context import FetchContext, response_size
-from barnabas.replica.fetch_results import news_of
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.fetch_session_manager import FetchManager, replica_id
 from barnabas.replica.replica_quota import UNBOUNDED_QUOTA, ReplicaQuota
 from barnabas.replica.results import (
+    NO_REPLICA,
     ClientMetadata,
     FetchCallback,
     FetchParams,
@@ -80,7 +80,8 @@ _LEADER_HINTS: Final = 16
 _LEADER_CHANGED: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
 _ISOLATION_LEVELS: Final = frozenset(IsolationLevel)
 _new_tuple = tuple.__new__
-"""Makes a named tuple without a call of its class, which takes several times as long."""
+"""Creates a named tuple without calling its class, which takes several times as long."""
+_new_struct = PartitionData.__new__
 
 
 class RecordReader(Protocol):
@@ -110,6 +111,7 @@ class FetchHandler:
         self.helper = helper
         self.cache = cache
         self.now_ms = clock.milliseconds
+        self.now_ns = clock.nanoseconds
         self.leader_quota = leader_quota
         """What may go to followers, of partitions for which that is limited."""
         self.stats = stats
@@ -166,13 +168,13 @@ class FetchHandler:
             else:
                 error = Errors.INVALID_REQUEST
             erroneous[partition] = _error(partition, error)
-        answer = FetchAnswer(self, request, context, erroneous, is_follower)
+        pending = PendingFetch(self, request, context, erroneous, is_follower)
         if interesting:
             params = self._params(request, body, reader)
             quota = self.leader_quota if is_follower else UNBOUNDED_QUOTA
-            self._fetch_messages(params, interesting, quota, answer.send)
+            self._fetch_messages(params, interesting, quota, pending.respond)
         else:
-            answer.send(())
+            pending.respond(())
 
     def _denied_topics(self, request: Request, context: FetchContext, is_follower: bool) -> set[str | None]:
         """The topics that the reader may not read. A follower may read all or none, even of those without a name."""
@@ -223,8 +225,8 @@ class FetchHandler:
 _ANONYMOUS_NAME: Final = str(ANONYMOUS)
 
 
-class FetchAnswer:
-    """The second half of a fetch: a request that waits for records, and what it becomes when they are there."""
+class PendingFetch:
+    """The second half of a fetch: turns the results into the response, when they are there."""
 
     __slots__ = ("_context", "_erroneous", "_handler", "_is_follower", "_request")
 
@@ -242,97 +244,105 @@ class FetchAnswer:
         self._erroneous = erroneous
         self._is_follower = is_follower
 
-    def send(self, results: FetchResults) -> None:
-        """Answers with what was found, or with the error if even that fails: on this thread, nobody else would."""
+    def respond(self, results: FetchResults) -> None:
+        """Sends the response, or an error if that fails: the thread may be one that handles no errors."""
         try:
-            self._send(results)
+            self._respond(results)
         except Exception as error:  # noqa: BLE001 - the funnel
             self._handler.helper.handle_error(self._request, error)
 
-    def _send(self, results: FetchResults) -> None:
-        request = self._request
-        news = news_of(results, self._context.may_omit)
+    def _respond(self, results: FetchResults) -> None:
+        request, context, handler = self._request, self._context, self._handler
+        quotas = handler.helper.quotas
         request_throttle_ms = 0
-        if not self._is_follower:
-            quota = self._handler.helper.quotas.request
-            if quota.is_enabled:
-                request_throttle_ms = quota.maybe_record_and_get_throttle_time_ms(request, self._handler.now_ms())
+        if not self._is_follower and quotas.request.is_enabled:
+            request_throttle_ms = quotas.request.maybe_record_and_get_throttle_time_ms(request, handler.now_ms())
+        may_omit = context.may_omit
         updates: dict[TopicIdPartition, PartitionData] = {}
         endpoints: dict[int, NodeEndpoint] = {}
         reassigned: set[TopicIdPartition] = set()
-        for partition, data in news:
-            if data.is_reassignment_fetch:
+        for partition, data in results:
+            error, high_watermark, log_start_offset, records, diverging, stable, aborted, preferred, added, _ = data
+            if (
+                not records
+                and not error
+                and diverging is None
+                and preferred == NO_REPLICA
+                and may_omit(partition, high_watermark, log_start_offset)
+            ):
+                continue
+            # Field by field: a call of the constructor takes several times as long.
+            update = _new_struct(PartitionData)
+            update.unknown_tagged_fields = None
+            update.partition_index = partition[2]
+            update.error_code = error
+            update.high_watermark = high_watermark
+            update.last_stable_offset = stable
+            update.log_start_offset = log_start_offset
+            update.diverging_epoch = update.current_leader = update.snapshot_id = update.aborted_transactions = None
+            update.preferred_read_replica = preferred
+            update.records = records
+            if aborted is not None:
+                update.aborted_transactions = [
+                    AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in aborted
+                ]
+            if diverging is not None:
+                update.diverging_epoch = EpochEndOffset(epoch=diverging.leader_epoch, end_offset=diverging.end_offset)
+            if error:
+                self._add_error(partition, error, update, endpoints)
+            if added:
                 reassigned.add(partition)
-            updates[partition] = self._partition_data(partition, data, endpoints)
+            updates[partition] = update
         if self._erroneous:
             updates.update(self._erroneous)
         if self._is_follower:
-            self._answer_follower(updates, reassigned)
+            self._respond_to_follower(updates, reassigned)
+        elif request_throttle_ms or quotas.fetch.is_enabled:
+            self._respond_within_quotas(updates, list(endpoints.values()), request_throttle_ms)
         else:
-            response, is_throttled = self._consumer_response(updates, list(endpoints.values()), request_throttle_ms)
-            if not is_throttled:
-                self._count(response, reassigned)
-            self._handler.helper.send(request, response)
-
-    def _partition_data(
-        self, partition: TopicIdPartition, data: FetchPartitionData, endpoints: dict[int, NodeEndpoint]
-    ) -> PartitionData:
-        # Field by field: a call of the constructor takes several times as long.
-        answer = PartitionData.__new__(PartitionData)
-        answer.unknown_tagged_fields = None
-        answer.partition_index = partition[2]
-        answer.error_code = data.error
-        answer.high_watermark = data.high_watermark
-        answer.last_stable_offset = data.last_stable_offset
-        answer.log_start_offset = data.log_start_offset
-        answer.diverging_epoch = answer.current_leader = answer.snapshot_id = None
-        aborted = data.aborted_transactions
-        answer.aborted_transactions = (
-            None
-            if aborted is None
-            else [AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in aborted]
-        )
-        answer.preferred_read_replica = data.preferred_read_replica
-        answer.records = data.records
-        if data.diverging_epoch is not None:
-            epoch, end_offset = data.diverging_epoch
-            answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-        if data.error:
-            self._add_error(partition, data.error, answer, endpoints)
-        return answer
+            response = context.update_and_generate_response_data(updates, list(endpoints.values()))
+            self._count_bytes_out(response)
+            handler.helper.send(request, response)
 
     def _add_error(
         self,
         partition: TopicIdPartition,
         error: Errors,
-        answer: PartitionData,
+        update: PartitionData,
         endpoints: dict[int, NodeEndpoint],
     ) -> None:
         handler, request = self._handler, self._request
         if error is Errors.KAFKA_STORAGE_ERROR and request.api_version < _STORAGE_ERROR:
-            answer.error_code = Errors.NOT_LEADER_OR_FOLLOWER
+            update.error_code = Errors.NOT_LEADER_OR_FOLLOWER
         if error in _LEADER_CHANGED and request.api_version >= _LEADER_HINTS:
             leader_id, leader_epoch, node = current_leader(
                 handler.cache, partition.topic or "", partition.partition, request.context.listener_name
             )
-            answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+            update.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
             if node is not None:
                 endpoints[leader_id] = NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
 
     # Followers
 
-    def _answer_follower(
+    def _respond_to_follower(
         self, updates: dict[TopicIdPartition, PartitionData], reassigned: set[TopicIdPartition]
     ) -> None:
         handler, request = self._handler, self._request
         response = self._context.update_and_generate_response_data(updates)
         if handler.leader_quota is not UNBOUNDED_QUOTA:
             self._record_replication(response)
-        self._count(response, reassigned)
+        self._count_errors(response)
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.records:
+                    which = TopicIdPartition(topic.topic_id, topic.topic, data.partition_index)
+                    handler.stats.update_replication_bytes_out(
+                        len(data.records), is_reassignment=bool(reassigned) and which in reassigned
+                    )
         handler.helper.send_response_exempt_throttle(request, response)
 
     def _record_replication(self, response: FetchResponse) -> None:
-        """Charges what goes out of partitions with a limit. Whether there is room was asked before the read."""
+        """Charges the bytes of partitions with a limit. Whether there is room was checked before the read."""
         quota = self._handler.leader_quota
         limited = [
             (TopicIdPartition(topic.topic_id, topic.topic, data.partition_index), data)
@@ -344,10 +354,10 @@ class FetchAnswer:
 
     # Consumers
 
-    def _consumer_response(
+    def _respond_within_quotas(
         self, updates: dict[TopicIdPartition, PartitionData], endpoints: list[NodeEndpoint], request_ms: int
-    ) -> tuple[FetchResponse, bool]:
-        """The answer for a consumer, and whether it is the empty one of a consumer that is held back."""
+    ) -> None:
+        """Sends the response to a consumer, or an empty one if the consumer is throttled."""
         request, context = self._request, self._context
         helper = self._handler.helper
         quotas = helper.quotas
@@ -358,34 +368,41 @@ class FetchAnswer:
             bandwidth_ms = quotas.fetch.maybe_record_and_get_throttle_time_ms(request, size, now_ms)
         throttle_time_ms = max(bandwidth_ms, request_ms)
         if throttle_time_ms <= 0:
-            return context.update_and_generate_response_data(updates, endpoints), False
-        request.api_throttle_time_ms = throttle_time_ms
-        # The records are not sent after all, whichever quota it was: they will be charged when they are.
-        quotas.fetch.unrecord(request, size, now_ms)
-        helper.throttle(quotas.fetch if bandwidth_ms > request_ms else quotas.request, request, throttle_time_ms)
-        return context.get_throttled_response(throttle_time_ms, endpoints), True
+            response = context.update_and_generate_response_data(updates, endpoints)
+            self._count_bytes_out(response)
+        else:
+            request.api_throttle_time_ms = throttle_time_ms
+            # The records are not sent, whichever quota it is: they are charged when they are.
+            quotas.fetch.unrecord(request, size, now_ms)
+            helper.throttle(quotas.fetch if bandwidth_ms > request_ms else quotas.request, request, throttle_time_ms)
+            response = context.get_throttled_response(throttle_time_ms, endpoints)
+        helper.send(request, response)
 
-    def _count(self, response: FetchResponse, reassigned: set[TopicIdPartition]) -> None:
-        """Tells the metrics what goes out, and which errors are among it."""
-        handler, request = self._handler, self._request
+    def _count_bytes_out(self, response: FetchResponse) -> None:
+        """Updates the metrics of bytes that consumers read, by topic, and those of errors."""
+        has_errors = bool(response.error_code)
+        for topic in response.responses:
+            size = 0
+            for data in topic.partitions:
+                if data.records:
+                    size += len(data.records)
+                elif data.error_code:
+                    has_errors = True
+            if size:
+                self._handler.stats.topic_stats(topic.topic).record_bytes_out(size, self._handler.now_ns())
+        if has_errors:
+            self._count_errors(response)
+
+    def _count_errors(self, response: FetchResponse) -> None:
+        channel, request = self._handler.helper.channel, self._request
         if response.error_code:
-            handler.helper.channel.update_error_metrics(request, Errors.for_code(response.error_code))
+            channel.update_error_metrics(request, Errors.for_code(response.error_code))
         for topic in response.responses:
             for data in topic.partitions:
                 if data.error_code:
                     error = Errors.for_code(data.error_code)
                     logger.debug("%r failed for %s-%d: %s", request, topic.topic, data.partition_index, error.name)
-                    handler.helper.channel.update_error_metrics(request, error)
-                if data.records:
-                    is_reassignment = bool(reassigned) and (
-                        TopicIdPartition(topic.topic_id, topic.topic, data.partition_index) in reassigned
-                    )
-                    handler.stats.update_bytes_out(
-                        topic.topic,
-                        len(data.records),
-                        is_follower=self._is_follower,
-                        is_reassignment=is_reassignment,
-                    )
+                    channel.update_error_metrics(request, error)
 
 
 def _error(partition: TopicIdPartition, error: Errors) -> PartitionData:

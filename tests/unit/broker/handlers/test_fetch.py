@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.handlers.fetch import FetchAnswer, FetchHandler
+from barnabas.broker.handlers import fetch
+from barnabas.broker.handlers.fetch import FetchHandler
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
@@ -405,7 +406,7 @@ def test_partitions_without_news_cost_no_answer(monkeypatch: pytest.MonkeyPatch)
     def fail(*args: Any) -> None:
         raise AssertionError("an answer was made that nobody is going to get")
 
-    monkeypatch.setattr(FetchAnswer, "_partition_data", fail)
+    monkeypatch.setattr(fetch, "_new_struct", fail)
     response = b.fetch(session_request(session, 1))
     assert (response.error_code, response.responses) == (0, [])
 
