@@ -29,10 +29,7 @@ def test_the_environment_chooses_the_twins(pure: str) -> None:
 
 
 def test_a_kernel_is_loaded_when_it_is_used() -> None:
-    program = (
-        "import sys; from barnabas import _kernels; "
-        "print([name for name in sys.modules if name.startswith('barnabas._kernels.')])"
-    )
+    program = "import sys; from barnabas import _kernels; print([n for n in sys.modules if '_kernels.' in n])"
     assert run(program, "0") == "[]"
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from barnabas import _kernels
 from barnabas._kernels.pure import sockets as pure_sockets
-from barnabas.network import frame_references, shared_memory, transport
+from barnabas.network import frame_references, shared_memory
 from barnabas.network.channel import InvalidReceiveError, KafkaChannel
 from barnabas.network.channel_state import LARGE
 from barnabas.network.frame_references import HEAD, LEAST_BYTES_PER_FILE, MARK, MOST_BYTES, MOST_FILES, is_same_user
@@ -40,7 +40,7 @@ def transports(
 ) -> Iterator[tuple[LocalTransportLayer, LocalTransportLayer]]:
     """Two ends of a local socket on which references were agreed on."""
     if request.param == "pure":
-        monkeypatch.setattr(transport.sockets, "SocketIo", pure_sockets.SocketIo)
+        monkeypatch.setattr(_kernels.sockets, "SocketIo", pure_sockets.SocketIo)
     elif not _kernels.is_compiled("sockets"):
         pytest.skip("not built")
     ends = socket.socketpair(socket.AF_UNIX)
@@ -271,7 +271,7 @@ def test_descriptors_are_closed_where_no_references_were_agreed_on(
     how: str, is_compiled: bool, log: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_compiled:
-        monkeypatch.setattr(transport.sockets, "SocketIo", pure_sockets.SocketIo)
+        monkeypatch.setattr(_kernels.sockets, "SocketIo", pure_sockets.SocketIo)
     fd, _ = log
     ends = socket.socketpair(socket.AF_UNIX)
     layer, _ = plaintext("c", ends[1])

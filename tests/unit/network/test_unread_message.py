@@ -18,7 +18,6 @@ from benchmarks.waiting import until
 
 from barnabas import _kernels
 from barnabas._kernels.pure import sockets as pure_sockets
-from barnabas.network import transport
 from barnabas.network.channel import InvalidReceiveError, KafkaChannel
 from barnabas.network.client_request import ClientResponse
 from barnabas.network.frame_references import HEAD, MARK
@@ -118,7 +117,7 @@ class Line:
 @pytest.fixture(params=["compiled", "pure"])
 def line(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
     if request.param == "pure":
-        monkeypatch.setattr(transport.sockets, "SocketIo", pure_sockets.SocketIo)
+        monkeypatch.setattr(_kernels.sockets, "SocketIo", pure_sockets.SocketIo)
     elif not _kernels.is_compiled("sockets"):
         pytest.skip("not built")
     made = Line()

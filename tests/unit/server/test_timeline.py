@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from barnabas._kernels import timeline
 from barnabas._kernels.pure import metrics as pure_metrics
 from barnabas._kernels.pure import timeline as pure_timeline
 from barnabas.network.memory_pool import UNBOUNDED, SimpleMemoryPool
 from barnabas.protocol.api_keys import ApiKey
 
-NOT_SET = timeline.NOT_SET
+NOT_SET = pure_timeline.NOT_SET
 
 Kit = tuple[ModuleType, ModuleType, ModuleType]
 """Timelines and the two kinds of metrics that they are written to."""

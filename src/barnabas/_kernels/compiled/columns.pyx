@@ -119,7 +119,7 @@ cdef enum:
     SHORT_DELTA = 1 << 20
 
 @cython.final
-cdef class Lease:
+cdef class _Lease:
     """Holds one object's memory through the buffer protocol until the last user is gone."""
 
     cdef Py_buffer view
@@ -135,8 +135,8 @@ cdef class Lease:
             PyBuffer_Release(&self.view)
 
 
-cdef inline Lease lease(source):
-    return None if source is None else Lease(source)
+cdef inline _Lease lease(source):
+    return None if source is None else _Lease(source)
 
 
 # --- checksum -------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ cdef class BinaryColumn:
     `first` is the array's own offset (a sliced array shares its parent's buffers), `length` its number of elements.
     """
 
-    cdef Lease validity_lease, offsets_lease, data_lease
+    cdef _Lease validity_lease, offsets_lease, data_lease
     cdef const uint8_t *validity
     cdef const char *offsets
     cdef const uint8_t *data
@@ -267,7 +267,7 @@ cdef inline int64_t span(BinaryColumn column, int64_t index, const uint8_t **sta
 cdef class HeaderColumn:
     """A list of (key, value) structs per record: the list's validity and offsets over two binary columns."""
 
-    cdef Lease validity_lease, offsets_lease
+    cdef _Lease validity_lease, offsets_lease
     cdef const uint8_t *validity
     cdef const char *offsets
     cdef int64_t first
@@ -367,7 +367,7 @@ cdef class Encoder:
     cdef BinaryColumn keys
     cdef BinaryColumn values
     cdef HeaderColumn headers
-    cdef Lease timestamps_lease
+    cdef _Lease timestamps_lease
     cdef const char *timestamps
     cdef int64_t timestamp
     cdef readonly int64_t length
@@ -688,7 +688,7 @@ cdef class BinarySink:
     nothing.
     """
 
-    cdef Lease validity_lease, offsets_lease, data_lease
+    cdef _Lease validity_lease, offsets_lease, data_lease
     cdef uint8_t *validity
     cdef int32_t *offsets
     cdef uint8_t *data
@@ -699,7 +699,7 @@ cdef class BinarySink:
     cdef int64_t max_used
 
     def __cinit__(self, validity, offsets, data):
-        self.offsets_lease, self.data_lease = Lease(offsets, True), Lease(data, True)
+        self.offsets_lease, self.data_lease = _Lease(offsets, True), _Lease(data, True)
         self.rows = self.used = 0
         self.open = True
         self.max_rows = self.offsets_lease.view.len // 4 - 1
@@ -711,7 +711,7 @@ cdef class BinarySink:
         self.data = <uint8_t *> self.data_lease.view.buf
         self.validity = NULL
         if validity is not None:
-            self.validity_lease = Lease(validity, True)
+            self.validity_lease = _Lease(validity, True)
             self.validity = <uint8_t *> self.validity_lease.view.buf
             if self.validity_lease.view.len * 8 < self.max_rows:
                 raise ValueError("the validity bitmap is shorter than its column")
@@ -809,7 +809,7 @@ cdef class ViewSink:
     counts those that do: short ones, and nulls, need no buffer.
     """
 
-    cdef Lease validity_lease, views_lease
+    cdef _Lease validity_lease, views_lease
     cdef uint8_t *validity
     cdef View *views
     cdef int64_t rows
@@ -819,7 +819,7 @@ cdef class ViewSink:
     cdef readonly int64_t referring
 
     def __cinit__(self, validity, views):
-        self.views_lease = Lease(views, True)
+        self.views_lease = _Lease(views, True)
         self.views = <View *> self.views_lease.view.buf
         self.rows = self.referring = self.start = 0
         self.buffer = 0
@@ -828,7 +828,7 @@ cdef class ViewSink:
             raise ValueError("views are aligned")
         self.validity = NULL
         if validity is not None:
-            self.validity_lease = Lease(validity, True)
+            self.validity_lease = _Lease(validity, True)
             self.validity = <uint8_t *> self.validity_lease.view.buf
             if self.validity_lease.view.len * 8 < self.max_rows:
                 raise ValueError("the validity bitmap is shorter than its column")
@@ -896,7 +896,7 @@ cdef class ColumnSink:
     cdef ViewSink value_views
     cdef BinarySink header_keys
     cdef BinarySink header_values
-    cdef Lease offsets_lease, timestamps_lease, types_lease, header_offsets_lease
+    cdef _Lease offsets_lease, timestamps_lease, types_lease, header_offsets_lease
     cdef int64_t *offsets
     cdef int64_t *timestamps
     cdef int32_t *types
@@ -947,7 +947,7 @@ cdef class ColumnSink:
         )
 
     def _column(self, buffer, int64_t width, int64_t rows):
-        held = Lease(buffer, True)
+        held = _Lease(buffer, True)
         # An empty buffer may be anywhere: since Python 3.13 that of a bytearray is not aligned.
         if held.view.len < rows * width or (held.view.len and <size_t> held.view.buf % <size_t> width):
             raise ValueError(f"no room for {rows} aligned numbers of {width} bytes")
@@ -968,7 +968,7 @@ cdef class Section:
     Who wants views says where the bytes stay: `source` is what holds them, and the section begins at `source_start`.
     """
 
-    cdef Lease held
+    cdef _Lease held
     cdef const uint8_t *data
     cdef int64_t size
     cdef Record *places
@@ -1001,22 +1001,22 @@ cdef class Section:
         self, data, int64_t count, int64_t base_offset, int64_t last_offset_delta, int64_t base_timestamp,
         append_timestamp, int64_t start_offset, int64_t scale,
     ):
-        cdef Lease held = Lease(data)
+        cdef _Lease held = _Lease(data)
         cdef bint has_append_timestamp = append_timestamp is not None
         cdef int64_t append = append_timestamp if has_append_timestamp else 0
         if scale < 1:
             raise ValueError(f"a timestamp unit of 1/{scale} ms is none")
-        self._begin(
+        self.begin(
             held, 0, held.view.len, count, base_offset, last_offset_delta, base_timestamp,
             has_append_timestamp, append, start_offset, scale,
         )
-        self._scan(-1, None, -1, 0)
+        self.scan(-1, None, -1, 0)
 
     def __dealloc__(self):
         recycled_give(self.places)
 
-    cdef int _begin(
-        self, Lease held, int64_t start, int64_t size, int64_t count, int64_t base_offset, int64_t last_offset_delta,
+    cdef int begin(
+        self, _Lease held, int64_t start, int64_t size, int64_t count, int64_t base_offset, int64_t last_offset_delta,
         int64_t base_timestamp, bint has_append_timestamp, int64_t append_timestamp, int64_t start_offset,
         int64_t scale,
     ) except -1:
@@ -1135,7 +1135,7 @@ cdef class Section:
         record.first_header, record.end = <int32_t> cursor.position, <int32_t> end
         return True
 
-    cdef bint _scan(self, int64_t crc, ColumnSink sink, int fd, int64_t position) except -1:
+    cdef bint scan(self, int64_t crc, ColumnSink sink, int fd, int64_t position) except -1:
         """Checks and counts all records, and, unless it is -1, that this is the checksum of the batch.
 
         If it is not, that is all there is to say: False, whatever else may be wrong. A block of bytes gets its checksum
@@ -1451,7 +1451,7 @@ cdef inline bint is_cut_off(const uint8_t *batch, int64_t left) noexcept nogil:
 
 def plain_extent(data not None, int64_t start_offset, bint may_be_transactional):
     """See `pure.columns`."""
-    cdef Lease held = Lease(data)
+    cdef _Lease held = _Lease(data)
     cdef const uint8_t *batch = <const uint8_t *> held.view.buf
     cdef int64_t left = held.view.len, records = 0, size = 0
     cdef Head head
@@ -1468,7 +1468,7 @@ def plain_sections(
     bint has_views, ColumnSink sink, int fd=-1, int64_t position=0,
 ):
     """See `pure.columns`, which leaves all batches to who calls this."""
-    cdef Lease held = Lease(data)
+    cdef _Lease held = _Lease(data)
     cdef const uint8_t *batch
     cdef int64_t end = held.view.len
     cdef Head head
@@ -1482,12 +1482,12 @@ def plain_sections(
         if not read_head(batch, end - at, &head) or not is_plain(&head, start_offset, may_be_transactional):
             break
         section = Section.__new__(Section)
-        section._begin(
+        section.begin(
             held, at + HEADER_SIZE, head.length - HEADER_SIZE, head.count, head.base_offset, head.last_delta,
             <int64_t> big_endian(batch + 27, 8), head.attributes & APPEND_TIME, <int64_t> big_endian(batch + 35, 8),
             start_offset, scale,
         )
-        if not section._scan(
+        if not section.scan(
             <int64_t> big_endian(batch + CRC_START, 4) if check_crc else -1, sink, fd, position + at + HEADER_SIZE
         ):
             break
@@ -1524,7 +1524,7 @@ def totals(list sections not None):
 
 def repeat_numbers(list numbers not None, list counts not None, into not None):
     """See `pure.columns`."""
-    cdef Lease held = Lease(into, True)
+    cdef _Lease held = _Lease(into, True)
     cdef int32_t *out = <int32_t *> held.view.buf
     cdef int64_t left = held.view.len // 4, count, index
     cdef Py_ssize_t place

@@ -42,7 +42,7 @@ cdef class ConsumerRecord:
     cdef readonly int32_t partition
     cdef readonly int32_t serialized_key_size
     cdef readonly int32_t serialized_value_size
-    cdef int32_t _leader_epoch
+    cdef int32_t epoch
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ cdef class ConsumerRecord:
         self.timestamp_type = timestamp_type
         self.serialized_key_size = serialized_key_size
         self.serialized_value_size = serialized_value_size
-        self._leader_epoch = -1 if leader_epoch is None else leader_epoch
+        self.epoch = -1 if leader_epoch is None else leader_epoch
 
     @property
     def leader_epoch(self):
         """The epoch of the leader that wrote the record; None if that was not noted."""
-        return None if self._leader_epoch < 0 else self._leader_epoch
+        return None if self.epoch < 0 else self.epoch
 
     @property
     def topic_partition(self):
@@ -245,7 +245,7 @@ cdef class ConsumerRecordReader:
                 record.timestamp_type = CREATE_TIME
             record.serialized_key_size = fields.key_length
             record.serialized_value_size = fields.value_length
-            record._leader_epoch = self._leader_epoch
+            record.epoch = self._leader_epoch
             record.headers = self._headers(fields.headers_at, fields.header_count) if fields.header_count else ()
             if fields.key_length >= 0:
                 record.key = PyBytes_FromStringAndSize(<const char *>self._data + fields.key_at, fields.key_length)

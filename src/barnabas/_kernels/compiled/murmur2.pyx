@@ -33,7 +33,7 @@ def partition_for_key(key, Py_ssize_t partition_count):
     return <Py_ssize_t>(hash_of(key) & 0x7fffffff) % partition_count
 
 
-cdef class Lease:
+cdef class _Lease:
     """Holds one object's memory until the last user is gone."""
 
     cdef Py_buffer view
@@ -51,10 +51,10 @@ cdef class Lease:
 
 def partitions_for_keys(validity, offsets, data, bint wide, int64_t first, int64_t length, int32_t count, out):
     """Writes to `out`, 32-bit numbers, the partition of each key of an Arrow array; -1 where the key is null."""
-    cdef Lease validity_lease = None if validity is None else Lease(validity)
-    cdef Lease offsets_lease = None if offsets is None else Lease(offsets)
-    cdef Lease data_lease = None if data is None else Lease(data)
-    cdef Lease out_lease = Lease(out, True)
+    cdef _Lease validity_lease = None if validity is None else _Lease(validity)
+    cdef _Lease offsets_lease = None if offsets is None else _Lease(offsets)
+    cdef _Lease data_lease = None if data is None else _Lease(data)
+    cdef _Lease out_lease = _Lease(out, True)
     cdef const uint8_t *bitmap = NULL
     cdef const char *bounds = NULL
     cdef const uint8_t *octets = NULL

@@ -15,6 +15,8 @@ from cpython.object cimport PyObject
 from cpython.dict cimport PyDict_GetItemWithError
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
+from barnabas._kernels.compiled.octets cimport int32_at
+
 from barnabas._kernels.pure.reactor import SelectorStats as _SelectorStats
 from barnabas.network.channel_state import FIRST_ALLOCATION as _FIRST_ALLOCATION
 from barnabas.network.channel_state import LARGE as _LARGE
@@ -57,10 +59,6 @@ cdef object NOT_CONNECTED = ChannelState.NOT_CONNECTED
 cdef object NOT_MUTED = _NOT_MUTED
 cdef object RESPONSE_PENDING = _RESPONSE_PENDING
 cdef object RESPONSE_SENT = ChannelMuteEvent.RESPONSE_SENT
-
-
-cdef inline int32_t int32_at(const unsigned char *data) noexcept:
-    return <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16) | (<uint32_t>data[2] << 8) | data[3])
 
 
 cdef class FileRegion:

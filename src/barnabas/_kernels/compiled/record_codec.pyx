@@ -216,7 +216,7 @@ cdef class Record:
 
 
 @cython.final
-cdef class RecordIterator:
+cdef class _RecordIterator:
     """The records of an uncompressed records section, one at a time."""
 
     cdef Py_buffer _buffer
@@ -319,7 +319,7 @@ def iterate_records(data, count, base_offset, base_timestamp, log_append_time, c
 
     With `log_append_time`, every record gets that timestamp. Without `copy`, keys and values are views of `data`.
     """
-    return RecordIterator(data, count, base_offset, base_timestamp, log_append_time, copy)
+    return _RecordIterator(data, count, base_offset, base_timestamp, log_append_time, copy)
 
 
 def walk_records(data, int32_t count, int64_t base_timestamp, int32_t last_offset_delta, bint consecutive):

@@ -1,0 +1,88 @@
+"""The rules of compiled code: where it is, who chooses it, and what it may not touch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from barnabas import _kernels
+
+PACKAGE = Path(_kernels.__file__).parents[1]
+KERNELS = PACKAGE / "_kernels"
+
+BYPASSES = {
+    "broker/handlers/_frame.pxd",
+    "broker/handlers/_fetch_answer.pyx",
+    "broker/handlers/_plain_produce.pyx",
+    "broker/handlers/_produce_answer.pyx",
+    "broker/handlers/fetch_answer.py",
+    "broker/handlers/plain_produce.py",
+    "broker/handlers/produce_answer.py",
+    "clients/producer/internals/_fast.pyx",
+    "clients/producer/internals/append_state.py",
+    "clients/producer/internals/core_sharing.py",
+    "clients/producer/internals/future_record_metadata.py",
+    "log/_plain_append.pyx",
+    "log/plain_append.py",
+    "protocol/_produce_codec.pyx",
+    "protocol/produce_codec.py",
+    "replica/_fetch_results.pyx",
+    "replica/_log_ends.pyx",
+    "replica/_plain_appends.pyx",
+    "replica/_plain_reads.pyx",
+    "replica/fetch_results.py",
+    "replica/log_ends.py",
+    "replica/plain_appends.py",
+    "replica/plain_reads.py",
+}
+"""Fast paths beside the ordinary one that are about to be deleted, and their choosers. To shrink to nothing."""
+
+
+def sources(pattern: str) -> dict[str, str]:
+    paths = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob(pattern)}
+    return {name: path.read_text() for name, path in paths.items() if name not in BYPASSES}
+
+
+def test_compiled_code_is_a_kernel() -> None:
+    assert {path.stem for path in (KERNELS / "compiled").glob("*.pyx")} == set(_kernels.__all__)
+    assert not [name for name in sources("*.pyx") if not name.startswith("_kernels/compiled/")]
+
+
+def test_every_kernel_has_a_twin() -> None:
+    assert not [name for name in _kernels.__all__ if not (KERNELS / "pure" / f"{name}.py").is_file()]
+
+
+def test_there_is_one_chooser() -> None:
+    looks = [name for name, text in sources("*.py").items() if re.search(r"environ.*BARNABAS_PURE", text)]
+    assert looks == ["_kernels/__init__.py"]
+    tries = [name for name, text in sources("*.py").items() if "_kernels.compiled" in text]
+    assert tries == [], "import kernels through barnabas._kernels"
+
+
+def test_no_compiled_module_touches_private_attributes_of_others() -> None:
+    """``other._name``, where other is not self. A class may look at another object of its own kind."""
+    touched = [
+        f"{name}: {found.group(0)}"
+        for name, text in sources("*.pyx").items()
+        for found in re.finditer(r"(?<![\w.])(?!self\b|cls\b|other\b)([A-Za-z_]\w*|\))\._[a-z]\w*", _code(text))
+        if not found.group(0).startswith(("barnabas._kernels", "libc.", "cpython."))
+    ]
+    assert touched == []
+
+
+def _code(text: str) -> str:
+    """Without comments and documentation."""
+    return re.sub(r'""".*?"""|#[^\n]*', "", text, flags=re.DOTALL)
+
+
+def test_byte_access_is_defined_once() -> None:
+    definitions = [
+        name
+        for name, text in sources("*.p[yx][xd]").items()
+        if re.search(r"cdef inline .*\b(int16_at|int32_at|int64_at|put_int32)\(", text)
+    ]
+    assert definitions == ["_kernels/compiled/octets.pxd"]
+
+
+def test_the_bypasses_that_are_listed_are_still_there() -> None:
+    assert not [name for name in BYPASSES if not (PACKAGE / name).exists()], "deleted: take them off the list"
