@@ -29,6 +29,7 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock, MockClock
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.network.channel import KafkaChannel
+from barnabas.network.channel_factory import ChannelFactory, plaintext
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_quotas import ConnectionQuotas
 from barnabas.network.endpoint import Endpoint, SecurityProtocol
@@ -36,7 +37,6 @@ from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.plane import ConnectionContext
 from barnabas.network.processor import Processor
 from barnabas.network.response import AnyResponse
-from barnabas.network.selector import ChannelFactory, plaintext
 from barnabas.network.socket_server import SocketServer
 from barnabas.protocol.api_keys import ApiKey, Scope
 from barnabas.protocol.framing import encode_request
@@ -643,7 +643,8 @@ class ChunkTransport:
     def send_file(self, fd: int, position: int, count: int) -> int:
         return self._take(os.pread(fd, count, position))
 
-    def handshake(self) -> None: ...
+    def handshake(self) -> int:
+        return 0
 
     def expect(self, count: int) -> None:
         self.expected = count

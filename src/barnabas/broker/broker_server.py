@@ -284,7 +284,11 @@ class BrokerServer:
             drain_actions=replicas.action_queue.try_complete_actions,
         )
         socket_server = serving.open(
-            apis, versions, config.listeners, disconnect_listeners=[telemetry.client_metrics.on_disconnect]
+            apis,
+            versions,
+            config.listeners,
+            [telemetry.client_metrics.on_disconnect],
+            shared.channel_factories,
         )
         self.advertised = resolved(config.advertised_listeners, socket_server.bound_port)
 

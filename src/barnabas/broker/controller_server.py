@@ -121,7 +121,9 @@ class ControllerServer:
             clock=clock,
         )
         # Where a listener on port 0 is can be told only now, and has to be before the quorum hears of this node.
-        socket_server = serving.open(apis, apis.versions, config.controller_listeners)
+        socket_server = serving.open(
+            apis, apis.versions, config.controller_listeners, channel_factories=shared.channel_factories
+        )
         endpoints = resolved(config.advertised_controller_listeners, socket_server.bound_port)
         publishers: list[MetadataPublisher] = [MetadataCachePublisher(self.cache)]
         acls: AclPublisher | None = None

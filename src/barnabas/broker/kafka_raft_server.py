@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from barnabas.log.meta_properties import (
 )
 from barnabas.log.meta_properties_ensemble import MetaPropertiesEnsemble
 from barnabas.log.storage_errors import disk_access
+from barnabas.network.channel_factory import ChannelFactory
 
 logger = logging.getLogger(__name__)
 
@@ -54,11 +55,13 @@ class KafkaRaftServer:
         exit_procedure: ExitProcedure = exit_process,
         on_loaded: Callable[[], None] = lambda: None,
         on_recovery: RecoveryListener | None = None,
+        channel_factories: Mapping[str, ChannelFactory] | None = None,
     ) -> None:
         """``exit_procedure`` is called when the node cannot go on: it ends the process, unless told otherwise.
 
         ``on_loaded`` is called, on some thread, when a broker that serves has loaded what it did not need for that.
         ``on_recovery`` is called every few seconds while logs are recovered after a crash.
+        ``channel_factories`` replaces, by the name of a listener, what its security protocol makes channels with.
         """
         if config.is_broker and not config.is_controller:
             raise StartupError(
@@ -74,6 +77,7 @@ class KafkaRaftServer:
         self._end_process = exit_procedure
         self._on_loaded = on_loaded
         self._on_recovery = on_recovery
+        self._channel_factories = channel_factories
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         """Lets one of several who stop the node do it."""
@@ -95,7 +99,7 @@ class KafkaRaftServer:
         assert directory_id is not None
         try:
             shared = self._shared = self._to_close = SharedServer(
-                config, ensemble.cluster_id, directory_id, self._clock, self._fail
+                config, ensemble.cluster_id, directory_id, self._clock, self._fail, self._channel_factories
             )
             if config.is_broker:
                 # Locks the directories before anybody opens the metadata log in one of them.

@@ -23,13 +23,14 @@ from barnabas.broker.controller_node_provider import ControllerNodeProvider
 from barnabas.broker.node_to_controller_request_thread import ControllerClient, NodeToControllerRequestThread
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.dataclass import dataclass
+from barnabas.network.channel_factory import ChannelFactory, plaintext
 from barnabas.network.client import NetworkClient
 from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.client_request import RequestBuilder
 from barnabas.network.inflight import FOREVER
 from barnabas.network.metadata_updater import ManualMetadataUpdater
 from barnabas.network.node_api_versions import NodeApiVersions
-from barnabas.network.selector import ChannelFactory, Selector, plaintext
+from barnabas.network.selector import Selector
 from barnabas.protocol.message import Request
 
 if TYPE_CHECKING:

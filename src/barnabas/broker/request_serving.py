@@ -12,6 +12,7 @@ from barnabas.common.clock import Clock
 from barnabas.common.shutdownable_thread import ExitProcedure
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
+from barnabas.network.channel_factory import ChannelFactory, channel_factory_for
 from barnabas.network.endpoint import Endpoint
 from barnabas.network.socket_server import SocketServer
 from barnabas.quota.quota_factory import QuotaManagers
@@ -84,8 +85,13 @@ class RequestServing:
         versions: ApiVersionManager,
         endpoints: Sequence[Endpoint],
         disconnect_listeners: Sequence[Any] = (),
+        channel_factories: Mapping[str, ChannelFactory] | None = None,
     ) -> SocketServer:
-        """Opens the ports; OSError if one is taken."""
+        """Opens the ports; OSError if one is taken.
+
+        A listener that ``channel_factories`` does not name gets the factory of its security protocol.
+        """
+        factories = {one.listener_name: channel_factory_for(one.security_protocol.name) for one in endpoints}
         placement = self._config.hand_off.default_placement()
         runner = RequestRunner(apis, self.channel, self._clock, self._exit_procedure, placement)
         plane = DataPlane(self.channel, runner, versions, self._clock, self._config.hand_off)
@@ -96,6 +102,7 @@ class RequestServing:
             plane,
             self._metrics,
             self._clock,
+            channel_factories={**factories, **(channel_factories or {})},
             disconnect_listeners=disconnect_listeners,
             acceptor_blocked=self._acceptor_blocked,
         )

@@ -10,7 +10,7 @@ A node that is both has one copy of the metadata log, not two. So the Raft clien
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.controller_node_provider import ControllerNodeProvider
@@ -25,6 +25,7 @@ from barnabas.metadata.raft_listener import MetadataRaftListener
 from barnabas.metadata.snapshot_generator import SnapshotEmitter, SnapshotGenerator
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
+from barnabas.network.channel_factory import ChannelFactory
 from barnabas.network.endpoint import Endpoint
 from barnabas.network.node import Node
 from barnabas.raft.bootstrap_file import METADATA_LOG_DIR_NAME
@@ -49,8 +50,11 @@ class SharedServer:
         metadata_directory_id: Uuid,
         clock: Clock,
         exit_procedure: ExitProcedure,
+        channel_factories: Mapping[str, ChannelFactory] | None = None,
     ) -> None:
         self.config = config
+        self.channel_factories = channel_factories
+        """Factories of listeners that are not those of their security protocols."""
         self.cluster_id = cluster_id
         self.clock = clock
         self.exit_procedure = exit_procedure

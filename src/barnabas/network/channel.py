@@ -108,11 +108,17 @@ class KafkaChannel(ChannelCore):
     def is_ready(self) -> bool:
         return self.transport.is_ready and self.authenticator.complete
 
-    def prepare(self) -> None:
-        """Goes on with the handshake and the authentication."""
+    @property
+    def principal(self) -> Any:
+        """Who is at the other end; None before the authentication is complete, and where there is none."""
+        return self.authenticator.principal if self.authenticator.complete else None
+
+    def prepare(self) -> int:
+        """Continues the handshake and the authentication; returns the readiness that the handshake waits for."""
+        wanted = 0
         try:
             if not self.transport.is_ready:
-                self.transport.handshake()
+                wanted = self.transport.handshake()
             if self.transport.is_ready and not self.authenticator.complete:
                 self.state = ChannelState.AUTHENTICATE
                 self.authenticator.authenticate(self)
@@ -121,6 +127,7 @@ class KafkaChannel(ChannelCore):
             raise
         if self.is_ready:
             self.state = ChannelState.READY
+        return wanted
 
     # -- muting
 

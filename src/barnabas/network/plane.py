@@ -26,6 +26,7 @@ class ConnectionContext:
     security_protocol: SecurityProtocol
     from_privileged_listener: bool
     principal: Any = None
+    """Who is at the other end, from the channel's authenticator; None on a listener without authentication."""
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     local_socket: LocalSocketOffer | None = None

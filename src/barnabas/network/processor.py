@@ -22,10 +22,11 @@ from barnabas.common.clock import Clock
 from barnabas.common.errors import InvalidRequestError, ProtocolError, UnsupportedVersionError
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.network.channel import ChannelState, KafkaChannel
+from barnabas.network.channel_factory import ChannelFactory, plaintext
 from barnabas.network.client_config import SOFTWARE_NAME
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_quotas import ConnectionQuotas
-from barnabas.network.endpoint import Endpoint, SecurityProtocol
+from barnabas.network.endpoint import Endpoint
 from barnabas.network.frame_references import MOST_MEMORIES, is_same_user
 from barnabas.network.local_listener import LocalListener
 from barnabas.network.local_socket import SUPPORTED, says_references
@@ -42,7 +43,7 @@ from barnabas.network.response import (
     AnyResponse,
     SendResponse,
 )
-from barnabas.network.selector import ChannelFactory, CloseMode, Selector, plaintext
+from barnabas.network.selector import CloseMode, Selector
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader, parse_request_header
 
@@ -100,7 +101,7 @@ class Processor:
         self._local: LocalListener | None = None
         self._local_due = False
         """Whether somebody waits at the local socket."""
-        if config.local_socket_enable and SUPPORTED and endpoint.security_protocol is SecurityProtocol.PLAINTEXT:
+        if config.local_socket_enable and SUPPORTED and channel_factory is plaintext:
             try:
                 self._local = LocalListener(config.socket_listen_backlog_size, config.local_socket_send_buffer_bytes)
             except OSError as error:  # a sandbox may forbid it
@@ -209,6 +210,9 @@ class Processor:
         self._poll(timeout_ms)
         if self._local_due:
             self._move_connections()
+        if selector.authenticated:
+            for channel in selector.authenticated:
+                channel.context.principal = channel.principal
         if selector.completed_receives:
             self._process_completed_receives()
         if selector.completed_sends:
@@ -251,6 +255,7 @@ class Processor:
             listener_name=self._listener,
             security_protocol=self.endpoint.security_protocol,
             from_privileged_listener=self._privileged,
+            principal=channel.principal,
         )
 
     # -- to the local socket

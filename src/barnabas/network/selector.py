@@ -34,14 +34,14 @@ from barnabas._kernels import reactor
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import AuthenticationError, ProtocolError
 from barnabas.common.log_safety import LimitedLogger
-from barnabas.network.channel import ANONYMOUS, Authenticator, ChannelState, KafkaChannel
+from barnabas.network.channel import ChannelState, KafkaChannel
+from barnabas.network.channel_factory import ChannelFactory, plaintext
 from barnabas.network.idle import IdleExpiryManager
-from barnabas.network.local_transport import LocalTransportLayer
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.mute import NOT_MUTED
 from barnabas.network.poller import READ, WRITE, Poller, make_poller, make_waker
 from barnabas.network.send import NetworkSend
-from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
+from barnabas.network.transport import TransportLayer
 
 SelectorCore = reactor.SelectorCore
 SelectorStats = reactor.SelectorStats
@@ -49,8 +49,6 @@ SelectorStats = reactor.SelectorStats
 log = LimitedLogger(logging.getLogger(__name__))
 
 UNLIMITED = 2**31 - 1
-
-ChannelFactory = Callable[[str, socket.socket], tuple[TransportLayer, Authenticator]]
 
 _READY = ChannelState.READY
 """Bound here, as this is asked for before every request: in its class, a member is found no faster than by a call."""
@@ -75,18 +73,12 @@ class _SendFailedError(Exception):
         self.cause = cause
 
 
-def plaintext(channel_id: str, sock: socket.socket) -> tuple[TransportLayer, Authenticator]:  # noqa: ARG001
-    """The channel factory of a plaintext listener."""
-    if sock.family == socket.AF_UNIX:
-        return LocalTransportLayer(sock), ANONYMOUS
-    return PlaintextTransportLayer(sock), ANONYMOUS
-
-
 class Selector(SelectorCore):
     """Moves bytes for many channels.
 
     After each :meth:`poll`: ``completed_receives`` (channel and payload), ``completed_sends`` (channel and send),
-    ``connected``, ``disconnected`` (channel and the state it was lost in).
+    ``connected``, ``authenticated`` (handshake and authentication are done), ``disconnected`` (channel and the state it
+    was lost in).
     """
 
     def __init__(
@@ -122,6 +114,7 @@ class Selector(SelectorCore):
         """Whether anything has happened that whoever polls may want to see, other than what is in the lists."""
         self.completed_sends: list[tuple[KafkaChannel, NetworkSend]] = []
         self.connected: list[KafkaChannel] = []
+        self.authenticated: list[KafkaChannel] = []
         self.disconnected: list[tuple[KafkaChannel, ChannelState]] = []
         self._lost: list[tuple[KafkaChannel, ChannelState]] = []
         """Connections lost between two polls, reported by the next one."""
@@ -286,6 +279,7 @@ class Selector(SelectorCore):
             self.completed_receives.clear()
         self.completed_sends.clear()
         self.connected.clear()
+        self.authenticated.clear()
         self.disconnected.clear()
         if self._out_of_memory and not self._pool.is_out_of_memory:
             self._memory_recovered()
@@ -384,8 +378,14 @@ class Selector(SelectorCore):
             return True
         if channel in self._connecting and not self._finish_connect(channel):
             return False
-        channel.prepare()
-        return channel.is_ready
+        wanted = channel.prepare()
+        if channel.is_ready:
+            self._watch(channel, READ | (WRITE if channel.send is not None else 0))
+            self.authenticated.append(channel)
+            return True
+        if wanted:
+            self._watch(channel, wanted)
+        return False
 
     def _nothing_received(self, channel: KafkaChannel) -> None:
         """A read that did not complete a request."""
@@ -519,4 +519,4 @@ class Selector(SelectorCore):
         return f"Selector({len(self.channels)} open, {len(self.closing_channels)} closing)"
 
 
-__all__ = ["CloseMode", "Selector", "SelectorStats", "plaintext"]
+__all__ = ["CloseMode", "Selector", "SelectorStats"]

@@ -17,13 +17,13 @@ from typing import Any
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.metrics.registry import Metrics
 from barnabas.network.acceptor import Acceptor
+from barnabas.network.channel_factory import ChannelFactory, plaintext
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_quotas import ConnectionQuotas
 from barnabas.network.endpoint import Endpoint
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
 from barnabas.network.plane import RequestPlane
 from barnabas.network.processor import DisconnectListener, Processor
-from barnabas.network.selector import ChannelFactory, plaintext
 
 log = logging.getLogger(__name__)
 

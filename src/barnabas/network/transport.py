@@ -41,8 +41,11 @@ class TransportLayer(Protocol):
         """Whether the handshake is done."""
         ...
 
-    def handshake(self) -> None:
-        """Goes on with the handshake as far as possible without waiting."""
+    def handshake(self) -> int:
+        """Continues the handshake as far as possible without waiting.
+
+        Returns what it waits for: ``READ``, ``WRITE``, both, or 0 for no change of what is watched.
+        """
         ...
 
     @property
@@ -105,7 +108,8 @@ class PlaintextTransportLayer:
         self.sendmsg: Callable[[Any], int] = io.sendmsg
         self.send_file: Callable[[int, int, int], int] = io.send_file
 
-    def handshake(self) -> None: ...
+    def handshake(self) -> int:
+        return 0
 
     def expect(self, count: int) -> None:
         """Where the system can do that: for TCP on Linux, which lets its buffer grow for it, and does not wait for what

@@ -91,7 +91,8 @@ class FakeTransport:
     def _never(self, *arguments: Any) -> Any:
         raise AssertionError("answers are scripted")
 
-    def handshake(self) -> None: ...
+    def handshake(self) -> int:
+        return 0
 
     def expect(self, count: int) -> None:
         raise AssertionError("answers are scripted")

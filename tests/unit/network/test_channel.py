@@ -28,6 +28,7 @@ from barnabas.network.channel import (
 )
 from barnabas.network.channel_state import GROWING, GROWN, SPARES_FOR, UNSEEN_ALLOCATION, with_room_to_grow
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
+from barnabas.network.poller import WRITE
 from barnabas.network.send import NetworkSend
 from barnabas.records.columns import decode_batches, encode_batch
 from network_fixtures import ChunkTransport
@@ -584,13 +585,14 @@ def test_the_handshake_comes_before_the_authentication() -> None:
         def is_ready(self) -> bool:  # type: ignore[override]
             return len(steps) >= 2
 
-        def handshake(self) -> None:
+        def handshake(self) -> int:
             steps.append("handshake")
+            return WRITE
 
     transport = Handshaking()
     authenticator = Authenticator(1)
     channel = KafkaChannel("c", transport, 10, UNBOUNDED, authenticator)
-    channel.prepare()
+    assert channel.prepare() == WRITE
     assert authenticator.rounds == 1
     channel.prepare()
     assert (authenticator.rounds, channel.state) == (0, ChannelState.READY)

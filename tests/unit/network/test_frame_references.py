@@ -20,10 +20,10 @@ from barnabas import _kernels
 from barnabas._kernels.pure import sockets as pure_sockets
 from barnabas.network import frame_references, shared_memory
 from barnabas.network.channel import InvalidReceiveError, KafkaChannel
+from barnabas.network.channel_factory import plaintext
 from barnabas.network.channel_state import LARGE
 from barnabas.network.frame_references import HEAD, LEAST_BYTES_PER_FILE, MARK, MOST_BYTES, MOST_FILES, is_same_user
 from barnabas.network.local_transport import LocalTransportLayer
-from barnabas.network.selector import plaintext
 from barnabas.network.send import FileRegion, NetworkSend
 from barnabas.network.shared_memory import HEAD_ROOM, LEAST_BYTES, TAIL_ROOM, SharedMemory, address_of, memory_of
 from barnabas.network.unread_message import UnreadFile

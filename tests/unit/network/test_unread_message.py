@@ -19,11 +19,11 @@ from benchmarks.waiting import until
 from barnabas import _kernels
 from barnabas._kernels.pure import sockets as pure_sockets
 from barnabas.network.channel import InvalidReceiveError, KafkaChannel
+from barnabas.network.channel_factory import plaintext
 from barnabas.network.client_request import ClientResponse
 from barnabas.network.frame_references import HEAD, MARK
 from barnabas.network.local_socket import say_references
 from barnabas.network.local_transport import LocalTransportLayer
-from barnabas.network.selector import plaintext
 from barnabas.network.send import FileRegion, NetworkSend
 from barnabas.network.shared_memory import address_of
 from barnabas.network.unread_message import (

@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import BarnabasError
+from barnabas.network.channel_factory import ChannelFactory, plaintext
 from barnabas.network.client import NetworkClient
 from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.client_request import ClientResponse
@@ -59,6 +60,7 @@ class BlockingClient:
         config: NetworkClientConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
         resolver: HostResolver = resolve_all_ips,
+        channel_factory: ChannelFactory = plaintext,
     ) -> None:
         """Connects to nobody yet; `ConfigError` if the addresses are none.
 
@@ -78,7 +80,7 @@ class BlockingClient:
         self._connect_timeout_ms = config.socket_connection_setup_timeout_ms
         self._request_timeout_ms = config.request_timeout_ms
         self._client = NetworkClient(
-            Selector(clock=clock),
+            Selector(clock=clock, channel_factory=channel_factory),
             ManualMetadataUpdater(self._bootstrap),
             config,
             clock=clock,

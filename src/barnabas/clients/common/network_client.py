@@ -12,6 +12,7 @@ from barnabas.clients.common.telemetry.telemetry_sender import TelemetrySender
 from barnabas.common.clock import Clock
 from barnabas.common.config_def import ConfigValues
 from barnabas.metrics.registry import Metrics
+from barnabas.network.channel_factory import channel_factory_for
 from barnabas.network.client import NetworkClient
 from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.host_resolver import HostResolver
@@ -51,7 +52,11 @@ def make_network_client(
         check_cluster=values.get_bool("metadata.cluster.check.enable"),
     )
     if selector is None:
-        selector = Selector(clock=clock, connections_max_idle_ms=values.get_int("connections.max.idle.ms"))
+        selector = Selector(
+            clock=clock,
+            connections_max_idle_ms=values.get_int("connections.max.idle.ms"),
+            channel_factory=channel_factory_for(values.get_str("security.protocol")),
+        )
     client = NetworkClient(
         selector,
         updater,

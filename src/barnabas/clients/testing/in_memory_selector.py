@@ -45,7 +45,8 @@ class _Transport:
     def recv_into(self, buffer: Any) -> int:  # noqa: ARG002 - never
         raise AssertionError("answers do not come by this way")
 
-    def handshake(self) -> None: ...
+    def handshake(self) -> int:
+        return 0
 
     def expect(self, count: int) -> None:  # noqa: ARG002 - never
         raise AssertionError("answers do not come by this way")

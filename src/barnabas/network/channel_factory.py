@@ -1,0 +1,36 @@
+"""Channel factories: which transport and which authenticator a new connection gets.
+
+A listener and a client have one each. `FACTORIES` has those of the security protocols that are supported.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from barnabas.network.channel import ANONYMOUS, Authenticator
+from barnabas.network.local_transport import LocalTransportLayer
+from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
+
+ChannelFactory: TypeAlias = Callable[[str, socket.socket], tuple[TransportLayer, Authenticator]]
+"""Takes the channel's id and its socket."""
+
+
+def plaintext(channel_id: str, sock: socket.socket) -> tuple[TransportLayer, Authenticator]:  # noqa: ARG001
+    """Makes channels without encryption and authentication."""
+    if sock.family == socket.AF_UNIX:
+        return LocalTransportLayer(sock), ANONYMOUS
+    return PlaintextTransportLayer(sock), ANONYMOUS
+
+
+FACTORIES: Final[Mapping[str, ChannelFactory]] = {"PLAINTEXT": plaintext}
+"""By the name of the security protocol."""
+
+
+def channel_factory_for(security_protocol: str) -> ChannelFactory:
+    """Returns the factory of a security protocol; ValueError if the protocol is not supported."""
+    found = FACTORIES.get(security_protocol.upper())
+    if found is None:
+        raise ValueError(f"security protocol {security_protocol} is not supported; supported: {', '.join(FACTORIES)}")
+    return found
