@@ -1,9 +1,9 @@
-"""The requests that wait for partitions, all kinds together."""
+"""The requests that wait for events at partitions, all kinds together."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable
+from typing import Any
 
 from barnabas.common.clock import Clock
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
@@ -15,17 +15,15 @@ from barnabas.server.purgatory import DelayedOperationPurgatory
 from barnabas.server.timer import SystemTimer
 from barnabas.server.timer.timer_task import Timer
 
-logger = logging.getLogger(__name__)
-
 TimerFactory = Callable[[str], Timer]
 """Makes the timer of a purgatory, by its name."""
 
 
 class DelayedOperations:
-    """Three purgatories; whoever changes a partition has those that wait for it try again.
+    """The purgatories of a broker, by name; an event at a partition has the operations that watch it try again.
 
     They are keyed by topic and number of the partition, so an event costs as much as there are requests that wait for
-    just that partition.
+    just that partition. A further purgatory is one more line in the constructor: events, gauges and shutdown follow.
     """
 
     def __init__(
@@ -37,53 +35,43 @@ class DelayedOperations:
         make_timer: TimerFactory | None = None,
     ) -> None:
         """`make_timer` is for tests, which move the time themselves: then there are no reapers, either."""
-        timer_for = make_timer or (lambda name: SystemTimer(name, clock))
-        reaper_enabled = make_timer is None
-        broker_id = config.broker_id
-        self.produce: DelayedOperationPurgatory[DelayedProduce] = DelayedOperationPurgatory(
-            "Produce",
-            timer_for("Produce"),
-            broker_id,
-            config.producer_purgatory_purge_interval_requests,
-            reaper_enabled,
-        )
-        self.fetch: DelayedOperationPurgatory[DelayedFetch] = DelayedOperationPurgatory(
-            "Fetch", timer_for("Fetch"), broker_id, config.fetch_purgatory_purge_interval_requests, reaper_enabled
-        )
-        self.delete_records: DelayedOperationPurgatory[DelayedDeleteRecords] = DelayedOperationPurgatory(
-            "DeleteRecords",
-            timer_for("DeleteRecords"),
-            broker_id,
-            config.delete_records_purgatory_purge_interval_requests,
-            reaper_enabled,
-        )
+        self._timer_for = make_timer or (lambda name: SystemTimer(name, clock))
+        self._reaper_enabled = make_timer is None
+        self._broker_id = config.broker_id
         self._group = KafkaMetricsGroup(registry, "kafka.server", "DelayedOperationPurgatory")
-        self._add_gauges(self.produce)
-        self._add_gauges(self.fetch)
-        self._add_gauges(self.delete_records)
+        self._purgatories: dict[str, DelayedOperationPurgatory[Any]] = {}
+        add = self._add
+        self.fetch: DelayedOperationPurgatory[DelayedFetch] = add(
+            "Fetch", config.fetch_purgatory_purge_interval_requests
+        )
+        self.produce: DelayedOperationPurgatory[DelayedProduce] = add(
+            "Produce", config.producer_purgatory_purge_interval_requests
+        )
+        self.delete_records: DelayedOperationPurgatory[DelayedDeleteRecords] = add(
+            "DeleteRecords", config.delete_records_purgatory_purge_interval_requests
+        )
+        self._checks = tuple(purgatory.check_and_complete for purgatory in self._purgatories.values())
+
+    def _add(self, name: str, purge_interval: int) -> DelayedOperationPurgatory[Any]:
+        purgatory: DelayedOperationPurgatory[Any] = DelayedOperationPurgatory(
+            name, self._timer_for(name), self._broker_id, purge_interval, self._reaper_enabled
+        )
+        self._purgatories[name] = purgatory
+        for gauge, value in (("PurgatorySize", purgatory.watched), ("NumDelayedOperations", purgatory.num_delayed)):
+            self._group.new_gauge(gauge, value, {"delayedOperation": name})
+        return purgatory
 
     def check_and_complete_all(self, key: Hashable) -> None:
         """Something happened to a partition. No lock may be held."""
-        self.fetch.check_and_complete(key)
-        self.produce.check_and_complete(key)
-        self.delete_records.check_and_complete(key)
+        for check_and_complete in self._checks:
+            check_and_complete(key)
 
     @property
     def any_delayed_deletes(self) -> bool:
         return self.delete_records.num_delayed() > 0
 
     def shutdown(self) -> None:
-        for purgatory in (self.fetch, self.produce, self.delete_records):
+        for purgatory_name, purgatory in self._purgatories.items():
             purgatory.shutdown()
             for name in ("PurgatorySize", "NumDelayedOperations"):
-                self._group.registry.remove(self._group.metric_name(name, {"delayedOperation": purgatory.name}))
-
-    def _add_gauges(
-        self,
-        purgatory: DelayedOperationPurgatory[DelayedProduce]
-        | DelayedOperationPurgatory[DelayedFetch]
-        | DelayedOperationPurgatory[DelayedDeleteRecords],
-    ) -> None:
-        tags = {"delayedOperation": purgatory.name}
-        self._group.new_gauge("PurgatorySize", purgatory.watched, tags)
-        self._group.new_gauge("NumDelayedOperations", purgatory.num_delayed, tags)
+                self._group.registry.remove(self._group.metric_name(name, {"delayedOperation": purgatory_name}))
