@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
+from barnabas.broker.broker_lifecycle_manager import BrokerLifecycleManager
 from barnabas.broker.controller_exchange import ControllerExchange, QueuedCall
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import Errors
@@ -269,3 +270,23 @@ def _call(callback: Callable[[], object]) -> None:
         callback()
     except Exception:
         log.exception("The callback of a reported directory failed")
+
+
+class DirectoryReports:
+    """The broker's `DirectoryEventHandler`: assignments go out by AssignReplicasToDirs, failures by heartbeat."""
+
+    def __init__(
+        self, assignments: AssignmentsManager, lifecycle: BrokerLifecycleManager, log_dir_failure_timeout_ms: int
+    ) -> None:
+        """``log.dir.failure.timeout.ms``: how long a failure may go unreported before the broker ends."""
+        self._lifecycle = lifecycle
+        self._timeout_ms = log_dir_failure_timeout_ms
+        self._assignments = assignments
+
+    def handle_assignment(
+        self, partition: TopicIdPartition, directory_id: Uuid, reason: str, callback: Callable[[], object]
+    ) -> None:
+        self._assignments.on_assignment(partition, directory_id, reason, callback)
+
+    def handle_failure(self, directory_id: Uuid) -> None:
+        self._lifecycle.propagate_directory_failure(directory_id, self._timeout_ms)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from barnabas.broker.alter_partition_manager import DefaultAlterPartitionManager
 from barnabas.broker.applied_metadata import AppliedMetadata
-from barnabas.broker.assignments_manager import AssignmentsManager
+from barnabas.broker.assignments_manager import AssignmentsManager, DirectoryReports
 from barnabas.broker.authorizers import AclPublisher, make_authorizer
 from barnabas.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from barnabas.broker.background_loading import BackgroundLoading
@@ -42,7 +42,6 @@ from barnabas.broker.config.reconfigurables import (
     DynamicThreadPool,
 )
 from barnabas.broker.coordinators import CoordinatorContext, Coordinators, coordinator_makers
-from barnabas.broker.directory_events import ControllerDirectoryEvents
 from barnabas.broker.forwarding_manager import ForwardingManager
 from barnabas.broker.internal_topics import default_topic_settings, internal_topic_settings
 from barnabas.broker.lifecycle_publisher import LifecyclePublisher
@@ -80,6 +79,7 @@ from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.replica.config import ReplicaManagerConfig
 from barnabas.replica.fetch_session_cache import FetchSessionCache
 from barnabas.replica.fetch_session_manager import FetchManager
+from barnabas.replica.replica_fetchers import NoReplicaFetchers
 from barnabas.replica.replica_manager import ReplicaManager
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.authorizer import Authorizer, AuthorizerServerInfo
@@ -194,9 +194,8 @@ class BrokerServer:
             clock,
             self.scheduler,
             registry,
-            directory_events=ControllerDirectoryEvents(
-                self._assignments, lifecycle, config.value("log.dir.failure.timeout.ms")
-            ),
+            directory_events=DirectoryReports(self._assignments, lifecycle, config.value("log.dir.failure.timeout.ms")),
+            fetchers=NoReplicaFetchers(),
             broker_epoch=lambda: lifecycle.broker_epoch,
             alter_log_dirs_quota=quotas.alter_log_dirs,
             exit_procedure=shared.exit_procedure,

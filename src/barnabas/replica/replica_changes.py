@@ -19,7 +19,7 @@ from barnabas.metadata.topics_delta import TopicsDelta
 from barnabas.replica.alter_log_dirs import ReplicaAlterLogDirsManager
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
 from barnabas.replica.delayed_operations import DelayedOperations
-from barnabas.replica.directory_events import DirectoryEventHandler
+from barnabas.replica.directory_event_handler import DirectoryEventHandler
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.partition_context import PartitionContext

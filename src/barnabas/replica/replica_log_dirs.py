@@ -29,7 +29,7 @@ from barnabas.log.unified_log import UnifiedLog
 from barnabas.replica.alter_log_dirs import ReplicaAlterLogDirsManager
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
 from barnabas.replica.delayed_operations import DelayedOperations
-from barnabas.replica.directory_events import DirectoryEventHandler
+from barnabas.replica.directory_event_handler import DirectoryEventHandler
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.replica_fetchers import ReplicaFetchers
 

@@ -30,7 +30,7 @@ from barnabas.replica.alter_partition import AlterPartitionManager
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
 from barnabas.replica.config import ReplicaManagerConfig
 from barnabas.replica.delayed_operations import DelayedOperations, TimerFactory
-from barnabas.replica.directory_events import DirectoryEventHandler, NoDirectoryEvents
+from barnabas.replica.directory_event_handler import DirectoryEventHandler, NoDirectoryEvents
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.log_reads import LogReads

@@ -11,8 +11,8 @@ from barnabas.broker.assignments_manager import (
     BATCH_DELAY_MS,
     MAX_ASSIGNMENTS_PER_REQUEST,
     AssignmentsManager,
+    DirectoryReports,
 )
-from barnabas.broker.directory_events import ControllerDirectoryEvents
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import Uuid
@@ -264,7 +264,7 @@ def test_directory_events_go_where_they_belong() -> None:
             failures.append((directory, timeout_ms))
 
     lifecycle: Any = Lifecycle()
-    events = ControllerDirectoryEvents(b.manager, lifecycle, 30_000)
+    events = DirectoryReports(b.manager, lifecycle, 30_000)
     events.handle_assignment(TopicIdPartition(A, None, 0), TWO, "a test", lambda: b.noted.append("yes"))
     b.run()
     b.answer()
