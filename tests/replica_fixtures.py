@@ -28,7 +28,7 @@ from barnabas.replica.config import ReplicaManagerConfig
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.partition import Partition
 from barnabas.replica.replica_fetchers import NoReplicaFetchers
-from barnabas.replica.replica_manager import ReplicaManager
+from barnabas.replica.replica_manager import ReplicaManager, ReplicaPlugins
 from barnabas.replica.replica_quota import UNBOUNDED_QUOTA, ReplicaQuota
 from barnabas.replica.results import (
     CONSUMER_REPLICA_ID,
@@ -167,10 +167,7 @@ class ReplicaBox:
             self.clock,
             self.scheduler,
             self.registry,
-            directory_events=self.directory_events,
-            fetchers=self.fetchers,
-            make_timer=self._make_timer,
-            broker_epoch=lambda: 101,
+            ReplicaPlugins(self.directory_events, self.fetchers, lambda: 101, make_timer=self._make_timer),
             exit_procedure=self.exits.append,
         )
         self.answers = Answers()

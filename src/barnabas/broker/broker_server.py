@@ -80,7 +80,7 @@ from barnabas.replica.config import ReplicaManagerConfig
 from barnabas.replica.fetch_session_cache import FetchSessionCache
 from barnabas.replica.fetch_session_manager import FetchManager
 from barnabas.replica.replica_fetchers import NoReplicaFetchers
-from barnabas.replica.replica_manager import ReplicaManager
+from barnabas.replica.replica_manager import ReplicaManager, ReplicaPlugins
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.authorizer import Authorizer, AuthorizerServerInfo
 from barnabas.server.dispatch import ApiDispatcher
@@ -194,10 +194,12 @@ class BrokerServer:
             clock,
             self.scheduler,
             registry,
-            directory_events=DirectoryReports(self._assignments, lifecycle, config.value("log.dir.failure.timeout.ms")),
-            fetchers=NoReplicaFetchers(),
-            broker_epoch=lambda: lifecycle.broker_epoch,
-            alter_log_dirs_quota=quotas.alter_log_dirs,
+            ReplicaPlugins(
+                DirectoryReports(self._assignments, lifecycle, config.value("log.dir.failure.timeout.ms")),
+                NoReplicaFetchers(),
+                broker_epoch=lambda: lifecycle.broker_epoch,
+                alter_log_dirs_quota=quotas.alter_log_dirs,
+            ),
             exit_procedure=shared.exit_procedure,
         )
 
@@ -227,10 +229,7 @@ class BrokerServer:
                     producer_ids,
                     self._log_manager_config.producer_state,
                     self.scheduler,
-                    clock,
-                    registry,
-                    shared.metrics,
-                    shared.exit_procedure,
+                    shared,
                 )
             )
         )
@@ -246,12 +245,8 @@ class BrokerServer:
             replicas,
             topic_creation,
             quotas,
-            shared.request_times,
             self.scheduler,
-            clock,
-            registry,
-            shared.metrics,
-            shared.exit_procedure,
+            shared,
         )
         parts = BrokerParts(
             config=config,

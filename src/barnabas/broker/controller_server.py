@@ -128,7 +128,7 @@ class ControllerServer:
         publishers: list[MetadataPublisher] = [MetadataCachePublisher(self.cache)]
         acls: AclPublisher | None = None
         if authorizer is not None:
-            from barnabas.controller.acl_mutator import ControllerAclMutator  # noqa: PLC0415 - most nodes have none
+            from barnabas.controller.controller_acl_mutator import ControllerAclMutator  # noqa: PLC0415 - most nodes have none
             from barnabas.security.standard_authorizer import StandardAuthorizer  # noqa: PLC0415
 
             if isinstance(authorizer, StandardAuthorizer):

@@ -20,11 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from barnabas.broker.config.kafka_config import KafkaConfig
-from barnabas.common.clock import Clock
+from barnabas.broker.shared_server import SharedServer
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import CoordinatorNotAvailableError, Errors
 from barnabas.common.scheduler import Scheduler
-from barnabas.common.shutdownable_thread import ExitProcedure
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
@@ -34,8 +33,6 @@ from barnabas.log.producer_states import ProducerStateManagerConfig
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage
-from barnabas.metrics.registry import Metrics
-from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.replica.replica_manager import ReplicaManager
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
@@ -141,10 +138,7 @@ class CoordinatorContext:
     producer_ids: ProducerIdManager
     producer_state: ProducerStateManagerConfig
     scheduler: Scheduler
-    clock: Clock
-    registry: MetricsRegistry
-    metrics: Metrics
-    exit_procedure: ExitProcedure
+    shared: SharedServer
 
 
 def coordinator_makers(context: CoordinatorContext) -> Makers:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from barnabas.broker.coordinators import CoordinatorContext
 from barnabas.broker.transaction_parts import TransactionParts
-from barnabas.coordinator.group.group_coordinator_builder import make_group_coordinator
+from barnabas.coordinator.group.group_coordinator_builder import GroupPlugins, make_group_coordinator
 from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
 from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
 from barnabas.coordinator.group.member_context import MemberContext
@@ -37,18 +37,17 @@ def make_group_parts(
             log_if_denied=False,
         )
 
+    shared = context.shared
     service, writer = make_group_coordinator(
         settings,
         context.replicas,
         context.scheduler,
-        context.clock,
-        context.metrics,
-        registry=context.registry,
+        shared.clock,
+        shared.metrics,
+        shared.registry,
+        GroupPlugins(overrides, visible_topics, lambda: cache.image.features.finalized.get(GROUP_VERSION.name, 0) >= 1),
         inline=context.config.hand_off is HandOff.DIRECT,
-        overrides=overrides,
-        topic_filter=visible_topics,
-        is_consumer_protocol_enabled=lambda: cache.image.features.finalized.get(GROUP_VERSION.name, 0) >= 1,
-        exit_procedure=context.exit_procedure,
+        exit_procedure=shared.exit_procedure,
     )
     # Offsets can be committed in transactions, so each of the two coordinators knows the other.
     writer.verifier = transactions.verifier.verify_offset_commit

@@ -21,18 +21,14 @@ from barnabas.broker.config.client_metrics_config import (
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig, FunctionReconfigurable
 from barnabas.broker.config.dynamic_config_names import BARNABAS_CONFIGS
 from barnabas.broker.config.kafka_config import KafkaConfig
-from barnabas.common.clock import Clock
+from barnabas.broker.shared_server import SharedServer
 from barnabas.common.scheduler import Scheduler
-from barnabas.common.shutdownable_thread import ExitProcedure
 from barnabas.common.topic_names import CLIENT_TELEMETRY_TOPIC, QUOTA_USAGE_TOPIC, REQUEST_LOG_TOPIC
 from barnabas.coordinator.runtime.timer_reaper import SystemTimerReaper
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.configs import Settings
-from barnabas.metrics.registry import Metrics
-from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.replica.replica_manager import ReplicaManager
-from barnabas.server.request_metrics import RequestTimes
 from barnabas.server.timer import SystemTimer
 from barnabas.telemetry.client_metrics_manager import REAPER_NAME, TIMER_NAME, ClientMetricsManager
 from barnabas.telemetry.exporter import EXPORTERS, ClientTelemetryExporters, make_exporters
@@ -56,15 +52,12 @@ class NodeTelemetry:
         replicas: ReplicaManager,
         topic_creation: AutoTopicCreationManager,
         quotas: QuotaManagers,
-        times: RequestTimes,
         scheduler: Scheduler,
-        clock: Clock,
-        registry: MetricsRegistry,
-        metrics: Metrics,
-        exit_procedure: ExitProcedure,
+        shared: SharedServer,
     ) -> None:
         """Starts the reaper of clients that are not heard of any more; `ConfigError` if an exporter cannot be made."""
         node_id = config.node_id
+        clock, registry, metrics, exit_procedure = shared.clock, shared.registry, shared.metrics, shared.exit_procedure
 
         def writer(topic: str, encode: Callable[[T], TopicRecord], linger_ms: int = LINGER_MS) -> TopicWriter[T]:
             return TopicWriter(
@@ -90,7 +83,7 @@ class NodeTelemetry:
             self._exporters, config.value("telemetry.max.bytes"), timer, clock, metrics
         )
         request_log_writer = writer(REQUEST_LOG_TOPIC, RequestLogEncoder(node_id, clock), REQUEST_LOG_LINGER_MS)
-        self.request_log = RequestLog(times, request_log_writer)
+        self.request_log = RequestLog(shared.request_times, request_log_writer)
         quota_usage_writer = writer(QUOTA_USAGE_TOPIC, QuotaUsageEncoder(node_id))
         self.quota_usage = QuotaUsageReporter(quotas.clients, metrics, quota_usage_writer, scheduler, clock)
         self._writers: tuple[TopicWriter[Any], ...] = (self.client_telemetry, request_log_writer, quota_usage_writer)

@@ -49,7 +49,8 @@ class TransactionParts:
 def make_transaction_parts(context: CoordinatorContext, settings: TransactionConfig) -> TransactionParts:
     """Starts the threads of the coordinator; it has nothing to do before its `startup` and the first election."""
     config, cache, replicas = context.config, context.cache, context.replicas
-    scheduler, clock, exit_procedure = context.scheduler, context.clock, context.exit_procedure
+    scheduler, shared = context.scheduler, context.shared
+    clock, exit_procedure = shared.clock, shared.exit_procedure
     node_id, listener_name = config.node_id, config.inter_broker_listener_name
     markers = TxnMarkerWriter(replicas, clock, settings.request_timeout_ms)
     channels = TransactionMarkerChannelManager(
@@ -58,7 +59,7 @@ def make_transaction_parts(context: CoordinatorContext, settings: TransactionCon
         cache,
         markers,
         scheduler,
-        context.registry,
+        shared.registry,
         retry_backoff_ms=settings.retry_backoff_ms,
         after_local_write=replicas.action_queue.try_complete_actions,
     )
@@ -81,7 +82,7 @@ def make_transaction_parts(context: CoordinatorContext, settings: TransactionCon
         paces=replicas.log_manager.paces,
         lane_of=replicas.coordinator_lane,
     )
-    runtime_metrics = CoordinatorRuntimeMetrics(context.metrics, f"{NAME}-metrics")
+    runtime_metrics = CoordinatorRuntimeMetrics(shared.metrics, f"{NAME}-metrics")
     runtime: CoordinatorRuntime[TransactionCoordinatorShard] = CoordinatorRuntime(
         RuntimeParts(
             processor,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.common.errors import ApiError, InvalidRequestError
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
-from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap
+from barnabas.common.snapshot_registry import SnapshotRegistry, TimelineHashMap
 from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
 from barnabas.metadata.acls import AccessControlEntry
 from barnabas.metadata.errors import MetadataReplayError

@@ -15,7 +15,7 @@ from enum import Enum
 
 from barnabas.common.clock import Clock
 from barnabas.common.named_tuple import NamedTuple
-from barnabas.common.timeline import LATEST_EPOCH
+from barnabas.common.snapshot_registry import LATEST_EPOCH
 from barnabas.controller.replica_placer import UsableBroker
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from barnabas.common.errors import ApiError, InvalidRequestError
-from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap
+from barnabas.common.snapshot_registry import SnapshotRegistry, TimelineHashMap
 from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
 from barnabas.metadata.client_quotas import CLIENT_ID, IP, USER, ClientQuotaEntity
 from barnabas.protocol.internal.metadata import ClientQuotaRecord

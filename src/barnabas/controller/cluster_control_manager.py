@@ -16,7 +16,7 @@ from barnabas.common.errors import (
     UnsupportedVersionError,
 )
 from barnabas.common.identifiers import Uuid, uuid_to_string
-from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap
+from barnabas.common.snapshot_registry import SnapshotRegistry, TimelineHashMap
 from barnabas.controller.broker_heartbeat_manager import BrokerHeartbeatManager, BrokerIdAndEpoch
 from barnabas.controller.feature_control_manager import FeatureControlManager
 from barnabas.controller.replica_placer import UsableBroker

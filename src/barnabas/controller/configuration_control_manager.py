@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from barnabas.common.config_def import Password
 from barnabas.common.errors import ApiError, InvalidConfigurationError, InvalidRequestError
-from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap
+from barnabas.common.snapshot_registry import SnapshotRegistry, TimelineHashMap
 from barnabas.controller.config_schema import (
     MIN_IN_SYNC_REPLICAS,
     UNCLEAN_LEADER_ELECTION_ENABLE,

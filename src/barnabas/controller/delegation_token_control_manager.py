@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap
+from barnabas.common.snapshot_registry import SnapshotRegistry, TimelineHashMap
 from barnabas.protocol.internal.metadata import DelegationTokenRecord, RemoveDelegationTokenRecord
 
 log = logging.getLogger(__name__)

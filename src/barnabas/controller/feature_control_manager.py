@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import ApiError, InvalidUpdateVersionError
 from barnabas.common.log_safety import LimitedLogger
-from barnabas.common.timeline import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineObject
+from barnabas.common.snapshot_registry import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineObject
 from barnabas.controller.quorum_features import DISABLED, QuorumFeatures, reason_not_supported
 from barnabas.controller.result import ControllerResult
 from barnabas.metadata.errors import MetadataReplayError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BrokerIdNotRegisteredError, InvalidRequestError, UnknownTopicOrPartitionError
 from barnabas.common.numerals import parse_integer
-from barnabas.common.timeline import SnapshotRegistry
+from barnabas.common.snapshot_registry import SnapshotRegistry
 from barnabas.controller.acl_control_manager import AclControlManager
 from barnabas.controller.broker_lifecycle import BrokerLifecycle
 from barnabas.controller.client_quota_control_manager import ClientQuotaControlManager

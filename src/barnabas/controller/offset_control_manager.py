@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from barnabas.common.clock import Clock
-from barnabas.common.timeline import SnapshotRegistry
+from barnabas.common.snapshot_registry import SnapshotRegistry
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.protocol.internal.metadata import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 from barnabas.raft.client import ApiMessageAndVersion, Batch, OffsetAndEpoch
@@ -23,8 +23,8 @@ class OffsetControlManager:
     - ``last_stable_offset``: up to here readers may look. The same, except inside a metadata transaction (KIP-868),
       whose records count from its end on: then it stays at the offset before the transaction began.
 
-    On the active controller there is a snapshot (see :mod:`~barnabas.common.timeline`) at the last stable offset
-    and one after every batch written since. Losing leadership means going back to the first of them.
+    On the active controller there is a snapshot (see :mod:`~barnabas.common.snapshot_registry`) at the last stable
+    offset and one after every batch written since. Losing leadership means going back to the first of them.
 
         offset         40     41     42     43     44
         committed      yes    yes    no     no

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from barnabas.common.identifiers import Uuid, uuid_to_string
 from barnabas.common.named_tuple import NamedTuple
-from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap, TimelineHashSet
+from barnabas.common.snapshot_registry import SnapshotRegistry, TimelineHashMap, TimelineHashSet
 
 K = TypeVar("K", bound=Hashable)
 

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from barnabas.common.errors import UnknownServerError
-from barnabas.common.timeline import SnapshotRegistry, TimelineObject
+from barnabas.common.snapshot_registry import SnapshotRegistry, TimelineObject
 from barnabas.controller.cluster_control_manager import ClusterControlManager
 from barnabas.controller.result import ControllerResult
 from barnabas.metadata.errors import MetadataReplayError

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.common.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 from barnabas.common.identifiers import Uuid, uuid_to_string
-from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap, TimelineHashSet
+from barnabas.common.snapshot_registry import SnapshotRegistry, TimelineHashMap, TimelineHashSet
 from barnabas.common.topic_names import collision_key, has_collision_characters
 from barnabas.controller.cluster_control_manager import ClusterControlManager
 from barnabas.controller.configuration_control_manager import ConfigurationControlManager

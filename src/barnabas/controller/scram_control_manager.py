@@ -14,7 +14,7 @@ from barnabas.common.errors import (
     UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
-from barnabas.common.timeline import SnapshotRegistry, TimelineHashMap
+from barnabas.common.snapshot_registry import SnapshotRegistry, TimelineHashMap
 from barnabas.controller.feature_control_manager import FeatureControlManager
 from barnabas.controller.result import ControllerResult, check_operation_size, error_fields
 from barnabas.metadata.errors import MetadataReplayError

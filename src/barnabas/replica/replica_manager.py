@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from barnabas.common.clock import Clock
+from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.scheduler import ScheduledTask, Scheduler
@@ -67,6 +68,19 @@ def no_broker_epoch() -> int:
     return -1
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaPlugins:
+    """What the replica manager asks others."""
+
+    directory_events: DirectoryEventHandler = field(default_factory=NoDirectoryEvents)
+    fetchers: ReplicaFetchers = field(default_factory=NoReplicaFetchers)
+    """The follower's side of replication."""
+    broker_epoch: Callable[[], int] = no_broker_epoch
+    alter_log_dirs_quota: ReplicaQuota = UNBOUNDED_QUOTA
+    make_timer: TimerFactory | None = None
+    """For tests: see `DelayedOperations`."""
+
+
 class ReplicaManager:
     """What a broker does with records: appends them, reads them, replicates them.
 
@@ -97,27 +111,21 @@ class ReplicaManager:
         clock: Clock,
         scheduler: Scheduler,
         registry: MetricsRegistry,
+        plugins: ReplicaPlugins,
         *,
-        directory_events: DirectoryEventHandler | None = None,
-        fetchers: ReplicaFetchers | None = None,
-        broker_epoch: Callable[[], int] = no_broker_epoch,
-        alter_log_dirs_quota: ReplicaQuota = UNBOUNDED_QUOTA,
-        action_queue: ActionQueue | None = None,
-        make_timer: TimerFactory | None = None,
         exit_procedure: ExitProcedure = exit_process,
     ) -> None:
-        """`make_timer` is for tests, see `DelayedOperations`."""
         self.config = config
         self.log_manager = log_manager
-        self.action_queue: ActionQueue = DelayedActionQueue() if action_queue is None else action_queue
+        self.action_queue: ActionQueue = DelayedActionQueue()
         self.stats = BrokerTopicStats(registry)
         self.partitions = HostedPartitions(metadata_cache)
-        self.delayed = DelayedOperations(config, clock, registry, make_timer=make_timer)
-        self.fetchers: ReplicaFetchers = NoReplicaFetchers() if fetchers is None else fetchers
+        self.delayed = DelayedOperations(config, clock, registry, make_timer=plugins.make_timer)
+        self.fetchers = plugins.fetchers
         self._clock = clock
         self._scheduler = scheduler
         self._exit_procedure = exit_procedure
-        events: DirectoryEventHandler = NoDirectoryEvents() if directory_events is None else directory_events
+        events = plugins.directory_events
         context = PartitionContext(
             config.broker_id,
             config.replica_lag_time_max_ms,
@@ -127,7 +135,7 @@ class ReplicaManager:
             alter_partition_manager,
             self.delayed,
             IsrMeters(registry),
-            broker_epoch,
+            plugins.broker_epoch,
         )
         self._appends = RecordAppends(
             self.partitions, self.delayed, self.stats, self.action_queue, clock, registry, log_manager.paces
@@ -140,7 +148,7 @@ class ReplicaManager:
         self.fetch_messages = fetches.fetch_messages
         self._deletions = RecordDeletions(self.partitions, self.delayed, registry)
         self.movers = ReplicaAlterLogDirsManager(
-            config, log_manager, events, clock, alter_log_dirs_quota, exit_procedure
+            config, log_manager, events, clock, plugins.alter_log_dirs_quota, exit_procedure
         )
         self._changes = ReplicaChanges(
             self.partitions, context, self.delayed, self.stats, self.fetchers, self.movers, events, scheduler

@@ -15,7 +15,7 @@ from barnabas.common.errors import (
     NotLeaderOrFollowerError,
 )
 from barnabas.common.identifiers import ZERO_UUID, Uuid
-from barnabas.controller.acl_mutator import ControllerAclMutator
+from barnabas.controller.controller_acl_mutator import ControllerAclMutator
 from barnabas.controller.controller_apis import ControllerApisConfig, ControllerApisPlugins
 from barnabas.metadata.configs import ConfigResource
 from barnabas.protocol.api_keys import ApiKey, Scope

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.common.clock import MockClock
-from barnabas.common.timeline import SnapshotRegistry, TimelineObject
+from barnabas.common.snapshot_registry import SnapshotRegistry, TimelineObject
 from barnabas.controller.offset_control_manager import OffsetControlManager
 from barnabas.controller.snapshot_trigger import SnapshotTrigger
 from barnabas.metadata.errors import MetadataReplayError

@@ -6,17 +6,18 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from barnabas.common.clock import Clock
+from barnabas.common.dataclass import dataclass
 from barnabas.common.scheduler import Scheduler
-from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
+from barnabas.common.shutdownable_thread import ExitProcedure
 from barnabas.coordinator.group.assignor.partition_assignor import PartitionAssignor
 from barnabas.coordinator.group.assignor.range_assignor import RangeAssignor
 from barnabas.coordinator.group.assignor.uniform_assignor import UniformAssignor
-from barnabas.coordinator.group.consumer.regex_resolution import TopicFilter, all_topics_visible
+from barnabas.coordinator.group.consumer.regex_resolution import TopicFilter
 from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig, assignor_name
 from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
 from barnabas.coordinator.group.group_coordinator_shard import GroupCoordinatorShard
 from barnabas.coordinator.group.group_metrics import GROUP, GroupMetrics
-from barnabas.coordinator.group.group_settings import GroupOverrides, GroupSettings, no_overrides
+from barnabas.coordinator.group.group_settings import GroupOverrides, GroupSettings
 from barnabas.coordinator.runtime.coordinator_loader import LogCoordinatorLoader
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecordSerde
 from barnabas.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, RuntimeParts
@@ -41,21 +42,28 @@ def make_assignors(names: tuple[str, ...]) -> list[PartitionAssignor]:
     return [_ASSIGNORS[assignor_name(name)]() for name in names]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupPlugins:
+    """What a group coordinator asks others."""
+
+    overrides: GroupOverrides
+    topic_filter: TopicFilter
+    is_consumer_protocol_enabled: Callable[[], bool]
+
+
 def make_group_coordinator(
     config: GroupCoordinatorConfig,
     replicas: ReplicaManager,
     scheduler: Scheduler,
     clock: Clock,
     metrics: Metrics,
+    registry: MetricsRegistry,
+    plugins: GroupPlugins,
     *,
-    registry: MetricsRegistry | None = None,
-    inline: bool = True,
-    overrides: GroupOverrides = no_overrides,
-    topic_filter: TopicFilter = all_topics_visible,
-    is_consumer_protocol_enabled: Callable[[], bool] = lambda: True,
-    exit_procedure: ExitProcedure = exit_process,
+    inline: bool,
+    exit_procedure: ExitProcedure,
 ) -> tuple[GroupCoordinatorService, ReplicaPartitionWriter]:
-    """The coordinator, not started; and its writer, which is to be given a transaction verifier.
+    """Returns the coordinator, not started, and its writer, which still needs a transaction verifier.
 
     `inline`: see `MultiThreadedEventProcessor`. One thread is enough then, as the GIL lets one run at a time anyway.
     """
@@ -75,7 +83,7 @@ def make_group_coordinator(
     )
     group_metrics = GroupMetrics(metrics, registry)
     runtime_metrics = CoordinatorRuntimeMetrics(metrics, GROUP)
-    settings = GroupSettings(config, overrides)
+    settings = GroupSettings(config, plugins.overrides)
     assignors = make_assignors(config.consumer_assignors)
     by_name = {assignor.name: assignor for assignor in assignors}
     runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
@@ -88,7 +96,7 @@ def make_group_coordinator(
             pool,
             clock,
         ),
-        lambda context: GroupCoordinatorShard(context, config, settings, group_metrics, by_name, topic_filter),
+        lambda context: GroupCoordinatorShard(context, config, settings, group_metrics, by_name, plugins.topic_filter),
         name=name,
         default_write_timeout_ms=config.offset_commit_timeout_ms,
         compression=config.offsets_topic_compression,
@@ -103,6 +111,6 @@ def make_group_coordinator(
         assignors,
         reaper=SystemTimerReaper(f"{name}-reaper", timer, exit_procedure),
         pool=pool,
-        is_consumer_protocol_enabled=is_consumer_protocol_enabled,
+        is_consumer_protocol_enabled=plugins.is_consumer_protocol_enabled,
     )
     return service, writer

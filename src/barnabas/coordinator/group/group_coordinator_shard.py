@@ -10,7 +10,7 @@ from typing import Any
 
 from barnabas.common.errors import ApiError, Errors, GroupIdNotFoundError, UnknownMemberIdError
 from barnabas.common.log_safety import LimitedLogger
-from barnabas.common.timeline import LATEST_EPOCH
+from barnabas.common.snapshot_registry import LATEST_EPOCH
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.group import group_timers
 from barnabas.coordinator.group.assignor.partition_assignor import PartitionAssignor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from barnabas.common.errors import GroupIdNotFoundError
-from barnabas.common.timeline import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineHashSet
+from barnabas.common.snapshot_registry import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineHashSet
 from barnabas.coordinator.group.classic.classic_group import ClassicGroup
 from barnabas.coordinator.group.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.group.group import Group

@@ -12,7 +12,7 @@ from barnabas.common.errors import (
     StaleMemberEpochError,
 )
 from barnabas.common.identifiers import ZERO_UUID, Uuid
-from barnabas.common.timeline import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineHashSet
+from barnabas.common.snapshot_registry import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineHashSet
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.group import group_records
 from barnabas.coordinator.group.classic.classic_group import ClassicGroup

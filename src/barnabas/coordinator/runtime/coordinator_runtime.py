@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 from barnabas.common.clock import Clock
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import CoordinatorLoadInProgressError, NotCoordinatorError, NotLeaderOrFollowerError
-from barnabas.common.timeline import SnapshotRegistry
+from barnabas.common.snapshot_registry import SnapshotRegistry
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_context import (
     LINGER_ADAPTIVE,

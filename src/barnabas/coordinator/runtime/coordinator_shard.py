@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 from barnabas.common.clock import Clock
 from barnabas.common.dataclass import dataclass
-from barnabas.common.timeline import SnapshotRegistry
+from barnabas.common.snapshot_registry import SnapshotRegistry
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_executor import CoordinatorExecutor
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from barnabas.common.timeline import SnapshotRegistry
+from barnabas.common.snapshot_registry import SnapshotRegistry
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.coordinator.runtime.coordinator_shard import CoordinatorShard
 from barnabas.metadata.delta import MetadataDelta

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from barnabas.common.errors import Errors, ProducerFencedError
 from barnabas.common.log_safety import LimitedLogger
-from barnabas.common.timeline import LATEST_EPOCH, TimelineHashMap
+from barnabas.common.snapshot_registry import LATEST_EPOCH, TimelineHashMap
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult

@@ -16,7 +16,7 @@ from barnabas.common.errors import (
     NotLeaderOrFollowerError,
     RecordTooLargeError,
 )
-from barnabas.common.timeline import TimelineHashMap
+from barnabas.common.snapshot_registry import TimelineHashMap
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord, CoordinatorRecordSerde
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas.common.errors import InvalidProducerEpochError, InvalidTxnStateError, NotLeaderOrFollowerError
-from barnabas.common.timeline import TimelineHashMap
+from barnabas.common.snapshot_registry import TimelineHashMap
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_loader import LogCoordinatorLoader
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord, CoordinatorRecordSerde

@@ -17,7 +17,7 @@ from barnabas.common.errors import (
     UnsupportedVersionError,
 )
 from barnabas.common.identifiers import ZERO_UUID, Uuid
-from barnabas.common.timeline import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineObject
+from barnabas.common.snapshot_registry import LATEST_EPOCH, SnapshotRegistry, TimelineHashMap, TimelineObject
 from barnabas.coordinator.group import group_records
 from barnabas.coordinator.group.consumer.assignment import (
     NO_ASSIGNMENT,

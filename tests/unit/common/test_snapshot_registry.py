@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.common.timeline import (
+from barnabas.common.snapshot_registry import (
     LATEST_EPOCH,
     SnapshotRegistry,
     TimelineHashMap,

@@ -1,4 +1,4 @@
-"""Changes to ACLs, by way of the metadata log."""
+"""The `AclMutator` of a cluster: has the controller write changes of ACLs to the metadata log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data structures that can be taken back to an earlier moment.
+"""Snapshots of maps, sets and values: data structures that can be reverted to an earlier offset.
 
 Whoever keeps its state in a replicated log applies a record to its memory as soon as it has appended it, so that the
 next request sees what the one before it did. Whether the record survives is decided later, by other replicas: the
