@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from barnabas.common.config_def import Password
 from barnabas.common.errors import ApiError, InvalidConfigurationError, InvalidRequestError
@@ -52,6 +52,9 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
+_T = TypeVar("_T")
+
+
 class ConfigurationControlManager:
     """Settings by resource, and the rules for changing them.
 
@@ -93,27 +96,12 @@ class ConfigurationControlManager:
     ) -> ControllerResult[incremental_alter_configs.IncrementalAlterConfigsResponse]:
         from barnabas.protocol.messages import incremental_alter_configs  # noqa: PLC0415 - not needed to start
 
-        records: list[ApiMessageAndVersion] = []
-        responses = []
-        for resource, entries in _by_resource(request.resources):
-            error: ApiError | None = None
-            try:
-                entry = _only(entries, resource)
-                operations = _operations(entry.configs)
-                records += self.incremental_alter_config(resource, operations, newly_created=False)
-            except ApiError as raised:
-                error = raised
-            code, message = error_fields(error)
-            responses.append(
-                incremental_alter_configs.AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=message,
-                    resource_type=resource.type,
-                    resource_name=resource.name,
-                )
-            )
-        records += self._clear_elr_records(records)
-        check_operation_size(len(records))
+        def alter(resource: ConfigResource, entry: Any) -> list[ApiMessageAndVersion]:
+            return self.incremental_alter_config(resource, _operations(entry.configs), newly_created=False)
+
+        records, responses = self._alter_each(
+            request.resources, alter, incremental_alter_configs.AlterConfigsResourceResponse
+        )
         response = incremental_alter_configs.IncrementalAlterConfigsResponse(responses=responses)
         result = ControllerResult.atomic_of(records, response)
         return result.without_records() if request.validate_only else result
@@ -123,27 +111,37 @@ class ConfigurationControlManager:
     ) -> ControllerResult[alter_configs.AlterConfigsResponse]:
         from barnabas.protocol.messages import alter_configs  # noqa: PLC0415 - not needed to start
 
+        def alter(resource: ConfigResource, entry: Any) -> list[ApiMessageAndVersion]:
+            return self._replace_config(resource, entry.configs)
+
+        records, responses = self._alter_each(request.resources, alter, alter_configs.AlterConfigsResourceResponse)
+        result = ControllerResult.atomic_of(records, alter_configs.AlterConfigsResponse(responses=responses))
+        return result.without_records() if request.validate_only else result
+
+    def _alter_each(
+        self,
+        resources: Iterable[Any],
+        alter: Callable[[ConfigResource, Any], list[ApiMessageAndVersion]],
+        new_response: Callable[..., _T],
+    ) -> tuple[list[ApiMessageAndVersion], list[_T]]:
+        """Returns the records of all resources that can be altered, and a response for each."""
         records: list[ApiMessageAndVersion] = []
         responses = []
-        for resource, entries in _by_resource(request.resources):
+        for resource, entries in _by_resource(resources):
             error: ApiError | None = None
             try:
-                records += self._replace_config(resource, _only(entries, resource).configs)
+                records += alter(resource, _only(entries, resource))
             except ApiError as raised:
                 error = raised
             code, message = error_fields(error)
             responses.append(
-                alter_configs.AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=message,
-                    resource_type=resource.type,
-                    resource_name=resource.name,
+                new_response(
+                    error_code=code, error_message=message, resource_type=resource.type, resource_name=resource.name
                 )
             )
         records += self._clear_elr_records(records)
         check_operation_size(len(records))
-        result = ControllerResult.atomic_of(records, alter_configs.AlterConfigsResponse(responses=responses))
-        return result.without_records() if request.validate_only else result
+        return records, responses
 
     def update_features(
         self, updates: Iterable[FeatureUpdateKey], *, request_version: int, validate_only: bool, claimed_epoch: int

@@ -16,7 +16,7 @@ group, or for everything else the cluster. For what goes to the controller, the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from barnabas.broker.config.config_admin_manager import ConfigAdminManager, ResourceResult, reassembled
 from barnabas.broker.config.config_helper import ConfigHelper
@@ -130,29 +130,14 @@ class ConfigsHandler:
         preprocessed = self._admin.preprocess_incremental(body, lambda: self._may_alter_cluster(request))
         remaining = [resource for index, resource in enumerate(body.resources) if index not in preprocessed]
 
-        def respond(answer: Response | None) -> None:
-            if not isinstance(answer, IncrementalAlterConfigsResponse):
-                self._helper.channel.close_connection(request, {})
-                return
-            results = reassembled(body.resources, preprocessed, answer.responses)
-            responses = [
-                incremental_alter_configs.AlterConfigsResourceResponse(
-                    error_code=result.error,
-                    error_message=result.message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource, result in zip(body.resources, results, strict=True)
-            ]
-            self._helper.send_response_maybe_throttle(
-                request, lambda ms: IncrementalAlterConfigsResponse(throttle_time_ms=ms, responses=responses)
-            )
-
-        if remaining:
-            rest = IncrementalAlterConfigsRequest(resources=remaining, validate_only=body.validate_only)
-            self._forward(request, rest, respond)
-        else:
-            respond(IncrementalAlterConfigsResponse())
+        rest = IncrementalAlterConfigsRequest(resources=remaining, validate_only=body.validate_only)
+        self._forward_rest(
+            request,
+            rest,
+            preprocessed,
+            IncrementalAlterConfigsResponse,
+            incremental_alter_configs.AlterConfigsResourceResponse,
+        )
 
     def alter_configs(self, request: Request, local: RequestLocal) -> None:  # noqa: ARG002
         body = request.body
@@ -160,29 +145,44 @@ class ConfigsHandler:
         preprocessed = self._admin.preprocess_legacy(body)
         remaining = [resource for index, resource in enumerate(body.resources) if index not in preprocessed]
 
+        rest = AlterConfigsRequest(resources=remaining, validate_only=body.validate_only)
+        self._forward_rest(
+            request, rest, preprocessed, AlterConfigsResponse, alter_configs.AlterConfigsResourceResponse
+        )
+
+    def _forward_rest(
+        self,
+        request: Request,
+        rest: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+        preprocessed: Mapping[int, ResourceResult],
+        response_class: type[AlterConfigsResponse | IncrementalAlterConfigsResponse],
+        result_class: Callable[..., Any],
+    ) -> None:
+        """Forwards the resources that this broker has not dealt with, and responds with the results of all."""
+        resources: list[Any] = request.body.resources  # type: ignore[attr-defined]
+
         def respond(answer: Response | None) -> None:
-            if not isinstance(answer, AlterConfigsResponse):
+            if not isinstance(answer, response_class):
                 self._helper.channel.close_connection(request, {})
                 return
-            results: list[ResourceResult] = reassembled(body.resources, preprocessed, answer.responses)
+            results: list[ResourceResult] = reassembled(resources, preprocessed, answer.responses)
             responses = [
-                alter_configs.AlterConfigsResourceResponse(
+                result_class(
                     error_code=result.error,
                     error_message=result.message,
                     resource_type=resource.resource_type,
                     resource_name=resource.resource_name,
                 )
-                for resource, result in zip(body.resources, results, strict=True)
+                for resource, result in zip(resources, results, strict=True)
             ]
             self._helper.send_response_maybe_throttle(
-                request, lambda ms: AlterConfigsResponse(throttle_time_ms=ms, responses=responses)
+                request, lambda ms: response_class(throttle_time_ms=ms, responses=responses)
             )
 
-        if remaining:
-            rest = AlterConfigsRequest(resources=remaining, validate_only=body.validate_only)
+        if rest.resources:
             self._forward(request, rest, respond)
         else:
-            respond(AlterConfigsResponse())
+            respond(response_class())
 
     def _may_alter_cluster(self, request: Request) -> bool:
         return self._auth.authorize(

@@ -24,7 +24,7 @@ from barnabas.protocol.messages import (
     list_partition_reassignments,
 )
 from barnabas.security.principal import ANONYMOUS
-from barnabas.server.error_responses.failure import AnswerTo, Failure
+from barnabas.server.error_responses.failure import AnswerTo, Failure, failed_resources, failed_topics
 
 UNKNOWN = -1
 
@@ -108,20 +108,15 @@ def _alter_partition_reassignments(
         throttle_time_ms=failure.throttle_time_ms,
         error_code=failure.error,
         error_message=failure.message,
-        responses=[
-            alter_partition_reassignments.ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    alter_partition_reassignments.ReassignablePartitionResponse(
-                        partition_index=partition.partition_index,
-                        error_code=failure.error,
-                        error_message=failure.message,
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ],
+        responses=failed_topics(
+            body.topics,
+            lambda topic, partitions: alter_partition_reassignments.ReassignableTopicResponse(
+                name=topic.name, partitions=partitions
+            ),
+            lambda index: alter_partition_reassignments.ReassignablePartitionResponse(
+                partition_index=index, error_code=failure.error, error_message=failure.message
+            ),
+        ),
     )
 
 
@@ -150,30 +145,18 @@ def _describe_configs(
 ) -> describe_configs.DescribeConfigsResponse:
     return describe_configs.DescribeConfigsResponse(
         throttle_time_ms=failure.throttle_time_ms,
-        results=[
-            describe_configs.DescribeConfigsResult(
-                error_code=failure.error,
-                error_message=failure.usual_message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in body.resources
-        ],
+        results=failed_resources(
+            body.resources, describe_configs.DescribeConfigsResult, failure.error, failure.usual_message
+        ),
     )
 
 
 def _alter_configs(body: alter_configs.AlterConfigsRequest, failure: Failure) -> alter_configs.AlterConfigsResponse:
     return alter_configs.AlterConfigsResponse(
         throttle_time_ms=failure.throttle_time_ms,
-        responses=[
-            alter_configs.AlterConfigsResourceResponse(
-                error_code=failure.error,
-                error_message=failure.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in body.resources
-        ],
+        responses=failed_resources(
+            body.resources, alter_configs.AlterConfigsResourceResponse, failure.error, failure.message
+        ),
     )
 
 
@@ -182,15 +165,9 @@ def _incremental_alter_configs(
 ) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
     return incremental_alter_configs.IncrementalAlterConfigsResponse(
         throttle_time_ms=failure.throttle_time_ms,
-        responses=[
-            incremental_alter_configs.AlterConfigsResourceResponse(
-                error_code=failure.error,
-                error_message=failure.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in body.resources
-        ],
+        responses=failed_resources(
+            body.resources, incremental_alter_configs.AlterConfigsResourceResponse, failure.error, failure.message
+        ),
     )
 
 

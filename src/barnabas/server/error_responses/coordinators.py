@@ -19,7 +19,7 @@ from barnabas.protocol.messages import (
     txn_offset_commit,
     write_txn_markers,
 )
-from barnabas.server.error_responses.failure import AnswerTo, Failure
+from barnabas.server.error_responses.failure import AnswerTo, Failure, failed_topics
 
 UNKNOWN = -1
 
@@ -58,19 +58,13 @@ def _join_group(_: join_group.JoinGroupRequest, failure: Failure) -> join_group.
 def _offset_commit(body: offset_commit.OffsetCommitRequest, failure: Failure) -> offset_commit.OffsetCommitResponse:
     return offset_commit.OffsetCommitResponse(
         throttle_time_ms=failure.throttle_time_ms,
-        topics=[
-            offset_commit.OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    offset_commit.OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=failure.error
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ],
+        topics=failed_topics(
+            body.topics,
+            lambda topic, partitions: offset_commit.OffsetCommitResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=partitions
+            ),
+            lambda index: offset_commit.OffsetCommitResponsePartition(partition_index=index, error_code=failure.error),
+        ),
     )
 
 
@@ -171,19 +165,15 @@ def _txn_offset_commit(
 ) -> txn_offset_commit.TxnOffsetCommitResponse:
     return txn_offset_commit.TxnOffsetCommitResponse(
         throttle_time_ms=failure.throttle_time_ms,
-        topics=[
-            txn_offset_commit.TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    txn_offset_commit.TxnOffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=failure.error
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ],
+        topics=failed_topics(
+            body.topics,
+            lambda topic, partitions: txn_offset_commit.TxnOffsetCommitResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=partitions
+            ),
+            lambda index: txn_offset_commit.TxnOffsetCommitResponsePartition(
+                partition_index=index, error_code=failure.error
+            ),
+        ),
     )
 
 

@@ -14,7 +14,7 @@ from barnabas.protocol.messages import (
     offset_for_leader_epoch,
     produce,
 )
-from barnabas.server.error_responses.failure import AnswerTo, Failure
+from barnabas.server.error_responses.failure import AnswerTo, Failure, failed_topics
 
 UNKNOWN = -1
 """An offset, epoch or time that an error leaves open."""
@@ -77,18 +77,11 @@ def _fetch(body: fetch.FetchRequest, failure: Failure) -> fetch.FetchResponse:
 def _list_offsets(body: list_offsets.ListOffsetsRequest, failure: Failure) -> list_offsets.ListOffsetsResponse:
     return list_offsets.ListOffsetsResponse(
         throttle_time_ms=failure.throttle_time_ms,
-        topics=[
-            list_offsets.ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    list_offsets.ListOffsetsPartitionResponse(
-                        partition_index=partition.partition_index, error_code=failure.error
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ],
+        topics=failed_topics(
+            body.topics,
+            lambda topic, partitions: list_offsets.ListOffsetsTopicResponse(name=topic.name, partitions=partitions),
+            lambda index: list_offsets.ListOffsetsPartitionResponse(partition_index=index, error_code=failure.error),
+        ),
     )
 
 
@@ -127,18 +120,13 @@ def _delete_records(
 ) -> delete_records.DeleteRecordsResponse:
     return delete_records.DeleteRecordsResponse(
         throttle_time_ms=failure.throttle_time_ms,
-        topics=[
-            delete_records.DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    delete_records.DeleteRecordsPartitionResult(
-                        partition_index=partition.partition_index, low_watermark=UNKNOWN, error_code=failure.error
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ],
+        topics=failed_topics(
+            body.topics,
+            lambda topic, partitions: delete_records.DeleteRecordsTopicResult(name=topic.name, partitions=partitions),
+            lambda index: delete_records.DeleteRecordsPartitionResult(
+                partition_index=index, low_watermark=UNKNOWN, error_code=failure.error
+            ),
+        ),
     )
 
 

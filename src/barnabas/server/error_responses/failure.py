@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from barnabas.common.errors import Errors
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.message import Response
+
+T = TypeVar("T")
+P = TypeVar("P")
 
 
 class Failure(NamedTuple):
@@ -45,3 +48,25 @@ class Failure(NamedTuple):
 
 AnswerTo = Callable[[Any, Failure], Response | None]
 """Makes the answer to the body of a request; none if the API gives none."""
+
+
+def failed_topics(
+    topics: Iterable[Any], new_topic: Callable[[Any, list[P]], T], new_partition: Callable[[int], P]
+) -> list[T]:
+    """Returns a response for each topic of a request, made from the responses for its partitions."""
+    return [new_topic(topic, [new_partition(one.partition_index) for one in topic.partitions]) for topic in topics]
+
+
+def failed_resources(
+    resources: Iterable[Any], new_result: Callable[..., T], error: Errors, message: str | None
+) -> list[T]:
+    """Returns a response for each resource of a request about configurations."""
+    return [
+        new_result(
+            error_code=error,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource in resources
+    ]
