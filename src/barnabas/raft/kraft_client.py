@@ -379,8 +379,12 @@ class KRaftClient:
         self._advance_core()
         until_drain = self._maybe_append_batches()
         self._update_listeners()
-        until_cleaning = self._maybe_clean()
-        return until_cleaning if until_drain is None else min(until_drain, until_cleaning)
+        waits = [self._maybe_clean()]
+        if until_drain is not None:
+            waits.append(until_drain)
+        if self._core.deadline_ms is not None:
+            waits.append(max(self._core.deadline_ms - self._clock.hi_res_milliseconds(), 0))
+        return min(waits)
 
     def _advance_core(self) -> None:
         """Hands the core the resignations, and the time if its deadline has passed."""
