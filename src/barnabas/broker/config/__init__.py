@@ -1,1 +1,1 @@
-"""A node's configuration: what can be set, what is set, and what may change while it runs."""
+"""The configuration of a node: definitions, parsed values, and changes at run time."""

@@ -1,9 +1,9 @@
-"""Settings of features that this broker does not have yet.
+"""Handles settings of features that this broker does not have yet.
 
-Files written for Apache Kafka are full of them. To stop at every one would make such files useless here, and to say
-nothing would let somebody believe that a key store is in use. So a setting that only matters once its feature is on is
-left out with a warning, and one that turns the feature on is an error. The same goes for settings that are made while
-the broker runs: what tunes a feature is kept, and shown, and has no effect until the feature is there.
+Configuration files for Apache Kafka are full of them. Failing on each would make such files unusable here, and ignoring
+them silently would let a user believe that, say, a key store is in use. So a setting that only tunes a missing feature
+is ignored with a warning, and a setting that enables the feature is an error. The same holds for dynamic settings: one
+that tunes a feature is stored and described, but has no effect until the feature exists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class AbsentFeature(NamedTuple):
-    """A feature, and which settings are about it."""
+    """A feature, and the prefixes of its settings."""
 
     name: str
     prefixes: tuple[str, ...]
@@ -46,40 +46,40 @@ _HARMLESS: Final = {
     "remote.log.storage.system.enable": frozenset({"false"}),
     "sasl.enabled.mechanisms": frozenset({""}),
 }
-"""Values that say what is the case anyway; no warning is due."""
+"""Values that describe the actual behaviour, so no warning is needed."""
 
 
 def absent_feature(name: str) -> str | None:
-    """The feature that a setting is about, if this broker lacks it."""
+    """Returns the missing feature that a setting belongs to, or None."""
     base = base_name(name)
     for feature in ABSENT_FEATURES:
         if base.startswith(feature.prefixes):
             return feature.name
-    # Settings of one mechanism stand behind its name: listener.name.internal.plain.sasl.jaas.config.
+    # A mechanism's settings have its name in front: listener.name.internal.plain.sasl.jaas.config.
     return "SASL" if ".sasl." in base or base.endswith(".connections.max.reauth.ms") else None
 
 
 def turned_on_feature(name: str, value: str) -> str | None:
-    """The feature that this dynamic setting would turn on, if this broker lacks it.
+    """Returns the missing feature that this dynamic setting would enable, or None.
 
-    TLS, SASL and remote storage are turned on in the file, by listeners and by a setting that cannot change; all that
-    is dynamic about them tunes what is on already. Reporters are on as soon as they are named.
+    TLS, SASL and remote storage are enabled in the file, by listeners and by a read-only setting; their dynamic
+    settings only tune them. Naming a metrics reporter enables it.
     """
     base = base_name(name)
     return absent_feature(name) if base == "metric.reporters" and value.strip() not in _HARMLESS[base] else None
 
 
 def without_absent_features(properties: Mapping[str, str], *, warn: bool) -> dict[str, str]:
-    """The settings that can be heeded. `ConfigError` for one that asks for something which is not there."""
+    """Returns the settings that have an effect. Raises `ConfigError` for one that enables a missing feature."""
     if properties.get("remote.log.storage.system.enable", "").strip().lower() == "true":
         raise ConfigError(
             "Configuration remote.log.storage.system.enable cannot be true: remote storage is not supported yet.",
             name="remote.log.storage.system.enable",
         )
     if properties.get("config.providers", "").strip():
-        # Variables inside of values would be taken literally: a password of "${file:...}".
+        # Variables would be taken literally: a password would be "${file:...}".
         raise ConfigError(
-            "Configuration config.providers cannot be set: variables inside of values are not supported yet.",
+            "Configuration config.providers cannot be set: variables in values are not supported yet.",
             name="config.providers",
         )
     kept: dict[str, str] = {}
@@ -88,7 +88,7 @@ def without_absent_features(properties: Mapping[str, str], *, warn: bool) -> dic
         if feature is None:
             kept[name] = value
         elif warn and value.strip() not in _HARMLESS.get(base_name(name), ()):
-            logger.warning("%s has no effect: it is about %s, which this broker does not have yet.", name, feature)
+            logger.warning("%s has no effect: this broker does not support %s yet.", name, feature)
     return kept
 
 

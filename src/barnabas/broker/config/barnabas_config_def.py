@@ -1,4 +1,4 @@
-"""Settings that Apache Kafka does not have. They all begin with ``barnabas.``"""
+"""Settings that Apache Kafka does not have. Their names begin with ``barnabas.``"""
 
 from __future__ import annotations
 

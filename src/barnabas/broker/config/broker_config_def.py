@@ -1,10 +1,10 @@
-"""Everything that can be set in ``server.properties``, under Kafka's names and with Kafka's defaults.
+"""All settings of ``server.properties``, with Kafka's names and defaults.
 
-Each part defines its own settings, and this puts them together. Where a default differs from Kafka's:
+Each part defines its own settings; this module combines them. Defaults that differ from Kafka's:
 
 ``log.dir``
-    Kafka's is below the system's directory for temporary files, which is emptied at every start. There is none here:
-    whoever starts a broker says where its data goes.
+    Kafka's default is below the directory for temporary files, which is emptied at every boot. There is no default
+    here: the user must say where the data goes.
 ``num.network.threads``
     One under the interpreter's global lock, three without it, as in Kafka (see `barnabas.server.data_plane`).
 ``metric.reporters``, ``principal.builder.class`` and a few more

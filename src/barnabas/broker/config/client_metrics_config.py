@@ -25,7 +25,7 @@ MATCH_PARAMETERS: Final = frozenset({
     "client_source_address",
     "client_source_port",
 })  # fmt: skip
-"""What a client can be told apart by."""
+"""The properties of a client that a subscription can match."""
 
 CLIENT_METRICS_CONFIG_DEF: Final = (
     ConfigDef()
@@ -52,7 +52,7 @@ CLIENT_METRICS_CONFIG_DEF: Final = (
 
 
 def parse_matching_patterns(patterns: Iterable[str]) -> dict[str, ClientPattern]:
-    """Regular expressions by what they are compared with; a pattern stands for the whole text.
+    """Parses ``name=pattern`` pairs into regular expressions by name. A pattern must match the whole value.
 
     >>> parse_matching_patterns(["client_software_name=apache-kafka-java", "client_id=app-[0-9]+"]).keys()
     dict_keys(['client_software_name', 'client_id'])
@@ -63,7 +63,7 @@ def parse_matching_patterns(patterns: Iterable[str]) -> dict[str, ClientPattern]
         name = name.strip()
         if not separator or "=" in pattern or name not in MATCH_PARAMETERS:
             raise InvalidConfigurationError(
-                f"{entry!r} does not tell clients apart: it must be name=pattern, with one of the names "
+                f"Invalid match {entry!r}: it must have the form name=pattern, with one of the names "
                 f"{', '.join(sorted(MATCH_PARAMETERS))}."
             )
         try:
@@ -74,9 +74,9 @@ def parse_matching_patterns(patterns: Iterable[str]) -> dict[str, ClientPattern]
 
 
 def validate_client_metrics_config(name: str, settings: Mapping[str, str]) -> None:
-    """Whether a subscription may have these settings; raises if not."""
+    """Raises an error if a subscription cannot have these settings."""
     if not name:
-        raise InvalidRequestError("A metrics subscription needs a name.")
+        raise InvalidRequestError("A metrics subscription must have a name.")
     for key in settings:
         if key not in CLIENT_METRICS_CONFIG_DEF.keys:
             raise InvalidRequestError(f"Unknown client metrics configuration: {key}")
@@ -84,6 +84,6 @@ def validate_client_metrics_config(name: str, settings: Mapping[str, str]) -> No
     interval = values.get_int("interval.ms")
     if not SHORTEST_INTERVAL_MS <= interval <= LONGEST_INTERVAL_MS:
         raise InvalidRequestError(
-            f"interval.ms cannot be {interval}: it must be from {SHORTEST_INTERVAL_MS} to {LONGEST_INTERVAL_MS}."
+            f"interval.ms must be between {SHORTEST_INTERVAL_MS} and {LONGEST_INTERVAL_MS}: {interval}"
         )
     parse_matching_patterns(values.get_list("match"))

@@ -1,13 +1,13 @@
-"""What a broker does itself about AlterConfigs and IncrementalAlterConfigs, before the controller does the rest.
+"""The broker's part of AlterConfigs and IncrementalAlterConfigs, before the controller does the rest.
 
 =================== =================================================================================================
-BROKER_LOGGER       all of it: levels of loggers are kept nowhere
-BROKER              checks: only this broker knows whether a setting suits it, such as the number of its threads
-TOPIC and others    nothing: the controller checks and keeps them
+BROKER_LOGGER       everything: levels of loggers are not stored
+BROKER              validation: only this broker knows whether a setting suits it, such as the number of its threads
+TOPIC and others    nothing: the controller validates and stores them
 =================== =================================================================================================
 
-A resource that is dealt with here, or has an error, is not sent to the controller. The answer is put together from both
-parts in the order of the request.
+A resource that is finished here, or has an error, is not sent to the controller. The response combines both parts in
+the order of the request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = LimitedLogger(logging.getLogger(__name__))
 
 
 class ResourceResult(NamedTuple):
-    """What became of a resource."""
+    """The result of one resource."""
 
     error: Errors
     message: str | None = None
@@ -42,11 +42,11 @@ class ResourceResult(NamedTuple):
 DONE = ResourceResult(Errors.NONE)
 
 Authorize: TypeAlias = Callable[[], bool]
-"""Whether the request may alter the configuration of the cluster."""
+"""Returns whether the request is authorized to alter the configuration of the cluster."""
 
 
 class Resource(Protocol):
-    """A resource in a request or an answer."""
+    """A resource in a request or a response."""
 
     resource_type: int
     resource_name: str
@@ -56,7 +56,7 @@ R = TypeVar("R", bound=Resource)
 
 
 class ConfigAdminManager:
-    """Looks through a request to alter configurations. Results are by position in the request."""
+    """Preprocesses requests that alter configurations. Results are keyed by position in the request."""
 
     def __init__(self, node_id: int, cache: MetadataCache, dynamic: DynamicBrokerConfig) -> None:
         self._node_id = node_id
@@ -67,7 +67,7 @@ class ConfigAdminManager:
     def preprocess_incremental(
         self, request: incremental_alter_configs.IncrementalAlterConfigsRequest, authorize: Authorize
     ) -> dict[int, ResourceResult]:
-        """What is dealt with already; the controller has to do the rest."""
+        """Returns the results of resources that are finished; the controller does the others."""
 
         def process(resource: incremental_alter_configs.AlterConfigsResource) -> ResourceResult | None:
             _check_names([config.name for config in resource.configs])
@@ -90,7 +90,7 @@ class ConfigAdminManager:
         return _process_all(request.resources, process)
 
     def preprocess_legacy(self, request: alter_configs.AlterConfigsRequest) -> dict[int, ResourceResult]:
-        """The same for the older request, which replaces all settings of a resource and knows no loggers."""
+        """Does the same for the legacy request, which replaces all settings of a resource and has no loggers."""
 
         def process(resource: alter_configs.AlterConfigsResource) -> ResourceResult | None:
             _check_names([config.name for config in resource.configs])
@@ -106,7 +106,7 @@ class ConfigAdminManager:
         return _process_all(request.resources, process)
 
     def _altered(self, resource: incremental_alter_configs.AlterConfigsResource) -> dict[str, str]:
-        """The dynamic settings of a broker as they would be."""
+        """Returns the dynamic settings of a broker as they would be after the change."""
         settings = dict(self._cache.config(ConfigResource(ConfigResourceType.BROKER, resource.resource_name)))
         for config in resource.configs:
             value = config.value or ""
@@ -124,25 +124,27 @@ class ConfigAdminManager:
                         items = [item for item in items if item not in changes]
                     settings[config.name] = ",".join(items)
                 case operation:
-                    raise InvalidRequestError(f"There is no operation {operation}.")
+                    raise InvalidRequestError(f"Unknown operation {operation}.")
         return settings
 
     def _check_broker(self, name: str, settings: Mapping[str, str]) -> None:
         try:
             self._dynamic.validate(settings, per_broker=bool(name))
         except InvalidConfigurationError as error:
-            # Not INVALID_CONFIG, which would say it better: clients have come to rely on this one (KAFKA-13609).
+            # Kafka returns this instead of INVALID_CONFIG because clients rely on it (KAFKA-13609).
             raise InvalidRequestError(str(error)) from error
 
     def _check_node_id(self, name: str) -> None:
-        if not name:  # the settings of all brokers
+        if not name:  # the default of all brokers
             return
         try:
             node_id = parse_integer(name)
         except ValueError:
-            raise InvalidRequestError(f"A broker is named by its id, not by {name!r}.") from None
+            raise InvalidRequestError(f"The name of a broker resource must be its ID: {name!r}") from None
         if node_id != self._node_id:
-            raise InvalidRequestError(f"This is broker {self._node_id}: ask broker {name} to alter its configuration.")
+            raise InvalidRequestError(
+                f"This is broker {self._node_id}: send the request for broker {name} to that broker."
+            )
 
 
 def _process_all(resources: Sequence[R], process: Callable[[R], ResourceResult | None]) -> dict[int, ResourceResult]:
@@ -154,8 +156,8 @@ def _process_all(resources: Sequence[R], process: Callable[[R], ResourceResult |
             continue
         try:
             result = process(resource)
-        except Exception as error:  # noqa: BLE001 - the answer says it, and the other resources are dealt with
-            logger.info("The configuration of %r is not altered: %s", resource.resource_name, error)
+        except Exception as error:  # noqa: BLE001 - the result has the error, and the other resources are processed
+            logger.info("Did not alter the configuration of %r: %s", resource.resource_name, error)
             code = Errors.for_exception(error)
             result = ResourceResult(code, str(error) if isinstance(error, ApiError) else code.message)
         if result is not None:
@@ -166,13 +168,13 @@ def _process_all(resources: Sequence[R], process: Callable[[R], ResourceResult |
 def _check_names(names: Sequence[str]) -> None:
     if len(set(names)) != len(names):
         repeated = sorted(name for name, count in Counter(names).items() if count > 1)
-        raise InvalidRequestError(f"These keys are in the request twice: {', '.join(repeated)}.")
+        raise InvalidRequestError(f"The request contains duplicate keys: {', '.join(repeated)}")
 
 
 def _check_values(names_without: Iterable[str]) -> None:
     missing = list(names_without)
     if missing:
-        raise InvalidRequestError(f"These keys need a value: {', '.join(missing)}.")
+        raise InvalidRequestError(f"The request has no value for these keys: {', '.join(missing)}")
 
 
 def _check_kept_by_controller(kind: int) -> None:
@@ -183,11 +185,9 @@ def _check_kept_by_controller(kind: int) -> None:
 def _list_items(name: str, settings: Mapping[str, str]) -> list[str]:
     key = BROKER_CONFIG_DEF.keys.get(name)
     if key is None:
-        raise InvalidConfigurationError(f"A broker has no setting called {name}.")
+        raise InvalidConfigurationError(f"Unknown broker setting {name}.")
     if key.type is not Type.LIST:
-        raise InvalidConfigurationError(
-            f"{name} is not a list, so nothing can be appended to it or subtracted from it."
-        )
+        raise InvalidConfigurationError(f"{name} is not a list: APPEND and SUBTRACT are not possible, use SET.")
     text = settings[name] if name in settings else convert_to_string(key.default)
     return [item for item in (text or "").split(",") if item]
 
@@ -195,7 +195,7 @@ def _list_items(name: str, settings: Mapping[str, str]) -> list[str]:
 def reassembled(
     resources: Sequence[Resource], preprocessed: Mapping[int, ResourceResult], answered: Sequence[AnsweredResource]
 ) -> list[ResourceResult]:
-    """The results in the order of the request, from here and from the controller."""
+    """Returns the results from here and from the controller, in the order of the request."""
     from_controller = {
         (answer.resource_type, answer.resource_name): ResourceResult(
             Errors.for_code(answer.error_code), answer.error_message
@@ -208,8 +208,8 @@ def reassembled(
         if result is None:
             result = from_controller.get((resource.resource_type, resource.resource_name))
         if result is None:
-            logger.error("The controller has not said what became of %r", resource.resource_name)
-            result = ResourceResult(Errors.UNKNOWN_SERVER_ERROR, "The controller has not said what became of it.")
+            logger.error("The controller's response lacks the result of %r", resource.resource_name)
+            result = ResourceResult(Errors.UNKNOWN_SERVER_ERROR, "The controller's response lacks this resource.")
         results.append(result)
     return results
 

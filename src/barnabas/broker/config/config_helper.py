@@ -1,7 +1,7 @@
-"""Answers DescribeConfigs: what is set, what counts, and where it comes from.
+"""Handles DescribeConfigs: the effective values of settings, and where they come from.
 
-For a setting of a broker or a topic the answer may list **synonyms**: every place that has something to say about it,
-the one that counts first. ``retention.ms`` of a topic, with everything set that can be::
+For a setting of a broker or a topic the response may list **synonyms**: all places that define it, in order of
+precedence. ``retention.ms`` of a topic, with a value in every place::
 
     retention.ms=1          TOPIC_CONFIG                    the topic's own
     log.retention.ms=2      DYNAMIC_BROKER_CONFIG           of this broker
@@ -9,7 +9,7 @@ the one that counts first. ``retention.ms`` of a topic, with everything set that
     log.retention.ms=4      STATIC_BROKER_CONFIG            server.properties
     log.retention.hours=168 DEFAULT_CONFIG
 
-Passwords are never told, nor are settings that nobody has defined, since they may be passwords of a plug-in.
+Passwords are never returned. Neither are unknown settings, because they may be passwords of a plug-in.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Entry: TypeAlias = DescribeConfigsResourceResult
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, with the codes of DescribeConfigs."""
+    """The source of a value, with the codes of DescribeConfigs."""
 
     TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -71,7 +71,7 @@ _UNKNOWN_TYPE = 0
 
 
 class ConfigHelper:
-    """Describes the configuration of everything that has one."""
+    """Describes the configuration of every resource type."""
 
     def __init__(self, node_id: int, cache: MetadataCache, dynamic: DynamicBrokerConfig) -> None:
         self._node_id = node_id
@@ -85,7 +85,7 @@ class ConfigHelper:
         include_synonyms: bool,
         include_documentation: bool,
     ) -> list[DescribeConfigsResult]:
-        """One result for each resource, in their order; a resource that cannot be described has its error in there."""
+        """Returns one result per resource, in their order. A resource that cannot be described has an error."""
         return [self._describe(resource, include_synonyms, include_documentation) for resource in resources]
 
     def _describe(
@@ -95,7 +95,7 @@ class ConfigHelper:
             entries = self._entries(resource.resource_type, resource.resource_name, _wanted(resource))
         except Exception as error:
             if not isinstance(error, ApiError):
-                logger.exception("The configuration of %r cannot be described", resource.resource_name)
+                logger.exception("Cannot describe the configuration of %r", resource.resource_name)
             code = Errors.for_exception(error)
             return DescribeConfigsResult(
                 error_code=code,
@@ -132,7 +132,7 @@ class ConfigHelper:
     def _topic_entries(self, topic: str, wanted: Callable[[str], bool]) -> list[Entry]:
         validate_topic_name(topic)
         if not self._cache.contains(topic):
-            raise UnknownTopicOrPartitionError(f"There is no topic called {topic}.")
+            raise UnknownTopicOrPartitionError(f"Topic {topic} does not exist.")
         own = self._cache.topic_config(topic)
         values = LOG_CONFIG_DEF.parse({**self._dynamic.current.topic_defaults, **own})
         entries = []
@@ -156,9 +156,9 @@ class ConfigHelper:
         else:
             self._check_broker_id(name)
             config = self._dynamic.current
-            # A listener's setting is one that no definition has; what is not heeded is not shown as if it were.
+            # A listener's setting has no definition of its own. Settings without effect are not described,
             shown = dict(_all_configs(config.values, BROKER_CONFIG_DEF, config.values.originals))
-            # But for what waits for a feature that is yet to come: somebody has set it, and may want to take it back.
+            # except those of features that are still missing: a user has set them and may want to remove them.
             for dynamic in (
                 self._dynamic.current_dynamic_default_configs,
                 self._dynamic.current_dynamic_broker_configs,
@@ -176,7 +176,7 @@ class ConfigHelper:
         return _entry(name, text, key, synonyms, read_only=name not in ALL_DYNAMIC_CONFIGS)
 
     def _synonyms(self, name: str, *, sensitive: bool) -> list[DescribeConfigsSynonym]:
-        """Everything that has something to say about a broker's setting, what counts most in front."""
+        """Returns all places that define a broker's setting, in order of precedence."""
         names = broker_config_synonyms(name, match_listener=True)
         places: tuple[tuple[Mapping[str, str], ConfigSource], ...] = (
             (self._dynamic.current_dynamic_broker_configs, ConfigSource.DYNAMIC_BROKER_CONFIG),
@@ -190,7 +190,7 @@ class ConfigHelper:
             for synonym in names
             if synonym in values
         ]
-        # As Kafka does it: what counts more under another name is not told under this one.
+        # As in Kafka: a synonym that takes precedence under another name is not listed.
         first = next((index for index, synonym in enumerate(found) if synonym.name == name), len(found))
         return found[first:]
 
@@ -198,15 +198,17 @@ class ConfigHelper:
         try:
             broker_id = parse_integer(name)
         except ValueError:
-            raise InvalidRequestError(f"A broker is named by its id, not by {name!r}.") from None
+            raise InvalidRequestError(f"The name of a broker resource must be its ID: {name!r}") from None
         if broker_id != self._node_id:
-            raise InvalidRequestError(f"This is broker {self._node_id}: ask broker {name} for its configuration.")
+            raise InvalidRequestError(
+                f"This is broker {self._node_id}: send the request for broker {name} to that broker."
+            )
 
     # -- loggers
 
     def _logger_entries(self, name: str, wanted: Callable[[str], bool]) -> list[Entry]:
         if not name:
-            raise InvalidRequestError("Loggers are those of one broker: name it by its id.")
+            raise InvalidRequestError("A BROKER_LOGGER resource must be named by the ID of its broker.")
         self._check_broker_id(name)
         return [
             Entry(
@@ -224,7 +226,7 @@ class ConfigHelper:
 
     def _client_metrics_entries(self, name: str, wanted: Callable[[str], bool]) -> list[Entry]:
         if not name:
-            raise InvalidRequestError("A metrics subscription has a name.")
+            raise InvalidRequestError("A metrics subscription must have a name.")
         own = self._cache.config(ConfigResource(ConfigResourceType.CLIENT_METRICS, name))
         values = CLIENT_METRICS_CONFIG_DEF.parse(own)
         entries = []
@@ -238,7 +240,7 @@ class ConfigHelper:
 
     def _group_entries(self, group: str, wanted: Callable[[str], bool]) -> list[Entry]:
         if not group:
-            raise InvalidRequestError("A group has a name.")
+            raise InvalidRequestError("A group must have an ID.")
         own = self._cache.config(ConfigResource(ConfigResourceType.GROUP, group))
         values = GROUP_CONFIG_DEF.parse({**group_defaults(self._dynamic.current.values), **own})
         entries = []
@@ -261,7 +263,7 @@ class ConfigHelper:
 
 
 def _wanted(resource: DescribeConfigsResource) -> Callable[[str], bool]:
-    """Which keys to tell; a request that names none wants all."""
+    """Returns a predicate for the requested keys; a request without keys wants all."""
     if not resource.configuration_keys:
         return lambda _name: True
     return frozenset(resource.configuration_keys).__contains__
@@ -270,7 +272,7 @@ def _wanted(resource: DescribeConfigsResource) -> Callable[[str], bool]:
 def _all_configs(
     values: ConfigValues, definition: ConfigDef, given: Settings | Mapping[str, Any]
 ) -> list[tuple[str, Any]]:
-    """What is defined and not internal, and what was given, internal or unknown as it may be; sorted by name."""
+    """Returns all settings that are defined and not internal, and all that were given; sorted by name."""
     found = {name: value for name, value in values.items() if name in given or not definition.keys[name].internal}
     for name, text in given.items():
         found.setdefault(name, text)
@@ -278,7 +280,7 @@ def _all_configs(
 
 
 def _broker_key(name: str) -> ConfigKey | None:
-    """The definition of a broker's setting, or of the one that it is for a single listener."""
+    """Returns the definition of a broker's setting, also if its name has the prefix of a listener."""
     for candidate in (name, *broker_config_synonyms(name, match_listener=True)):
         key = BROKER_CONFIG_DEF.keys.get(candidate) or THROTTLE_CONFIG_DEF.keys.get(candidate)
         if key is not None:

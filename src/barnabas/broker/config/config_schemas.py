@@ -1,4 +1,4 @@
-"""What the controller has to know about settings, from a node's own configuration."""
+"""Builds the controller's validator of settings from a node's own configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIG_SCHEMA: Final = KafkaConfigSchema(
 
 
 def configuration_validator(config: KafkaConfig) -> ControllerConfigurationValidator:
-    """The rules for settings of topics, groups and subscriptions, with the defaults and bounds of this node."""
+    """Returns the validator of topic, group and subscription settings, with this node's defaults and bounds."""
     return ControllerConfigurationValidator(
         topic=lambda settings, existing: validate_topic_config(
             settings, defaults=config.topic_defaults, existing=existing

@@ -1,4 +1,4 @@
-"""The settings of a controller; those of its log are in `barnabas.raft.config`."""
+"""The settings of a controller. The settings of its log are in `barnabas.raft.config`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _define("leader.imbalance.check.interval.seconds", LONG, 300, at_least(1), HIGH,
 _define("unclean.leader.election.interval.ms", LONG, 300_000, at_least(1), MEDIUM,
     "How often the controller looks for partitions that need an unclean leader election.", internal=True)
 
-# Watching it.
+# Monitoring.
 _define("controller.performance.sample.period.ms", LONG, 60_000, at_least(100), MEDIUM,
     "How often the controller logs the time that its events took.", internal=True)
 _define("controller.performance.always.log.threshold.ms", LONG, 2000, at_least(0), MEDIUM,

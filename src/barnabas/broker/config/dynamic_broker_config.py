@@ -1,22 +1,21 @@
-"""Changing the settings of a broker while it runs (KIP-226).
+"""Changes the settings of a broker while it runs (KIP-226).
 
-The value of a setting is the first found of
+The value of a setting is the first of
 
-1. what was set dynamically for this broker,
-2. what was set dynamically for all brokers,
-3. what ``server.properties`` says,
+1. the dynamic value of this broker,
+2. the dynamic value of all brokers,
+3. the value in ``server.properties``,
 4. the default.
 
-1 and 2 are in the metadata log, and come back after a restart. Each change makes a new `KafkaConfig` out of all four;
-then those who registered as `Reconfigurable` for a setting that changed are told of it. They are asked before, too:
-when somebody proposes a change, the broker that gets the request builds the configuration as it would be, and refuses
-what cannot be::
+1 and 2 are in the metadata log, so they survive a restart. Each change builds a new `KafkaConfig` from all four, and
+calls each `Reconfigurable` that is registered for a changed setting. They are also asked in advance: the broker that
+receives a change builds the configuration as it would be, and rejects an impossible one::
 
     kafka-configs --alter --entity-type brokers --entity-name 1 --add-config num.io.threads=100
-        num.io.threads=100 is refused: one step may at most halve or double it, and there are 8.
+        num.io.threads=100 is rejected: one step may at most halve or double the current value of 8.
 
-A setting with several names (``log.roll.ms``, ``log.roll.hours``) needs care: a dynamic value under one of them must
-hide a static one under another, even one that counts more.
+A setting with several names (``log.roll.ms``, ``log.roll.hours``) needs care: a dynamic value under one name must hide
+a static value under another, even one with higher precedence.
 """
 
 from __future__ import annotations
@@ -47,19 +46,19 @@ logger = logging.getLogger(__name__)
 
 
 class Reconfigurable(Protocol):
-    """A part of the broker that can do with another configuration."""
+    """A part of the broker that supports changes of its configuration."""
 
     @property
     def reconfigurable_configs(self) -> Collection[str]:
-        """The settings that it wants to hear of. One for a listener counts as the setting itself."""
+        """The settings that it depends on. A setting with a listener's prefix counts as the setting itself."""
         ...
 
     def validate_reconfiguration(self, current: KafkaConfig, new: KafkaConfig) -> None:
-        """Raises `ConfigError` if this step is not possible. Nothing is to be changed yet, and perhaps never."""
+        """Raises `ConfigError` if this change is not possible. It must not change anything yet."""
         ...
 
     def reconfigure(self, old: KafkaConfig, new: KafkaConfig) -> None:
-        """Changes what there is to change."""
+        """Applies the change."""
         ...
 
 
@@ -70,26 +69,26 @@ class _State(NamedTuple):
 
 
 class DynamicBrokerConfig:
-    """The configuration in force, and where it comes from.
+    """The current configuration and its sources.
 
-    Changes come from the metadata, on the loader's thread; questions from anywhere. All state is one reference to
-    something that does not change, so that questions need no lock and get answers that fit together.
+    Changes come from the metadata, on the loader's thread; reads come from any thread. All state is one reference to
+    an immutable object, so reads need no lock and are consistent.
     """
 
     def __init__(self, config: KafkaConfig) -> None:
         self.static_broker_configs: Mapping[str, str] = config.properties
-        """What the properties file says."""
+        """The contents of the properties file."""
         self._state = _State({}, {}, config)
         self._update_lock = threading.Lock()
-        """One change after the other, with all that follows from it: held while reconfigurables do their work, so they
-        must not wait for anybody who changes settings. Guards writes to the fields below and to ``_state``."""
+        """Serializes changes, including the calls of reconfigurables, so these must not wait for another thread that
+        changes settings. Guards writes to the fields below and to ``_state``."""
         self._reconfigurables: tuple[Reconfigurable, ...] = ()
 
-    # -- what is in force
+    # -- current values
 
     @cached_property
     def static_default_configs(self) -> Mapping[str, str]:
-        """What every setting is if nobody says anything."""
+        """Returns the default of every setting."""
         return as_texts(BROKER_CONFIG_DEF.default_values())
 
     @property
@@ -104,12 +103,12 @@ class DynamicBrokerConfig:
     def current_dynamic_default_configs(self) -> Mapping[str, str]:
         return self._state.default
 
-    # -- who wants to know
+    # -- reconfigurables
 
     def add_reconfigurable(self, reconfigurable: Reconfigurable) -> None:
         fixed = sorted(NON_DYNAMIC_CONFIGS.intersection(reconfigurable.reconfigurable_configs))
         if fixed:
-            raise ValueError(f"{reconfigurable} wants to hear of settings that never change: {', '.join(fixed)}")
+            raise ValueError(f"{reconfigurable} depends on settings that are not dynamic: {', '.join(fixed)}")
         with self._update_lock:
             self._reconfigurables += (reconfigurable,)
 
@@ -117,10 +116,10 @@ class DynamicBrokerConfig:
         with self._update_lock:
             self._reconfigurables = tuple(other for other in self._reconfigurables if other is not reconfigurable)
 
-    # -- what may become of it
+    # -- validation
 
     def validate(self, properties: Mapping[str, str], *, per_broker: bool) -> None:
-        """Whether these could be all of the dynamic settings, of this broker or of all; `ConfigError` if not."""
+        """Raises `ConfigError` if these cannot be all dynamic settings of this broker, or of all brokers."""
         validate_dynamic_configs(properties, per_broker=per_broker)
         state = self._state
         merged = dict(self.static_broker_configs)
@@ -130,12 +129,12 @@ class DynamicBrokerConfig:
         for reconfigurable in self._concerned(state.current, new):
             reconfigurable.validate_reconfiguration(state.current, new)
 
-    # -- what becomes of it
+    # -- updates
 
     def update_configs(self, *, broker: Settings | None = None, default: Settings | None = None) -> None:
-        """The dynamic settings of this broker, of all, or both, are these now, and no others.
+        """Replaces all dynamic settings of this broker, of all brokers, or both.
 
-        Both at once where both have changed, or values would be in force in between that nobody has asked for.
+        If both have changed they must be applied together; otherwise a mixture that nobody has set would be in force.
         """
         with self._update_lock:
             state = self._state
@@ -146,11 +145,11 @@ class DynamicBrokerConfig:
             self._update(state)
 
     def update_broker_config(self, properties: Settings) -> None:
-        """The dynamic settings of this broker are these now, and no others."""
+        """Replaces all dynamic settings of this broker."""
         self.update_configs(broker=properties)
 
     def update_default_config(self, properties: Settings) -> None:
-        """The dynamic settings of all brokers are these now, and no others."""
+        """Replaces all dynamic settings of all brokers."""
         self.update_configs(default=properties)
 
     def _update(self, state: _State) -> None:
@@ -164,9 +163,9 @@ class DynamicBrokerConfig:
             for reconfigurable in concerned:
                 reconfigurable.validate_reconfiguration(old, new)
         except InvalidConfigurationError as error:
-            # The settings are in the log, so they are what others see; but nothing can be done about them here.
+            # The settings are in the metadata log, so DescribeConfigs shows them, but they cannot be applied.
             self._state = state
-            logger.error("The broker goes on with its settings as they were: %s", error)
+            logger.error("Keeping the current settings, because the new ones are invalid: %s", error)
             return
         if not changed_names(old, new):
             self._state = state
@@ -188,7 +187,7 @@ class DynamicBrokerConfig:
 
 
 def override_properties(properties: dict[str, str], overrides: Mapping[str, str]) -> None:
-    """Puts settings over others. A setting also hides those that mean the same under another name."""
+    """Overrides settings. A setting also hides those with the same meaning under another name."""
     for name, value in overrides.items():
         for synonym in broker_config_synonyms(name, match_listener=False):
             properties.pop(synonym, None)
@@ -196,14 +195,14 @@ def override_properties(properties: dict[str, str], overrides: Mapping[str, str]
 
 
 def changed_names(old: KafkaConfig, new: KafkaConfig) -> set[str]:
-    """The settings that differ; one of a listener is in there under its own and under the setting's name."""
+    """Returns the names that differ; a listener's setting is returned with and without its prefix."""
     before, after = old.properties, new.properties
     names = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     return names | set(map(base_name, names))
 
 
 def _heeded(properties: Settings, *, per_broker: bool) -> dict[str, str]:
-    """What of the settings in the metadata can be used: another version may have written them."""
+    """Returns the settings in the metadata that can be applied; another version may have written the others."""
     heeded = dict(properties)
     for name, value in properties.items():
         problem = None
@@ -218,21 +217,21 @@ def _heeded(properties: Settings, *, per_broker: bool) -> dict[str, str]:
         elif not per_broker and per_broker_names((name,)):
             problem = "it cannot be set for all brokers"
         elif (feature := turned_on_feature(name, value)) is not None:
-            problem = f"it is about {feature}, which this broker does not have yet"
+            problem = f"this broker does not support {feature} yet"
         elif (feature := absent_feature(name)) is not None:
             logger.warning(
-                "The dynamic setting %s has no effect: it is about %s, which this broker does not have yet.",
+                "The dynamic setting %s has no effect: this broker does not support %s yet.",
                 name,
                 feature,
             )
         if problem is not None:
             del heeded[name]
-            logger.warning("The dynamic setting %s is left out: %s", name, problem)
+            logger.warning("Ignoring the dynamic setting %s: %s", name, problem)
     return heeded
 
 
 class FunctionReconfigurable:
-    """Calls a function when some settings have changed."""
+    """Calls a function when one of some settings has changed."""
 
     def __init__(
         self,

@@ -1,13 +1,13 @@
-"""Which settings of a broker can change while it runs, and for whom.
+"""Lists the settings of a broker that can change while it runs, and their scope.
 
 ========================= =============================================================================================
 read-only                 only in ``server.properties``: most settings
-per-broker                dynamically for one broker, since they only make sense there: listeners, key stores
-cluster-wide              dynamically for all brokers, or for one, which then counts for that one
+per-broker                dynamic for one broker, because they only make sense there: listeners, key stores
+cluster-wide              dynamic for all brokers, or for one, where the value for one takes precedence
 ========================= =============================================================================================
 
-Settings of one listener (``listener.name.<listener>.<setting>``) are per-broker, but for the few about connections and
-threads. Settings that a listener's security needs can only be changed with that prefix.
+Settings of one listener (``listener.name.<listener>.<setting>``) are per-broker, except a few about connections and
+threads. Security settings of a listener can only be changed with that prefix.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from barnabas.log.cleaner_config import RECONFIGURABLE_CONFIGS as CLEANER_CONFIG
 from barnabas.log.server_log_config import TOPIC_CONFIG_SYNONYMS
 
 LOG_CONFIGS: Final = frozenset(synonyms[0].name for synonyms in TOPIC_CONFIG_SYNONYMS.values())
-"""The topics' defaults."""
+"""The defaults of topic settings."""
 
 THREAD_POOL_CONFIGS: Final = frozenset({
     "num.io.threads",
@@ -75,14 +75,14 @@ SECURITY_CONFIGS: Final = frozenset({
     "ssl.truststore.password",
     "ssl.truststore.certificates",
 })  # fmt: skip
-"""Only with a listener's prefix."""
+"""Settings that require a listener's prefix."""
 
 CLUSTER_LEVEL_LISTENER_CONFIGS: Final = frozenset({
     "max.connections",
     "max.connection.creation.rate",
     "num.network.threads",
 })  # fmt: skip
-"""What can be set with a listener's prefix for all brokers."""
+"""Settings that are cluster-wide even with a listener's prefix."""
 
 LISTENER_CONFIGS: Final = CLUSTER_LEVEL_LISTENER_CONFIGS | {
     "listeners",
@@ -119,7 +119,7 @@ LISTENER_CONFIGS: Final = CLUSTER_LEVEL_LISTENER_CONFIGS | {
     "sasl.login.refresh.min.period.seconds",
     "sasl.login.refresh.buffer.seconds",
 }  # fmt: skip
-"""What belongs to a listener."""
+"""Settings of listeners."""
 
 PER_BROKER_CONFIGS: Final = ((SECURITY_CONFIGS | LISTENER_CONFIGS) - CLUSTER_LEVEL_LISTENER_CONFIGS) | {
     "cordoned.log.dirs"
@@ -130,10 +130,10 @@ REPLICATION_THROTTLES: Final = frozenset({
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 })  # fmt: skip
-"""Settings that there are only dynamically."""
+"""Settings that exist only dynamically."""
 
 BARNABAS_CONFIGS: Final = frozenset({"barnabas.request.log.sample.rate", "barnabas.quota.usage.interval.ms"})
-"""What Apache Kafka does not have."""
+"""Dynamic settings that Apache Kafka does not have."""
 
 ALL_DYNAMIC_CONFIGS: Final = (
     SECURITY_CONFIGS
@@ -158,7 +158,7 @@ THROTTLE_CONFIG_DEF: Final = (
         MAX_LONG,
         at_least(0),
         MEDIUM,
-        "How many bytes per second this broker sends to followers, of the replicas that are throttled.",
+        "The maximum number of bytes per second that this broker sends to followers, for throttled replicas.",
     )
     .define(
         "follower.replication.throttled.rate",
@@ -166,7 +166,7 @@ THROTTLE_CONFIG_DEF: Final = (
         MAX_LONG,
         at_least(0),
         MEDIUM,
-        "How many bytes per second this broker fetches from leaders, of the replicas that are throttled.",
+        "The maximum number of bytes per second that this broker fetches from leaders, for throttled replicas.",
     )
     .define(
         "replica.alter.log.dirs.io.max.bytes.per.second",
@@ -174,7 +174,7 @@ THROTTLE_CONFIG_DEF: Final = (
         MAX_LONG,
         at_least(0),
         MEDIUM,
-        "How many bytes per second are copied from one log directory to another.",
+        "The maximum number of bytes per second that are moved between log directories.",
     )
 )
 
@@ -192,14 +192,14 @@ NON_DYNAMIC_CONFIGS: Final = frozenset(BROKER_CONFIG_DEF.keys) - DYNAMIC_CONFIG_
 
 
 def update_mode(name: str) -> str:
-    """``read-only``, ``per-broker`` or ``cluster-wide``."""
+    """Returns ``read-only``, ``per-broker`` or ``cluster-wide``."""
     if name in PER_BROKER_CONFIGS:
         return "per-broker"
     return "cluster-wide" if name in ALL_DYNAMIC_CONFIGS else "read-only"
 
 
 def per_broker_names(names: Iterable[str]) -> list[str]:
-    """Those that can only be set for one broker."""
+    """Returns the names that can only be set for one broker."""
     found = []
     for name in names:
         split = split_listener(name)
@@ -209,14 +209,14 @@ def per_broker_names(names: Iterable[str]) -> list[str]:
 
 
 def check_type(name: str, value: object) -> None:
-    """Whether the setting can have this value at all; names that nobody has defined can have any."""
+    """Raises `ConfigError` if the value does not have the setting's type. Unknown names may have any value."""
     base = base_name(name)
     if base in DYNAMIC_CONFIG_DEF.keys:
         DYNAMIC_CONFIG_DEF.parse_value(base, value)
 
 
 def validate_dynamic_configs(properties: Mapping[str, str], *, per_broker: bool) -> None:
-    """Whether these can be set dynamically: `ConfigError` names the first kind of mistake, and all who made it."""
+    """Raises `ConfigError` if these cannot be set dynamically, with all names that have the first kind of error."""
     _refuse((name for name in properties if name in NON_DYNAMIC_CONFIGS), "Cannot update these configs dynamically")
     _refuse(
         (name for name in properties if name in SECURITY_CONFIGS),
@@ -229,7 +229,7 @@ def validate_dynamic_configs(properties: Mapping[str, str], *, per_broker: bool)
     for name, value in properties.items():
         feature = turned_on_feature(name, value)
         if feature is not None:
-            raise ConfigError(f"{name} cannot be set: it is about {feature}, which this broker does not have yet.")
+            raise ConfigError(f"{name} cannot be set: this broker does not support {feature} yet.")
 
 
 def _refuse(names: Iterable[str], message: str) -> None:

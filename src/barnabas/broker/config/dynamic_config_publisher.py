@@ -1,4 +1,4 @@
-"""From changed settings in the metadata to those whom they concern."""
+"""Applies changed settings in the metadata to the parts of the broker."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from barnabas.metadata.publisher import LoaderManifest, MetadataPublisher
 logger = logging.getLogger(__name__)
 
 ConfigHandler: TypeAlias = Callable[[str, Settings], object]
-"""Told that the resource of that name has these settings now, and no others."""
+"""Is called with the name of a resource and all its current settings."""
 
 Fault: TypeAlias = Callable[[str, BaseException], object]
-"""Told of something that went wrong."""
+"""Is called with an error."""
 
 _DEFINITIONS: dict[int, ConfigDef] = {
     ConfigResourceType.TOPIC: LOG_CONFIG_DEF,
@@ -36,10 +36,9 @@ _DEFINITIONS: dict[int, ConfigDef] = {
 
 
 class DynamicConfigPublisher(MetadataPublisher):
-    """Tells each resource's handler of its new settings.
+    """Calls the handler of each resource whose settings have changed.
 
-    A handler that fails is reported, and does not keep the others from hearing the news. Settings of other brokers are
-    none of this one's business.
+    The failure of a handler is reported and does not affect the others. Settings of other brokers are ignored.
     """
 
     def __init__(
@@ -54,8 +53,8 @@ class DynamicConfigPublisher(MetadataPublisher):
         after_broker: Callable[[], object] | None = None,
         node_type: str = "broker",
     ) -> None:
-        """`after_broker` is called when settings of this broker or of all have been applied: throttles of replication
-        are settings that are only dynamic, so no `KafkaConfig` has them.
+        """`after_broker` is called after settings of this broker or of all brokers were applied. Replication throttles
+        need it: they are purely dynamic settings, which are not in `KafkaConfig`.
         """
         self._node_id = node_id
         self._broker = broker
@@ -88,7 +87,7 @@ class DynamicConfigPublisher(MetadataPublisher):
     def _try(self, what: str, action: Callable[[], object]) -> None:
         try:
             action()
-        except Exception as error:  # noqa: BLE001 - reported, and the others go on
+        except Exception as error:  # noqa: BLE001 - reported, and the other handlers run
             self._on_fault(f"applying {what}", error)
 
     def _update_broker(self, changed: Container[ConfigResource], image: MetadataImage) -> None:
@@ -104,7 +103,7 @@ class DynamicConfigPublisher(MetadataPublisher):
 def _settings(resource: ConfigResource, image: MetadataImage) -> Settings:
     settings = image.configs.of(resource)
     if logger.isEnabledFor(logging.INFO):
-        logger.info("%s has these settings now: %s", _described(resource), _loggable(resource.type, settings))
+        logger.info("Updated the settings of %s: %s", _described(resource), _loggable(resource.type, settings))
     return settings
 
 

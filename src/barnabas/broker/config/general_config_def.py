@@ -1,4 +1,4 @@
-"""The settings of a node as a whole: who it is, its threads, its life, its metrics."""
+"""The settings of a node as a whole: identity, threads, lifecycle, metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _define: Final = GENERAL_CONFIG_DEF.define
 
 # fmt: off
 
-# Who it is.
+# Identity.
 _define("process.roles", LIST, NO_DEFAULT, some_of("broker", "controller", empty=False), HIGH,
     "The roles of this node: broker, controller, or both.")
 _define("node.id", INT, NO_DEFAULT, at_least(0), HIGH, "The ID of this node, unique in the cluster.")
@@ -79,7 +79,7 @@ _define("kafka.metrics.polling.interval.secs", INT, 10, at_least(1), LOW,
 _define("telemetry.max.bytes", INT, 1_048_576, at_least(1), LOW,
     "The maximum size of a telemetry message that the broker accepts from a client.")
 
-# What is plugged in.
+# Plug-ins.
 _define("authorizer.class.name", STRING, "", NON_NULL, LOW,
     "The class that authorizes operations. Empty: no authorization.")
 _define("config.providers", LIST, "", distinct(empty=True, null=False), LOW,

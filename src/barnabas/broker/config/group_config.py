@@ -1,11 +1,10 @@
-"""The settings of a group (resource type GROUP), and what the broker's settings allow them to be.
+"""The settings of a group (resource type GROUP), and their bounds.
 
-A group's setting has a twin among the broker's, which is the default of every group that says nothing, and often two
-more that are the bounds:
+The default of a group's setting is a setting of the broker. Two more settings of the broker are often its bounds:
 
     consumer.session.timeout.ms     group.consumer.session.timeout.ms           the default
-                                    group.consumer.min.session.timeout.ms       a group may not have less
-                                    group.consumer.max.session.timeout.ms       nor more
+                                    group.consumer.min.session.timeout.ms       the minimum
+                                    group.consumer.max.session.timeout.ms       the maximum
 """
 
 from __future__ import annotations
@@ -88,11 +87,11 @@ _WITHOUT_SYNONYM: Final = frozenset({
 GROUP_CONFIG_SYNONYMS: Final[Mapping[str, str | None]] = {
     name: None if name in _WITHOUT_SYNONYM else f"group.{name}" for name in GROUP_CONFIG_DEF.keys
 }
-"""For each setting of a group: the broker's setting that is its default."""
+"""The broker's setting that is the default of each setting of a group."""
 
 
 def group_defaults(broker: Mapping[str, Any]) -> dict[str, Any]:
-    """What the settings of a broker make of the groups' defaults."""
+    """Returns the defaults of group settings from the settings of a broker."""
     return {name: broker[synonym] for name, synonym in GROUP_CONFIG_SYNONYMS.items() if synonym is not None}
 
 
@@ -105,7 +104,7 @@ def _bounds(broker: Mapping[str, Any], name: str) -> tuple[tuple[str, int | None
 
 
 def validate_group_config(settings: Mapping[str, str], broker: Mapping[str, Any]) -> None:
-    """Whether a group may have these settings on a broker with those; `InvalidConfigurationError` if not."""
+    """Raises `InvalidConfigurationError` if a group cannot have these settings on a broker with those."""
     for name in settings:
         if name not in GROUP_CONFIG_DEF.keys:
             raise InvalidConfigurationError(f"Unknown group config name: {name}")

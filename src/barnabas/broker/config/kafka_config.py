@@ -4,7 +4,7 @@
     config.node_id, config.process_roles, config.listeners
     SocketServer(config.node_id, config.listeners, config.socket_server(), ...)
 
-It does not change. What is changed while the node runs gives another one: see
+It is immutable. A change at run time creates a new one: see
 `barnabas.broker.config.dynamic_broker_config`.
 """
 
@@ -45,50 +45,49 @@ from barnabas.server.data_plane import HandOff
 logger = logging.getLogger(__name__)
 
 PLUGIN_CONFIGS: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
-"""Settings that no definition has, and that an authorizer reads all the same."""
+"""Settings without a definition that an authorizer reads."""
 
 KAFKA_CLASSES: Final = MappingProxyType({
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer": (
         "barnabas.security.standard_authorizer.StandardAuthorizer"
     ),
 })  # fmt: skip
-"""What stands here for classes of Apache Kafka that files written for it name."""
+"""The classes here that replace classes of Apache Kafka in its configuration files."""
 
 _HOST: Final = r"\[?[0-9A-Za-z%._:-]+\]?"
 _HTTP_LISTENER: Final = "barnabas.http.listener"
 _REQUIRED: Final = {
-    "process.roles": "a node that is all by itself has process.roles=broker,controller",
-    "node.id": "any number from 0 that no other node of the cluster has",
+    "process.roles": "a single-node cluster has process.roles=broker,controller",
+    "node.id": "use a non-negative number that no other node of the cluster has",
     "controller.listener.names": "usually controller.listener.names=CONTROLLER",
 }
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class KafkaConfig:
-    """What a node was told, under names of its own where it is used often; `value` has the rest.
+    """The settings of a node. Frequently used ones have properties; `value` returns any of them.
 
-    Made by `from_properties`: the constructor checks nothing.
+    Create it with `from_properties`: the constructor checks nothing.
     """
 
     values: ConfigValues
     properties: Mapping[str, str]
-    """What was set, as texts, but for what is about something that this node does not have."""
+    """The settings as strings, without those of features that this node does not have."""
     process_roles: frozenset[ProcessRole]
     listener_config: Listeners
     quorum_voters: tuple[VoterAddress, ...]
-    """``controller.quorum.voters``. A voter of this very node may have port 0, if its listener has."""
+    """``controller.quorum.voters``. The entry of this node may have port 0, if its listener has."""
     topic_defaults: Mapping[str, Any]
-    """What counts for topics that say nothing themselves."""
+    """The default settings of topics."""
     hand_off: HandOff
     listener_values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Settings of single listeners (``listener.name.<listener>.<setting>``), by listener, in capitals, and name."""
+    """Settings of single listeners (``listener.name.<listener>.<setting>``), by upper-case listener and setting."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any], *, warn: bool = True) -> Self:
-        """Parses and checks; `ConfigError` says what is wrong and what to do.
+        """Parses and validates settings; `ConfigError` says what is wrong and what to do.
 
-        What this node does not know, or cannot do yet, is left out with a warning, unless `warn` says that there has
-        been one already.
+        Settings that are unknown or not supported yet are ignored with a warning, unless `warn` is false.
         """
         heeded = without_absent_features(_with_node_id(as_texts(properties)), warn=warn)
         for name, hint in _REQUIRED.items():
@@ -118,7 +117,7 @@ class KafkaConfig:
             hand_off=hand_off,
             listener_values=_listener_values(values.unknown),
         )
-        # What is wrong with these is better found out now.
+        # Validates these settings now instead of at their first use.
         config.cleaner()
         config.socket_server()
         _ = config.http_listener
@@ -135,9 +134,9 @@ class KafkaConfig:
         overrides: Mapping[str, object] | None = None,
         **settings: object,
     ) -> Self:
-        """A broker and its controller on a laptop, of which nothing else is known.
+        """Returns the configuration of a broker with its controller on a laptop.
 
-        `overrides` and `settings` are laid over it; the latter have underscores for dots: ``num_partitions=3``.
+        `overrides` and `settings` are added to it; the latter have underscores for dots: ``num_partitions=3``.
         """
         laid_over = {name.replace("_", "."): value for name, value in settings.items()} | dict(overrides or {})
         return cls.from_properties(zero_configuration(data_dir, host, port, controller_port, laid_over))
@@ -145,14 +144,14 @@ class KafkaConfig:
     # -- any setting
 
     def value(self, name: str) -> Any:
-        """The value of any setting; a KeyError if there is none of that name."""
+        """Returns the value of any setting; raises KeyError for an unknown name."""
         return self.values[name]
 
     def listener_value(self, listener: str, name: str) -> Any:
-        """The value that counts for one listener: its own, or else the broker's."""
+        """Returns the value for one listener: its own, or else the broker's."""
         return self.listener_values.get(listener, {}).get(name, self.values[name])
 
-    # -- who this is
+    # -- identity
 
     @property
     def node_id(self) -> int:
@@ -170,16 +169,16 @@ class KafkaConfig:
     def is_controller(self) -> bool:
         return ProcessRole.CONTROLLER in self.process_roles
 
-    # -- where it is
+    # -- addresses and directories
 
     @property
     def listeners(self) -> tuple[Endpoint, ...]:
-        """The listeners of the broker; an empty host is all interfaces."""
+        """The listeners of the broker; an empty host means all interfaces."""
         return self.listener_config.broker
 
     @property
     def advertised_listeners(self) -> tuple[Endpoint, ...]:
-        """What clients are told; `barnabas.broker.config.listeners.resolved` fills in what is left open."""
+        """The addresses for clients; `barnabas.broker.config.listeners.resolved` fills in hosts and ports."""
         return self.listener_config.advertised_broker
 
     @property
@@ -269,7 +268,7 @@ class KafkaConfig:
 
     @property
     def authorizer_class_name(self) -> str | None:
-        """The dotted name of a Python class; the one of Kafka's own authorizer stands for ours."""
+        """The dotted name of a Python class; the name of Kafka's own authorizer is replaced by ours."""
         name = self.values.get_str("authorizer.class.name")
         return KAFKA_CLASSES.get(name, name) or None
 
@@ -291,7 +290,7 @@ class KafkaConfig:
     def default_replication_factor(self) -> int:
         return self.values.get_int("default.replication.factor")
 
-    # -- the life of a broker
+    # -- broker lifecycle
 
     @property
     def broker_heartbeat_interval_ms(self) -> int:
@@ -313,10 +312,10 @@ class KafkaConfig:
     def controlled_shutdown_enable(self) -> bool:
         return self.values.get_bool("controlled.shutdown.enable")
 
-    # -- the parts
+    # -- configurations of components
 
     def socket_server(self, *, for_clients: bool = True) -> SocketServerConfig:
-        """Between nodes there is no use for a local socket."""
+        """Local sockets are disabled for connections between nodes, which do not use them."""
         values = self.values
         return SocketServerConfig(
             num_network_threads=self.num_network_threads,
@@ -324,8 +323,8 @@ class KafkaConfig:
             queued_max_request_bytes=values.get_int("queued.max.request.bytes"),
             socket_request_max_bytes=values.get_int("socket.request.max.bytes"),
             socket_send_buffer_bytes=values.get_int("socket.send.buffer.bytes"),
-            # A buffer of a given size does not grow. Only a tenth of a large batch would be on its way then, and each
-            # read of that would have the sending of the next tenth to do, too.
+            # A buffer of a fixed size does not grow. It would hold only a tenth of a large batch, and each read would
+            # have to wait for the next tenth to be sent.
             socket_receive_buffer_bytes=(
                 values.get_int("socket.receive.buffer.bytes") if values.is_set("socket.receive.buffer.bytes") else -1
             ),
@@ -361,7 +360,7 @@ class KafkaConfig:
 
     @property
     def max_connections_per_ip_overrides(self) -> dict[str, int]:
-        """By address or host name."""
+        """Limits by address or host name."""
         name = "max.connections.per.ip.overrides"
         limits = {}
         for host, text in parse_map(self.values.get_str(name), name).items():
@@ -372,7 +371,7 @@ class KafkaConfig:
             except ValueError as error:
                 raise ConfigError.invalid(name, f"{host}:{text}", str(error)) from None
             if limits[host] < 0:
-                raise ConfigError.invalid(name, f"{host}:{text}", "a number of connections is not negative")
+                raise ConfigError.invalid(name, f"{host}:{text}", "the number of connections must not be negative")
         return limits
 
     def log_manager(self, cluster_id: str | None = None) -> LogManagerConfig:
@@ -421,7 +420,7 @@ class KafkaConfig:
         return ReplicaManagerConfig.from_values(self.values, broker_id=self.node_id)
 
     def __repr__(self) -> str:
-        """What was set, without passwords."""
+        """Returns the settings without passwords."""
         shown = (f"{name}={loggable_value(name, value)}" for name, value in sorted(self.properties.items()))
         return f"KafkaConfig({', '.join(shown)})"
 
@@ -433,14 +432,13 @@ def zero_configuration(
     controller_port: int = 0,
     overrides: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
-    """The properties of a broker and its controller on a laptop.
+    """Returns the properties of a broker with its controller on a laptop.
 
-    The controller only ever listens on this machine. The topics that the system makes for itself have one replica,
-    since there is only one broker; a new group does not wait for members that nobody announced, nor the metadata log
-    for further writes to share a forced one with.
+    The controller listens on this machine only. Internal topics have one replica, because there is only one broker. A
+    new group does not wait for more members, and the metadata log does not wait for more writes to share an fsync.
     """
-    if host in {"0.0.0.0", "::"}:  # noqa: S104 - what the caller asks for
-        host = ""  # the same, and clients are told the name of the machine
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 - requested by the caller
+        host = ""  # means the same, and advertises the name of the machine
     bracketed = f"[{host}]" if ":" in host else host
     given = as_texts(overrides or {})
     node_id = given.get("node.id", "1")
@@ -464,7 +462,7 @@ def zero_configuration(
 
 
 def loggable_value(name: str, value: object) -> str:
-    """The value as it may be shown; what nobody has defined may be a password."""
+    """Returns a value for logs; the value of an unknown setting may be a password and is hidden."""
     key = BROKER_CONFIG_DEF.keys.get(base_name(name))
     if key is None or key.type.is_sensitive:
         return Password.HIDDEN
@@ -472,7 +470,7 @@ def loggable_value(name: str, value: object) -> str:
 
 
 def as_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """The values that are set, as texts; passwords, too."""
+    """Returns the values that are set as strings, including passwords."""
     found = {}
     for name, value in values.items():
         if isinstance(value, Password):
@@ -485,7 +483,7 @@ def as_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _with_node_id(properties: dict[str, str]) -> dict[str, str]:
-    """The older name of a node's id stands for the newer, and the other way round."""
+    """Copies node.id to broker.id, or the other way round."""
     if "node.id" in properties:
         properties.setdefault("broker.id", properties["node.id"])
     elif "broker.id" in properties:
@@ -496,7 +494,7 @@ def _with_node_id(properties: dict[str, str]) -> dict[str, str]:
 def _warn_of_unknown(unknown: Mapping[str, object]) -> None:
     names = [name for name in unknown if split_listener(name) is None and name not in PLUGIN_CONFIGS]
     if names:
-        logger.warning("These settings were given, and nothing here knows them: %s", ", ".join(sorted(names)))
+        logger.warning("Ignoring unknown settings: %s", ", ".join(sorted(names)))
 
 
 def _listener_values(unknown: Mapping[str, object]) -> Mapping[str, Mapping[str, Any]]:

@@ -1,6 +1,6 @@
-"""What the settings of a node must fulfil together: the rules that no single definition can state.
+"""Rules about several settings of a node, which no single definition can state.
 
-They are Kafka's, and so is their order where more than one is broken. The messages say what to do about it.
+The rules and their order are Kafka's. The messages say what to do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from barnabas.raft.config import BOOTSTRAP_SERVERS, VOTERS
 
 logger = logging.getLogger(__name__)
 
-_UNROUTABLE: Final = "0.0.0.0"  # noqa: S104 - this is where it is refused
+_UNROUTABLE: Final = "0.0.0.0"  # noqa: S104 - rejected here
 
 CONTROLLER_ONLY_CONFIGS: Final = (
     "num.partitions",
@@ -33,11 +33,11 @@ CONTROLLER_ONLY_CONFIGS: Final = (
     "create.topic.policy.class.name",
     "alter.config.policy.class.name",
 )
-"""What the controller acts upon; set on a node that is none, they do nothing."""
+"""Settings that only the controller uses; they have no effect on another node."""
 
 
 class ProcessRole(StrEnum):
-    """What a node can be."""
+    """A role of a node."""
 
     BROKER = "broker"
     CONTROLLER = "controller"
@@ -55,21 +55,21 @@ def _names(endpoints: Iterable[Endpoint]) -> str:
 def validate(
     values: ConfigValues, roles: Collection[ProcessRole], listeners: Listeners, voter_ids: Collection[int]
 ) -> None:
-    """Raises `ConfigError` for the first rule that is broken."""
+    """Raises `ConfigError` for the first rule that is violated."""
     node_id, broker_id = values.get_int("node.id"), values.get_int("broker.id")
     _require(
         node_id == broker_id,
         "node.id",
-        f"node.id ({node_id}) and broker.id ({broker_id}) are the same thing: remove broker.id.",
+        f"node.id ({node_id}) and broker.id ({broker_id}) must be equal: remove broker.id.",
     )
     _validate_logs(values)
     _validate_replication(values)
     for assignor in values.get_list("group.consumer.assignors"):
-        assignor_name(assignor)  # or nobody would hear of it before the first client asks for a coordinator
+        assignor_name(assignor)  # fails now instead of at the first FindCoordinator
     _require(
         bool(voter_ids) or bool(values.get_list(BOOTSTRAP_SERVERS)),
         VOTERS,
-        f"Nothing says where the controllers are: set {VOTERS} (id@host:port) or {BOOTSTRAP_SERVERS} (host:port).",
+        f"The controllers' addresses are missing: set {VOTERS} (id@host:port) or {BOOTSTRAP_SERVERS} (host:port).",
     )
     if ProcessRole.CONTROLLER in roles:
         _validate_controller(values, roles, listeners, node_id, voter_ids)
@@ -81,22 +81,22 @@ def validate(
         _require(
             endpoint.host != _UNROUTABLE,
             ADVERTISED_LISTENERS,
-            f"Others would be told to connect to {endpoint}, and {_UNROUTABLE} is an address for listening only. Set "
-            f"{ADVERTISED_LISTENERS} to one that they can reach, or leave the host in {LISTENERS} empty.",
+            f"{endpoint} cannot be advertised, because {_UNROUTABLE} is an address for listening only. Set "
+            f"{ADVERTISED_LISTENERS} to a reachable address, or leave the host in {LISTENERS} empty.",
         )
     _validate_sockets(values)
 
 
 def _validate_logs(values: ConfigValues) -> None:
     dirs = values.get_optional_list("log.dirs") or values.get_optional_list("log.dir")
-    _require(bool(dirs), "log.dirs", "Nothing says where the data goes: set log.dirs to one or more directories.")
+    _require(bool(dirs), "log.dirs", "The log directories are missing: set log.dirs to one or more directories.")
     assert dirs is not None
     cordoned = values.get_list("cordoned.log.dirs")
     if "*" in cordoned:
         _require(
             len(cordoned) == 1,
             "cordoned.log.dirs",
-            "cordoned.log.dirs is * and has other entries: * means all directories already.",
+            "cordoned.log.dirs must not have other entries besides *, which already means all directories.",
         )
     else:
         missing = [path for path in cordoned if path not in dirs]
@@ -113,20 +113,20 @@ def _validate_replication(values: ConfigValues) -> None:
     _require(
         wait <= socket_timeout,
         "replica.socket.timeout.ms",
-        f"replica.socket.timeout.ms ({socket_timeout}) must be at least replica.fetch.wait.max.ms ({wait}), or "
-        "fetches time out for no reason.",
+        f"replica.socket.timeout.ms ({socket_timeout}) must be at least replica.fetch.wait.max.ms ({wait}); otherwise "
+        "fetches time out needlessly.",
     )
     _require(
         wait <= lag,
         "replica.fetch.wait.max.ms",
-        f"replica.fetch.wait.max.ms ({wait}) must be at most replica.lag.time.max.ms ({lag}), or replicas fall out of "
-        "sync for no reason.",
+        f"replica.fetch.wait.max.ms ({wait}) must be at most replica.lag.time.max.ms ({lag}); otherwise followers of "
+        "idle partitions leave the ISR.",
     )
     heartbeat, session = values.get_int("broker.heartbeat.interval.ms"), values.get_int("broker.session.timeout.ms")
     if heartbeat > session / 2:
         logger.warning(
-            "broker.heartbeat.interval.ms (%d) is more than half of broker.session.timeout.ms (%d): one lost heartbeat "
-            "is enough to lose the broker's session.",
+            "broker.heartbeat.interval.ms (%d) is more than half of broker.session.timeout.ms (%d): a single lost "
+            "heartbeat fences the broker.",
             heartbeat,
             session,
         )
@@ -143,25 +143,25 @@ def _validate_controller(
         _require(
             not listeners.broker,
             LISTENERS,
-            f"process.roles is just controller, so {LISTENERS} can only have listeners that are in "
+            f"process.roles is controller only, so {LISTENERS} may only have listeners that are in "
             f"{CONTROLLER_LISTENER_NAMES}: remove {_names(listeners.broker)}.",
         )
         explicit = values.get_optional_str(INTER_BROKER_LISTENER_NAME)
         _require(
             explicit is None or explicit.upper() not in listeners.controller_names,
             INTER_BROKER_LISTENER_NAME,
-            f"{INTER_BROKER_LISTENER_NAME} ({explicit}) is for brokers, and cannot be in {CONTROLLER_LISTENER_NAMES}.",
+            f"{INTER_BROKER_LISTENER_NAME} ({explicit}) is for brokers and must not be in {CONTROLLER_LISTENER_NAMES}.",
         )
     _require(
         not voter_ids or node_id in voter_ids,
         VOTERS,
-        f"This node is a controller, so its node.id {node_id} must be among {VOTERS}, which has "
+        f"This node is a controller, so its node.id {node_id} must be in {VOTERS}, which has "
         f"{', '.join(map(str, sorted(voter_ids)))}.",
     )
     _require(
         bool(listeners.advertised_controller),
         CONTROLLER_LISTENER_NAMES,
-        f"This node is a controller, and none of {LISTENERS} is in {CONTROLLER_LISTENER_NAMES}: add one, for example "
+        f"This node is a controller, but none of {LISTENERS} is in {CONTROLLER_LISTENER_NAMES}: add one, for example "
         "CONTROLLER://127.0.0.1:9093.",
     )
     present = {endpoint.listener_name for endpoint in listeners.controller}
@@ -169,8 +169,8 @@ def _validate_controller(
     _require(
         not missing,
         CONTROLLER_LISTENER_NAMES,
-        f"This node is a controller, so all of {CONTROLLER_LISTENER_NAMES} must be in {LISTENERS}: "
-        f"{', '.join(missing)} is not.",
+        f"This node is a controller, so {LISTENERS} must have all of {CONTROLLER_LISTENER_NAMES}: "
+        f"add {', '.join(missing)}.",
     )
 
 
@@ -178,31 +178,31 @@ def _validate_broker_only(values: ConfigValues, listeners: Listeners, node_id: i
     _require(
         node_id not in voter_ids,
         VOTERS,
-        f"process.roles is just broker, so its node.id {node_id} cannot be among {VOTERS}: give it another.",
+        f"process.roles is broker only, so its node.id {node_id} must not be in {VOTERS}: use another one.",
     )
     _require(
         not listeners.controller,
         CONTROLLER_LISTENER_NAMES,
-        f"process.roles is just broker, so nothing in {CONTROLLER_LISTENER_NAMES} can be in {LISTENERS}: remove "
+        f"process.roles is broker only, so {LISTENERS} must not have any of {CONTROLLER_LISTENER_NAMES}: remove "
         f"{_names(listeners.controller)} from {LISTENERS}.",
     )
     for name in listeners.controller_names:
         _require(
             name in listeners.protocols,
             PROTOCOL_MAP,
-            f"Nothing says which protocol the controller's listener {name} has. Add {name}:PLAINTEXT to "
+            f"The security protocol of the controller's listener {name} is missing. Add {name}:PLAINTEXT to "
             f"{PROTOCOL_MAP}.",
         )
     _require(
         not values.get_bool("controller.quorum.auto.join.enable"),
         "controller.quorum.auto.join.enable",
-        "controller.quorum.auto.join.enable is for controllers, and process.roles is just broker.",
+        "controller.quorum.auto.join.enable requires the controller role, but process.roles is broker only.",
     )
     if len(listeners.controller_names) > 1:
-        logger.warning("Of %s, only the first is used: %s", CONTROLLER_LISTENER_NAMES, listeners.controller_names[0])
+        logger.warning("Using only the first of %s: %s", CONTROLLER_LISTENER_NAMES, listeners.controller_names[0])
     for name in CONTROLLER_ONLY_CONFIGS:
         if values.is_set(name):
-            logger.warning("%s does nothing on a node that is just a broker: set it on the controllers.", name)
+            logger.warning("%s has no effect on a node that is only a broker: set it on the controllers.", name)
 
 
 def _validate_broker_listeners(listeners: Listeners) -> None:
@@ -210,21 +210,21 @@ def _validate_broker_listeners(listeners: Listeners) -> None:
     _require(
         bool(advertised),
         ADVERTISED_LISTENERS,
-        f"There is no listener for clients: everything in {ADVERTISED_LISTENERS} or {LISTENERS} is also in "
+        f"No listener is left for clients: everything in {ADVERTISED_LISTENERS} or {LISTENERS} is also in "
         f"{CONTROLLER_LISTENER_NAMES}.",
     )
     _require(
         listeners.inter_broker_name in advertised,
         INTER_BROKER_LISTENER_NAME,
-        f"Brokers would use the listener {listeners.inter_broker_name} among themselves, and there is none of that "
-        f"name. Set {INTER_BROKER_LISTENER_NAME} to one of {', '.join(advertised)}.",
+        f"The inter-broker listener {listeners.inter_broker_name} does not exist. "
+        f"Set {INTER_BROKER_LISTENER_NAME} to one of {', '.join(advertised)}.",
     )
     opened = {endpoint.listener_name for endpoint in listeners.all}
     closed = [name for name in advertised if name not in opened]
     _require(
         not closed,
         ADVERTISED_LISTENERS,
-        f"Clients would be told of {', '.join(closed)}, which is not in {LISTENERS}: remove it from "
+        f"{', '.join(closed)} cannot be advertised, because it is not in {LISTENERS}: remove it from "
         f"{ADVERTISED_LISTENERS}, or add it to {LISTENERS}, which has {', '.join(sorted(opened))}.",
     )
 
@@ -234,20 +234,20 @@ def _validate_sockets(values: ConfigValues) -> None:
     _require(
         queued <= 0 or queued >= largest,
         "queued.max.request.bytes",
-        f"queued.max.request.bytes ({queued}) must be at least socket.request.max.bytes ({largest}), or a request of "
-        "that size could never be read.",
+        f"queued.max.request.bytes ({queued}) must be at least socket.request.max.bytes ({largest}); otherwise a "
+        "request of that size could never be read.",
     )
     _require(
         values.get_int("max.connections.per.ip") > 0 or bool(values.get_str("max.connections.per.ip.overrides")),
         "max.connections.per.ip",
-        "max.connections.per.ip is 0, so nobody could connect: set max.connections.per.ip.overrides for those who may.",
+        "max.connections.per.ip is 0, so no client can connect: set max.connections.per.ip.overrides for some.",
     )
     delay, idle = values.get_int("connection.failed.authentication.delay.ms"), values.get_int("connections.max.idle.ms")
     _require(
         idle < 0 or delay < idle,
         "connection.failed.authentication.delay.ms",
-        f"connection.failed.authentication.delay.ms ({delay}) must be less than connections.max.idle.ms ({idle}), or "
-        "connections are closed before they are answered.",
+        f"connection.failed.authentication.delay.ms ({delay}) must be less than connections.max.idle.ms ({idle}); "
+        "otherwise connections are closed before the response is sent.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Settings for one listener: ``listener.name.<listener>.<setting>`` counts before ``<setting>``."""
+"""Settings of one listener: ``listener.name.<listener>.<setting>`` takes precedence over ``<setting>``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MECHANISM_CONFIGS: Final = (
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
 )
-"""Those that also have the name of a SASL mechanism in front: ``listener.name.<listener>.<mechanism>.<setting>``."""
+"""Settings that also have a SASL mechanism in front: ``listener.name.<listener>.<mechanism>.<setting>``."""
 
 
 def split_listener(name: str) -> tuple[str, str] | None:
-    """The listener and the setting in the name of a listener's setting; None for other names.
+    """Splits the name of a listener's setting into listener and setting; returns None for other names.
 
     >>> split_listener("listener.name.internal.max.connections")
     ('INTERNAL', 'max.connections')
@@ -28,13 +28,13 @@ def split_listener(name: str) -> tuple[str, str] | None:
 
 
 def base_name(name: str) -> str:
-    """The name without what makes it a listener's."""
+    """Returns the name without a listener's prefix."""
     match = _PREFIXED.fullmatch(name)
     return name if match is None else match[2]
 
 
 def broker_config_synonyms(name: str, *, match_listener: bool) -> tuple[str, ...]:
-    """The names under which the value of a setting may stand, the one that counts most in front."""
+    """Returns the names that can define the value of a setting, in order of precedence."""
     for family in _FAMILIES:
         if name in family:
             return family
@@ -52,4 +52,4 @@ _FAMILIES: Final = (
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
-"""One setting in several units."""
+"""Settings with one name per unit."""

@@ -1,18 +1,18 @@
-"""Listeners: where a node takes connections, and which addresses it tells others.
+"""Listeners: the addresses that a node listens on, and those that it advertises.
 
-One setting, ``listeners``, has the addresses of both roles, and their names tell them apart::
+One setting, ``listeners``, has the addresses of both roles. Their names distinguish them::
 
     process.roles=broker,controller
     listeners=PLAINTEXT://:9092,CONTROLLER://127.0.0.1:9093
     controller.listener.names=CONTROLLER
     advertised.listeners=PLAINTEXT://kafka.example.com:9092
 
-The port for clients is on all interfaces, because no host is given, and clients are told to connect to
-``kafka.example.com``. Without ``advertised.listeners`` they would be told the canonical name of this machine. Other
-nodes find the controller at ``127.0.0.1:9093``.
+The port for clients is open on all interfaces, because no host is given, and clients connect to ``kafka.example.com``.
+Without ``advertised.listeners`` the canonical name of this machine would be advertised. Other nodes connect to the
+controller at ``127.0.0.1:9093``.
 
-What a listener's name stands for is in ``listener.security.protocol.map``. A controller's listener needs no entry there
-as long as nothing in sight is secured: then it is PLAINTEXT.
+``listener.security.protocol.map`` has the security protocol of each listener name. A controller's listener needs no
+entry as long as no listener is secured: then it is PLAINTEXT.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ _SECURED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The listeners of a node, sorted out."""
+    """The listeners of a node, by role."""
 
     broker: tuple[Endpoint, ...]
-    """Where brokers and clients connect to; an empty host is all interfaces."""
+    """The listeners for brokers and clients; an empty host means all interfaces."""
     controller: tuple[Endpoint, ...]
-    """Where the controller role listens."""
+    """The listeners of the controller role."""
     advertised_broker: tuple[Endpoint, ...]
-    """What clients are told. An empty host or a port of 0 is still to be found out: see `resolved`."""
+    """The addresses for clients. `resolved` replaces an empty host and port 0."""
     advertised_controller: tuple[Endpoint, ...]
     controller_names: tuple[str, ...]
     """The names of controllers' listeners, of this node or others; a broker connects to the first."""
     inter_broker_name: str
     inter_broker_protocol: SecurityProtocol
     protocols: Mapping[str, SecurityProtocol]
-    """By listener name; for the names in `controller_names`, which a broker has no listener of, too."""
+    """Security protocols by listener name, including names in `controller_names` that are listeners of other nodes."""
     early_start: frozenset[str]
-    """The listeners that do not wait for the authorizer."""
+    """The listeners that start before the authorizer is ready."""
 
     @classmethod
     def from_values(cls, values: ConfigValues) -> Self:
-        """What the settings say; what the roles of the node make of it is checked elsewhere."""
+        """Parses the settings. Rules that depend on the node's roles are checked elsewhere."""
         controller_names = tuple(name.upper() for name in values.get_list(CONTROLLER_LISTENER_NAMES))
         protocols = _protocols(values, controller_names)
         listeners = parse_endpoints(values.get_list(LISTENERS), protocols, LISTENERS)
@@ -93,12 +93,12 @@ class Listeners:
 
 
 def parse_endpoints(texts: Sequence[str], protocols: Mapping[str, SecurityProtocol], setting: str) -> list[Endpoint]:
-    """Endpoints from texts like ``PLAINTEXT://localhost:9092`` or ``INTERNAL://[::1]:9093``."""
+    """Parses endpoints such as ``PLAINTEXT://localhost:9092`` or ``INTERNAL://[::1]:9093``."""
     endpoints = [_parse_endpoint(text.strip(), protocols, setting) for text in texts]
     names = [endpoint.listener_name for endpoint in endpoints]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"Configuration {setting} has two listeners called {name}: rename one.", name=setting)
+            raise ConfigError(f"Configuration {setting} has two listeners named {name}: rename one.", name=setting)
     return endpoints
 
 
@@ -106,16 +106,16 @@ def _parse_endpoint(text: str, protocols: Mapping[str, SecurityProtocol], settin
     match = _ENDPOINT.fullmatch(text)
     if match is None:
         raise ConfigError.invalid(
-            setting, text, "a listener is written NAME://host:port, with an IPv6 address in brackets"
+            setting, text, "a listener must have the form NAME://host:port, with an IPv6 address in brackets"
         )
     name, bracketed, plain, port = match[1].upper(), match[2], match[3], int(match[4])
     if port > _LARGEST_PORT:
-        raise ConfigError.invalid(setting, text, f"there is no port {port}")
+        raise ConfigError.invalid(setting, text, f"the port must be between 0 and 65535: {port}")
     if not name:
-        raise ConfigError.invalid(setting, text, "the listener has no name; use PLAINTEXT if in doubt")
+        raise ConfigError.invalid(setting, text, "the listener needs a name, for example PLAINTEXT")
     if name not in protocols:
         raise ConfigError(
-            f"Configuration {setting} has a listener called {name}, and nothing says which protocol that is. "
+            f"Configuration {setting} has a listener {name} without a security protocol. "
             f"Add {name}:PLAINTEXT to {PROTOCOL_MAP}.",
             name=setting,
         )
@@ -123,7 +123,7 @@ def _parse_endpoint(text: str, protocols: Mapping[str, SecurityProtocol], settin
 
 
 def check_ports(endpoints: Iterable[Endpoint]) -> None:
-    """No two listeners on one port, but for one on an IPv4 and one on an IPv6 address. Any number may have port 0."""
+    """Rejects two listeners on one port, except one on IPv4 and one on IPv6. Several may have port 0."""
     by_port: defaultdict[int, list[Endpoint]] = defaultdict(list)
     for endpoint in endpoints:
         if endpoint.port != 0:
@@ -132,13 +132,13 @@ def check_ports(endpoints: Iterable[Endpoint]) -> None:
         if len(sharing) > 1 and sorted(_ip_version(e.host) for e in sharing) != [4, 6]:
             raise ConfigError(
                 f"Configuration {LISTENERS} has {' and '.join(map(str, sharing))} on the same port {port}. Give each "
-                "its own, unless there are two of which one is on an IPv4 and the other on an IPv6 address.",
+                "its own port, unless one is on an IPv4 and the other on an IPv6 address.",
                 name=LISTENERS,
             )
 
 
 def _ip_version(host: str) -> int:
-    """4 or 6, or 0 for a host name."""
+    """Returns 4 or 6, or 0 for a host name."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).version
     except ValueError:
@@ -146,14 +146,14 @@ def _ip_version(host: str) -> int:
 
 
 def parse_map(text: str, setting: str) -> dict[str, str]:
-    """``a:1,b:2`` as a mapping. What stands before the last colon is the key, so an IPv6 address can be one."""
+    """Parses ``a:1,b:2``. The key ends at the last colon, so it may be an IPv6 address."""
     found: dict[str, str] = {}
     for item in text.split(","):
         if not item.strip():
             continue
         key, separator, value = item.rpartition(":")
         if not separator or not key.strip() or not value.strip():
-            raise ConfigError.invalid(setting, item.strip(), "it must be name:value pairs with commas between them")
+            raise ConfigError.invalid(setting, item.strip(), "it must be a comma-separated list of name:value pairs")
         found[key.strip()] = value.strip()
     return found
 
@@ -165,7 +165,7 @@ def _protocols(values: ConfigValues, controller_names: Sequence[str]) -> dict[st
     if not values.is_set(PROTOCOL_MAP):
         names = {*controller_names, *(text.partition(":")[0].strip().upper() for text in values.get_list(LISTENERS))}
         if _SECURED.isdisjoint(names):
-            # Who secures nothing need not say so.
+            # Controller listeners default to PLAINTEXT if no listener is secured.
             protocols |= dict.fromkeys(controller_names, SecurityProtocol.PLAINTEXT)
     return protocols
 
@@ -175,7 +175,7 @@ def _protocol(name: str, setting: str) -> SecurityProtocol:
         return SecurityProtocol[name.upper()]
     except KeyError:
         raise ConfigError.invalid(
-            setting, name, f"a protocol is one of {', '.join(SecurityProtocol.__members__)}"
+            setting, name, f"the protocol must be one of {', '.join(SecurityProtocol.__members__)}"
         ) from None
 
 
@@ -191,7 +191,7 @@ def _inter_broker(values: ConfigValues, protocols: Mapping[str, SecurityProtocol
         )
     if name.upper() not in protocols:
         raise ConfigError(
-            f"Configuration {INTER_BROKER_LISTENER_NAME} is {name}, and nothing says which protocol that is. "
+            f"Configuration {INTER_BROKER_LISTENER_NAME} is {name}, which has no security protocol. "
             f"Add {name.upper()}:PLAINTEXT to {PROTOCOL_MAP}.",
             name=INTER_BROKER_LISTENER_NAME,
         )
@@ -214,7 +214,7 @@ def _early_start(
 
 
 def canonical_host_name() -> str:
-    """The full name of this machine, as far as it can be found out. May ask a name server."""
+    """Returns the fully qualified name of this machine, if it can be found. May query a name server."""
     return socket.getfqdn()
 
 
@@ -223,7 +223,7 @@ def resolved(
     bound_port: Callable[[str], int],
     host_name: Callable[[], str] = canonical_host_name,
 ) -> tuple[Endpoint, ...]:
-    """What to tell others: the ports that were really opened, and a name where the host was left empty."""
+    """Returns the endpoints to advertise, with the actual ports and a name where the host is empty."""
     return tuple(
         replace(
             endpoint,

@@ -25,7 +25,7 @@ _define: Final = NETWORK_CONFIG_DEF.define
 
 # fmt: off
 
-# Where connections come in.
+# Listeners.
 _define("listeners", LIST, "PLAINTEXT://:9092", distinct(empty=False, null=False), HIGH,
     "The addresses to listen on, as a comma-separated list of NAME://host:port. No host: all interfaces. Port 0: any "
     "free port.")
@@ -77,7 +77,7 @@ _define("connections.max.idle.ms", LONG, 600_000, None, MEDIUM,
 _define("connection.failed.authentication.delay.ms", INT, 100, at_least(0), LOW,
     "How long the response to a failed authentication is delayed, to slow down password guessing.")
 
-# From the network to the handlers.
+# Request queue.
 _define("num.network.threads", INT, HandOff.default().default_network_threads, at_least(1), HIGH,
     "The number of threads per listener that read requests and write responses. Under the global interpreter lock one "
     "thread does as much as several.")

@@ -1,4 +1,4 @@
-"""How quotas are measured, and who decides about them."""
+"""The settings of quotas."""
 
 from __future__ import annotations
 

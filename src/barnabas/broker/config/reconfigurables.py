@@ -1,16 +1,16 @@
-"""The parts of a broker that change with its settings.
+"""The parts of a broker that support changes of its settings.
 
 =============================== ====================================================================================
 ``DynamicThreadPool``           sizes of thread pools, at most halved or doubled in one step
 ``DynamicNetworkThreads``       the same for the network threads of each listener
-``DynamicConnectionLimits``     how many connections, and how fast
+``DynamicConnectionLimits``     limits of connections and of their rate
 ``DynamicLogConfig``            the defaults of topics
 ``DynamicLogCleaner``           threads and buffers of the cleaner
-``DynamicProducerStates``       how long producers are remembered
-``DynamicListenerConfig``       refuses what cannot be changed about listeners
+``DynamicProducerStates``       the expiration of producer IDs
+``DynamicListenerConfig``       rejects changes of listeners that are not possible
 =============================== ====================================================================================
 
-Other parts register a `FunctionReconfigurable` or bring a `Reconfigurable` of their own.
+Other parts register a `FunctionReconfigurable` or implement `Reconfigurable`.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ logger = logging.getLogger(__name__)
 
 
 def check_step(name: str, current: int, new: int) -> None:
-    """A pool may at most halve or double: a slip of the finger must not start ten thousand threads."""
+    """Rejects a step that more than halves or doubles a pool: a typo must not start ten thousand threads."""
     if not current / 2 <= new <= current * 2:
         raise ConfigError(
-            f"{name}={new} is refused: one step may at most halve or double it, and there are {current}.", name=name
+            f"{name}={new} is rejected: one step may at most halve or double the current value of {current}.", name=name
         )
 
 
 class DynamicThreadPool(FunctionReconfigurable):
-    """Resizes thread pools. A pool that this node cannot resize has its new size after the next start."""
+    """Resizes thread pools. A pool that cannot be resized gets its new size after a restart."""
 
     def __init__(self, resize: Mapping[str, Callable[[int], object]]) -> None:
-        """`resize` is what to call for each of the settings in `THREAD_POOL_CONFIGS` that has a pool."""
+        """`resize` has a function for each setting in `THREAD_POOL_CONFIGS` whose pool can be resized."""
         super().__init__(THREAD_POOL_CONFIGS, self._resize_changed, self._check_changed)
         self._resize = dict(resize)
 
@@ -64,16 +64,16 @@ class DynamicThreadPool(FunctionReconfigurable):
             if name in self._resize:
                 self._resize[name](new.value(name))
             else:
-                logger.warning("%s will be %d after the next start", name, new.value(name))
+                logger.warning("%s will be %d after the next restart", name, new.value(name))
 
 
 class DynamicNetworkThreads(FunctionReconfigurable):
-    """Resizes the processors of listeners."""
+    """Resizes the network threads of listeners."""
 
     NAME = "num.network.threads"
 
     def __init__(self, resize: Callable[[str, int], object], listeners: Callable[[], Iterable[str]]) -> None:
-        """`resize` takes a listener and a number; `listeners` are those that there are."""
+        """`resize` takes a listener and a number; `listeners` returns the current listeners."""
         super().__init__((self.NAME,), self._resize_changed, self._check_changed)
         self._resize = resize
         self._listeners = listeners
@@ -90,7 +90,7 @@ class DynamicNetworkThreads(FunctionReconfigurable):
 
 
 class DynamicConnectionLimits(FunctionReconfigurable):
-    """Changes the limits on connections."""
+    """Changes the limits of connections."""
 
     def __init__(self, quotas: ConnectionQuotas) -> None:
         super().__init__(CONNECTION_CONFIGS, self._change)
@@ -117,7 +117,7 @@ class DynamicConnectionLimits(FunctionReconfigurable):
 
 
 class Logs(Protocol):
-    """The log manager, as far as it hears of settings."""
+    """The part of the log manager that handles changed settings."""
 
     def topic_defaults_changed(self, topic_defaults: Mapping[str, Any]) -> None: ...
 
@@ -125,7 +125,7 @@ class Logs(Protocol):
 
 
 class DynamicLogConfig(FunctionReconfigurable):
-    """Gives logs without settings of their own the new defaults."""
+    """Applies new topic defaults to logs without their own settings."""
 
     def __init__(self, logs: Logs) -> None:
         super().__init__(
@@ -136,7 +136,7 @@ class DynamicLogConfig(FunctionReconfigurable):
 
 
 class DynamicLogCleaner(FunctionReconfigurable):
-    """Gives the cleaner other threads and buffers."""
+    """Reconfigures the threads and buffers of the log cleaner."""
 
     def __init__(self, cleaner: LogCleaner) -> None:
         super().__init__(
@@ -147,7 +147,7 @@ class DynamicLogCleaner(FunctionReconfigurable):
 
 
 class DynamicProducerStates(FunctionReconfigurable):
-    """Changes the one object that all logs look at."""
+    """Changes the configuration object that all logs share."""
 
     def __init__(self, shared: ProducerStateManagerConfig) -> None:
         super().__init__(PRODUCER_STATE_CONFIGS, self._change)
@@ -159,18 +159,18 @@ class DynamicProducerStates(FunctionReconfigurable):
 
 
 class DynamicListenerConfig(FunctionReconfigurable):
-    """Which listeners there are stays as it is: other nodes know this one by what it registered when it started."""
+    """Rejects changes of listeners, because other nodes know the listeners that this one registered at startup."""
 
     def __init__(self) -> None:
         super().__init__(("listeners", "listener.security.protocol.map"), self._nothing, self._check)
 
     @staticmethod
     def _nothing(_old: KafkaConfig, _new: KafkaConfig) -> None:
-        """Nothing that passes the check has any effect."""
+        """Does nothing: a change that passes the check has no effect."""
 
     @staticmethod
     def _check(current: KafkaConfig, new: KafkaConfig) -> None:
         if current.listener_config.all != new.listener_config.all:
-            raise ConfigError("listeners cannot be altered while the broker runs: change its file and restart it.")
+            raise ConfigError("listeners cannot be changed while the broker runs: edit the file and restart.")
         if current.listener_config.advertised_broker != new.listener_config.advertised_broker:
-            raise ConfigError("advertised.listeners cannot be altered while the broker runs.")
+            raise ConfigError("advertised.listeners cannot be changed while the broker runs.")

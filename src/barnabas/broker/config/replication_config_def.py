@@ -1,4 +1,4 @@
-"""The settings about replicas and the requests that wait for them."""
+"""The settings of replication and of the purgatories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _define: Final = REPLICATION_CONFIG_DEF.define
 _define("default.replication.factor", INT, 1, None, MEDIUM,
     "The replication factor of a topic that is created without one.")
 
-# Replicas in sync.
+# ISR.
 _define("replica.lag.time.max.ms", LONG, 30_000, None, HIGH,
     "How long a follower may lag behind the leader's log end before it is removed from the ISR.")
 _define("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, None, HIGH,
@@ -52,7 +52,7 @@ _define("replica.socket.receive.buffer.bytes", INT, 65_536, None, HIGH,
     "The size of the receive buffer of a follower's connections.")
 _define("controller.socket.timeout.ms", INT, 30_000, None, MEDIUM, "How long to wait for a response of the controller.")
 
-# Requests that wait.
+# Purgatories.
 _define("fetch.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM,
     "The number of completed fetches after which they are purged from the purgatory.")
 _define("producer.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM,

@@ -1,9 +1,9 @@
-"""Log levels that change while the broker runs (KIP-412): the resource type BROKER_LOGGER.
+"""Changes log levels while the broker runs (KIP-412): the resource type BROKER_LOGGER.
 
-Levels go by the names that Kafka's tools use. Python has no TRACE, which is anything below DEBUG here, and calls FATAL
-critical. What is set is gone after a restart.
+Levels have the names of Kafka's tools. Python has no TRACE, which means anything below DEBUG here, and FATAL is
+Python's CRITICAL. Levels are not stored: they are lost in a restart.
 
-A package counts as a logger, even if nothing logs under its very name: ``barnabas.log`` stands for all of its modules.
+A package counts as a logger even if nothing logs under its name: ``barnabas.log`` means all of its modules.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class LogLevel(IntEnum):
 
     @classmethod
     def of(cls, level: int) -> LogLevel:
-        """The level with which as much is shown; where nothing at all is shown, FATAL."""
+        """Returns the level that shows the same messages; FATAL if none are shown."""
         return min((known for known in cls if known >= level), default=cls.FATAL)
 
 
 def loggers() -> Mapping[str, str]:
-    """All loggers and the levels in force, by name."""
+    """Returns the effective levels of all loggers by name."""
     manager = logging.Logger.manager
     found = {ROOT_LOGGER: LogLevel.of(logging.root.level).name}
     for name in sorted(manager.loggerDict):
@@ -55,7 +55,7 @@ def loggers() -> Mapping[str, str]:
 
 
 def _effective_level(name: str) -> int:
-    """Without making a logger out of a package that is none yet: that would be seen by others."""
+    """Avoids creating a logger for a package that has none, because that would change the list of loggers."""
     table = logging.Logger.manager.loggerDict
     while name:
         found = table.get(name)
@@ -80,7 +80,7 @@ class RuntimeLoggerManager:
         self._node_id = node_id
 
     def apply_changes(self, resource: AlterConfigsResource, *, authorized: bool, validate_only: bool) -> None:
-        """All changes of a resource, or none and an error."""
+        """Applies all changes of a resource, or none if one is invalid."""
         if not authorized:
             raise ClusterAuthorizationError
         self._check_node_id(resource.resource_name)
@@ -93,9 +93,9 @@ class RuntimeLoggerManager:
         try:
             node_id = parse_integer(name)
         except ValueError:
-            raise InvalidRequestError(f"Loggers are those of a node, named by its id, not by {name!r}.") from None
+            raise InvalidRequestError(f"A logger resource must be named by the ID of its node: {name!r}") from None
         if node_id != self._node_id:
-            raise InvalidRequestError(f"This is node {self._node_id}: ask node {name} to change its loggers.")
+            raise InvalidRequestError(f"This is node {self._node_id}: send the request for node {name} to that node.")
 
 
 def _check(change: AlterableConfig) -> None:
@@ -104,22 +104,22 @@ def _check(change: AlterableConfig) -> None:
             _check_exists(change.name)
             if change.value not in LogLevel.__members__:
                 raise InvalidConfigurationError(
-                    f"The level of {change.name} cannot be {change.value}: it must be one of "
-                    f"{', '.join(sorted(LogLevel.__members__))}."
+                    f"The level of {change.name} must be one of {', '.join(sorted(LogLevel.__members__))}: "
+                    f"{change.value}"
                 )
         case ConfigOperation.DELETE:
             _check_exists(change.name)
             if change.name == ROOT_LOGGER:
-                raise InvalidRequestError("The root logger needs a level: set another instead.")
+                raise InvalidRequestError("The level of the root logger cannot be deleted: set another one.")
         case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
-            raise InvalidRequestError("The level of a logger is not a list: it can be set or deleted.")
+            raise InvalidRequestError("The level of a logger is not a list: use SET or DELETE.")
         case operation:
-            raise InvalidRequestError(f"There is no operation {operation}.")
+            raise InvalidRequestError(f"Unknown operation {operation}.")
 
 
 def _check_exists(name: str) -> None:
     if not logger_exists(name):
-        raise InvalidConfigurationError(f"There is no logger called {name}.")
+        raise InvalidConfigurationError(f"Unknown logger {name}.")
 
 
 def _apply(changes: Iterable[AlterableConfig]) -> None:
@@ -127,7 +127,7 @@ def _apply(changes: Iterable[AlterableConfig]) -> None:
         if change.config_operation == ConfigOperation.SET:
             assert change.value is not None
             _logger(change.name).setLevel(LogLevel[change.value])
-            logger.warning("The level of %s is %s now", change.name, change.value)
+            logger.warning("Set the level of %s to %s", change.name, change.value)
         else:
             _logger(change.name).setLevel(logging.NOTSET)
-            logger.warning("%s has no level of its own any more", change.name)
+            logger.warning("Removed the level of %s", change.name)

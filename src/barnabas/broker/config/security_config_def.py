@@ -30,7 +30,7 @@ _define: Final = SECURITY_CONFIG_DEF.define
 
 # fmt: off
 
-# Who a client is.
+# Authentication.
 _define("principal.builder.class", CLASS, None, None, MEDIUM,
     "The class that builds the principal of a connection from the result of its authentication.")
 _define("connections.max.reauth.ms", LONG, 0, None, MEDIUM,

@@ -48,7 +48,7 @@ _define("group.share.max.size", INT, 200, between(1, 1000), MEDIUM, "The maximum
 _define("group.share.max.share.sessions", INT, 2000, at_least(1), MEDIUM,
     "The maximum number of share sessions of the broker.")
 
-# Records on their way.
+# Record locks.
 _define("group.share.delivery.count.limit", INT, 5, between(2, 10), MEDIUM,
     "How many times a record is delivered before it is archived.")
 _define("group.share.min.delivery.count.limit", INT, 2, between(2, 5), MEDIUM,

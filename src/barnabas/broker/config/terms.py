@@ -1,4 +1,4 @@
-"""The words that definitions of settings are written in, short enough for one line each."""
+"""Short names for definitions of settings."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ MEDIUM: Final = Importance.MEDIUM
 LOW: Final = Importance.LOW
 
 MAX_INT: Final = 2**31 - 1
-"""Kafka's way to write "no limit" in a setting of 32 bits."""
+"""Kafka's value for "no limit" in 32-bit settings."""
 MAX_LONG: Final = 2**63 - 1
-"""The same for 64 bits."""
+"""Kafka's value for "no limit" in 64-bit settings."""
 
 NON_NULL: Final = NonNull()
 NON_EMPTY: Final = NonEmptyString()
@@ -44,10 +44,10 @@ one_of_in_any_case: Final = CaseInsensitiveValidString.of
 
 
 def some_of(*allowed: str, empty: bool = True) -> ValidList:
-    """A list of some of these, without repeats."""
+    """Validates a list of distinct values, all of them allowed ones."""
     return ValidList.of(*allowed, empty_allowed=empty)
 
 
 def distinct(*, empty: bool, null: bool) -> ValidList:
-    """A list of anything, without repeats."""
+    """Validates a list of distinct values."""
     return ValidList.any_non_duplicate_values(empty_allowed=empty, null_allowed=null)

@@ -1,4 +1,4 @@
-"""The settings about transactions and idempotent producers."""
+"""The settings of transactions and idempotent producers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _define("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10_0
 _define("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000, at_least(1), LOW,
     "How often the coordinator looks for expired transactional IDs to remove.")
 
-# Its topic.
+# The transactions topic.
 _define("transaction.state.log.num.partitions", INT, 50, at_least(1), HIGH,
     "The number of partitions of the transactions topic. Do not change it later.")
 _define("transaction.state.log.replication.factor", SHORT, 3, at_least(1), HIGH,

@@ -126,7 +126,7 @@ def test_nobody_can_wait_for_what_never_changes() -> None:
         ("listener.name.plaintext.log.retention.ms", "1", False, "single broker"),
         ("sasl.kerberos.min.time.before.relogin", "soon", True, "whole number"),
         ("sasl.kerberos.min.time.before.relogin", "58000", False, "single broker"),
-        ("metric.reporters", "a.B", False, "does not have yet"),
+        ("metric.reporters", "a.B", False, "does not support metrics reporters yet"),
         ("max.connections.per.ip.overrides", "h:x", False, "whole number"),
         ("log.retention.ms", "0", False, r"log\.retention\.ms"),
         ("log.cleaner.dedupe.buffer.size", "5", False, "more than 1 MiB"),
@@ -203,7 +203,7 @@ def test_settings_that_do_not_fit_together_change_nothing(caplog: pytest.LogCapt
     recorder = Recorder("max.connections.per.ip", "num.io.threads")
     dynamic.add_reconfigurable(recorder)
     dynamic.update_broker_config({"max.connections.per.ip": "0"})
-    assert "goes on with its settings as they were" in caplog.text
+    assert "Keeping the current settings" in caplog.text
     assert dynamic.current.value("max.connections.per.ip") > 0
     assert dynamic.current_dynamic_broker_configs == {"max.connections.per.ip": "0"}, "that is what is in the log"
     dynamic.update_default_config({"max.connections.per.ip.overrides": "127.0.0.1:5"})
@@ -221,8 +221,8 @@ def test_settings_of_absent_features_wait_for_them(caplog: pytest.LogCaptureFixt
     assert dynamic.current_dynamic_broker_configs == {"sasl.kerberos.min.time.before.relogin": "58000"}
     assert dynamic.current is before
     assert recorder.changes == []
-    assert "sasl.kerberos.min.time.before.relogin has no effect: it is about SASL" in caplog.text
-    assert "metric.reporters is left out" in caplog.text
+    assert "sasl.kerberos.min.time.before.relogin has no effect: this broker does not support SASL" in caplog.text
+    assert "Ignoring the dynamic setting metric.reporters" in caplog.text
     dynamic.update_broker_config({"num.io.threads": "9", "listener.name.plaintext.ssl.key.password": "secret"})
     assert recorder.changes == [(8, 9)]
     assert "secret" not in caplog.text

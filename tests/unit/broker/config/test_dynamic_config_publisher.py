@@ -119,7 +119,7 @@ def test_passwords_are_not_logged(world: World, caplog: pytest.LogCaptureFixture
     )
     assert "secret" not in caplog.text
     assert "num.io.threads=9" in caplog.text
-    assert "broker 1 has these settings now" in caplog.text
+    assert "Updated the settings of broker 1" in caplog.text
 
 
 def test_nobody_need_care() -> None:

@@ -134,25 +134,25 @@ def test_roles(properties: dict[str, str]) -> None:
         (NODE, {"process.roles": ""}, "at least one"),
         (NODE, {"broker.id": "5"}, r"node\.id \(1\) and broker\.id \(5\)"),
         (NODE, {"node.id": "-1"}, "at least 0"),
-        (NODE, {"log.dirs": None}, "where the data goes"),
+        (NODE, {"log.dirs": None}, "log directories are missing"),
         (NODE, {"log.roll.ms": "0"}, r"log\.roll\.ms"),
         (NODE, {"log.roll.jitter.ms": "-1"}, r"log\.roll\.jitter\.ms"),
         (NODE, {"log.retention.ms": "0"}, r"log\.retention\.ms"),
         (NODE, {"log.cleaner.dedupe.buffer.size": "1048576"}, "more than 1 MiB"),
-        (NODE, {"cordoned.log.dirs": "*,data"}, r"\* means all"),
+        (NODE, {"cordoned.log.dirs": "*,data"}, "already means all"),
         (NODE, {"cordoned.log.dirs": "elsewhere"}, r"not in log\.dirs: elsewhere"),
         (NODE, {"replica.fetch.wait.max.ms": "30001"}, r"replica\.socket\.timeout\.ms \(30000\) must be at least"),
         (NODE, {"replica.lag.time.max.ms": "499"}, r"at most replica\.lag\.time\.max\.ms"),
-        (NODE, {"controller.quorum.voters": None}, "Nothing says where the controllers are"),
-        (NODE, {"controller.quorum.voters": "2@h:1"}, "node.id 1 must be among"),
+        (NODE, {"controller.quorum.voters": None}, "The controllers' addresses are missing"),
+        (NODE, {"controller.quorum.voters": "2@h:1"}, "node.id 1 must be in"),
         (NODE, {"controller.quorum.voters": "1@h"}, "host:port"),
         (NODE, {"listeners": "PLAINTEXT://:9092"}, r"none of listeners is in controller\.listener\.names"),
         (
             NODE,
             {"controller.listener.names": "CONTROLLER,OTHER", "listener.security.protocol.map": None},
-            "OTHER is not",
+            "add OTHER",
         ),
-        (NODE, {"listeners": "CONTROLLER://:9093"}, "no listener for clients"),
+        (NODE, {"listeners": "CONTROLLER://:9093"}, "No listener is left for clients"),
         (NODE, {"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "for listening only"),
         (NODE, {"listeners": "PLAINTEXT://0.0.0.0:9092,CONTROLLER://:9093"}, "for listening only"),
         (NODE, {"listeners": "PLAINTEXT://:9092,CONTROLLER://0.0.0.0:9093"}, "for listening only"),
@@ -170,25 +170,25 @@ def test_roles(properties: dict[str, str]) -> None:
                 "advertised.listeners": "PLAINTEXT://h:2,OTHER://h:1",
                 "listener.security.protocol.map": "OTHER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             },
-            "told of OTHER, which is not in listeners",
+            "OTHER cannot be advertised, because it is not in listeners",
         ),
         (NODE, {"queued.max.request.bytes": "5"}, r"queued\.max\.request\.bytes \(5\) must be at least"),
-        (NODE, {"max.connections.per.ip": "0"}, "nobody could connect"),
+        (NODE, {"max.connections.per.ip": "0"}, "no client can connect"),
         (NODE, {"max.connections.per.ip.overrides": "h:many"}, "'many' is not a whole number"),
         (NODE, {"max.connections.per.ip.overrides": "h h:3"}, "neither an address nor a host name"),
-        (NODE, {"max.connections.per.ip.overrides": "h:-3"}, "not negative"),
-        (NODE, {"connections.max.idle.ms": "100"}, "closed before they are answered"),
+        (NODE, {"max.connections.per.ip.overrides": "h:-3"}, "must not be negative"),
+        (NODE, {"connections.max.idle.ms": "100"}, "closed before the response is sent"),
         (NODE, {"listener.name.plaintext.max.connections": "x"}, r"It is set as listener\.name\.plaintext"),
         (NODE, {"barnabas.request.handoff": "fast"}, "auto, queue, direct"),
         (NODE, {"barnabas.http.listener": "8080"}, r"barnabas\.http\.listener"),
-        (BROKER, {"controller.quorum.voters": "2@h:1"}, "cannot be among"),
+        (BROKER, {"controller.quorum.voters": "2@h:1"}, "must not be in"),
         (BROKER, {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}, "remove CONTROLLER from listeners"),
         (
             BROKER,
             {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"},
             "Add CONTROLLER:PLAINTEXT",
         ),
-        (BROKER, {"controller.quorum.auto.join.enable": "true"}, "for controllers"),
+        (BROKER, {"controller.quorum.auto.join.enable": "true"}, "requires the controller role"),
         (CONTROLLER, {"listeners": "CONTROLLER://:9093,PLAINTEXT://:9092"}, "remove PLAINTEXT"),
         (
             CONTROLLER,
@@ -275,10 +275,10 @@ def test_unknown_settings_are_a_warning(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_warnings_for_settings_in_the_wrong_place(caplog: pytest.LogCaptureFixture) -> None:
     KafkaConfig.from_properties({**BROKER, "num.partitions": "3", "controller.listener.names": "CONTROLLER,C2"})
-    assert [record.getMessage().split()[0] for record in caplog.records] == ["Of", "num.partitions"]
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["Using", "num.partitions"]
     caplog.clear()
     node(broker_heartbeat_interval_ms="5000")
-    assert "one lost heartbeat" in caplog.text
+    assert "a single lost heartbeat" in caplog.text
 
 
 def test_node_id_and_its_older_name() -> None:

@@ -108,7 +108,7 @@ def test_a_name_without_protocol_says_what_to_add() -> None:
 
 
 def test_names_are_unique() -> None:
-    with pytest.raises(ConfigError, match="two listeners called PLAINTEXT"):
+    with pytest.raises(ConfigError, match="two listeners named PLAINTEXT"):
         listeners(listeners="PLAINTEXT://:1,plaintext://:2")
 
 

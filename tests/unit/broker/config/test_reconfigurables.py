@@ -30,7 +30,7 @@ def test_thread_pools(caplog: pytest.LogCaptureFixture) -> None:
     for size in ("2", "8"):
         dynamic.validate({"num.io.threads": size}, per_broker=True)
     for size in ("1", "9"):
-        with pytest.raises(ConfigError, match=rf"num.io.threads={size} is refused: .* there are 4"):
+        with pytest.raises(ConfigError, match=rf"num.io.threads={size} is rejected: .* current value of 4"):
             dynamic.validate({"num.io.threads": size}, per_broker=True)
     dynamic.update_broker_config({"num.io.threads": "6"})
     dynamic.update_broker_config({"num.io.threads": "100"})
@@ -38,7 +38,7 @@ def test_thread_pools(caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     dynamic.update_broker_config({"num.io.threads": "6", "background.threads": "11"})
     assert sizes == [6]
-    assert "background.threads will be 11 after the next start" in caplog.text
+    assert "background.threads will be 11 after the next restart" in caplog.text
 
 
 def test_network_threads() -> None:
@@ -52,7 +52,7 @@ def test_network_threads() -> None:
     dynamic.update_default_config({"num.network.threads": "3"})
     assert resized[2:] == [("A", 3)]
     for count in (1, 7):
-        with pytest.raises(ConfigError, match=rf"num\.network\.threads={count} is refused"):
+        with pytest.raises(ConfigError, match=rf"num\.network\.threads={count} is rejected"):
             dynamic.validate({"listener.name.b.num.network.threads": str(count)}, per_broker=False)
 
 
@@ -141,6 +141,6 @@ def test_producer_states() -> None:
 def test_listeners_stay() -> None:
     dynamic = DynamicBrokerConfig(node())
     dynamic.add_reconfigurable(DynamicListenerConfig())
-    with pytest.raises(ConfigError, match="listeners cannot be altered"):
+    with pytest.raises(ConfigError, match="listeners cannot be changed"):
         dynamic.validate({"listeners": "PLAINTEXT://:9999,CONTROLLER://127.0.0.1:9093"}, per_broker=True)
     dynamic.validate({"listeners": "PLAINTEXT://:9092,CONTROLLER://127.0.0.1:9093"}, per_broker=True)
