@@ -10,6 +10,7 @@ from typing import Final
 
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import HIGH, LOW, MEDIUM, define_common, define_security
+from barnabas.clients.common.fetch_client import FetchSettings
 from barnabas.common.config_def import ConfigDef, ConfigError, Range, Type, ValidString
 from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.local_socket import SEND_BUFFER_BYTES
@@ -172,6 +173,15 @@ class ClientSettings:
             local_send_buffer_bytes=(
                 values.get_int("send.buffer.bytes") if values.is_set("send.buffer.bytes") else SEND_BUFFER_BYTES
             ),
+        )
+
+    def fetch_settings(self) -> FetchSettings:
+        return FetchSettings(
+            max_wait_ms=self.fetch_max_wait_ms,
+            min_bytes=self.fetch_min_bytes,
+            max_bytes=self.fetch_max_bytes,
+            isolation_level=int(self.read_committed),
+            client_rack=self.client_rack,
         )
 
     def network_config(self) -> NetworkClientConfig:

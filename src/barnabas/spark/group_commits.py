@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from barnabas.clients.common.blocking_client import ClientError
+from barnabas.clients.common.blocking_client import ClientError, raise_for
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.common.topic_partition import TopicPartition
@@ -23,7 +23,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from barnabas.spark.cluster_client import ClusterClient, raise_for
+from barnabas.spark.cluster_client import ClusterClient
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,9 @@ class GroupCommits:
         if self._coordinator is None:
             return False
         # Names for coordinators up to version 9, ids for newer ones.
-        topic_ids = {one.topic: leader.topic_id for one, leader in client.describe(_topics(offsets)).leaders.items()}
+        topic_ids = {
+            one.topic: leader.topic_id for one, leader in client.reader.describe(_topics(offsets)).leaders.items()
+        }
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for (name, partition), offset in offsets.items():
             if name in topic_ids:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from barnabas.clients.common.blocking_client import ClientError
+from barnabas.clients.common.fetch_session_handler import PartitionToFetch
+from barnabas.clients.common.topic_reader import ClusterState, UnknownPartitionsError
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.config_def import ConfigError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.records.batch import iter_batches
-from barnabas.spark.cluster_client import ClusterClient, ClusterState, UnknownPartitionsError
+from barnabas.spark.cluster_client import ClusterClient
 from barnabas.spark.offsets import EARLIEST, LATEST, Offsets, named
 from barnabas.spark.source_options import SourceOptions
 from barnabas.spark.starting_points import Point
@@ -58,7 +60,7 @@ class OffsetReader:
         return self._persistently(ask)
 
     def _describe(self) -> ClusterState:
-        return self.client.describe(self._options.subscription.topic_names)
+        return self.client.reader.describe(self._options.subscription.topic_names)
 
     def _subscribed(self, state: ClusterState) -> Iterable[TopicPartition]:
         subscription = self._options.subscription
@@ -101,7 +103,7 @@ class OffsetReader:
 
     def _latest_once(self) -> Offsets:
         state = self._describe()
-        return self._known(self.client.list_offsets(dict.fromkeys(self._subscribed(state), LATEST), state))
+        return self._known(self.client.reader.list_offsets(dict.fromkeys(self._subscribed(state), LATEST), state))
 
     @staticmethod
     def _known(offsets: Mapping[TopicPartition, int | None]) -> Offsets:
@@ -112,7 +114,7 @@ class OffsetReader:
         if not wanted:
             return {}
         topics = {one.topic for one in wanted}
-        return self._persistently(lambda: self.client.list_offsets(wanted, self.client.describe(topics)))
+        return self._persistently(lambda: self.client.reader.list_offsets(wanted, self.client.reader.describe(topics)))
 
     def resolve(self, point: Point, partitions: frozenset[TopicPartition], *, is_start: bool) -> Offsets:
         """The offsets that an option stands for, in all these partitions."""
@@ -153,22 +155,19 @@ class OffsetReader:
         return self._persistently(lambda: self._sample(starts, sample_bytes))
 
     def _sample(self, starts: Mapping[TopicPartition, int], sample_bytes: int) -> dict[TopicPartition, float]:
-        state = self.client.describe({one.topic for one in starts})
-        questions = []
-        asked = []
+        reader = self.client.reader
+        leaders = reader.describe({one.topic for one in starts}).leaders
+        requests = []
         for partition, offset in starts.items():
-            leader = state.leaders.get(partition)
+            leader = leaders.get(partition)
             if leader is not None and leader.node is not None:
-                asked.append(partition)
-                request = self.client.fetch_request(partition, leader, offset, sample_bytes)
-                request.max_wait_ms = 0
-                questions.append((leader.node, request))
+                wanted = {partition: PartitionToFetch(leader.topic_id, offset, sample_bytes, leader.epoch)}
+                requests.append((leader.node, wanted))
         sizes: dict[TopicPartition, float] = {}
-        # In small groups, as only so many requests can be unanswered on one connection.
-        for first in range(0, len(questions), 4):
-            answers = self.client.ask_all(questions[first : first + 4])
-            for partition, response in zip(asked[first : first + 4], answers, strict=True):
-                data = self.client.fetched(response, partition)
+        # In small groups, as a connection takes a limited number of requests in flight.
+        for first in range(0, len(requests), 4):
+            posted = [reader.post_fetch(node, wanted, max_wait_ms=0) for node, wanted in requests[first : first + 4]]
+            for partition, data in (row for one in posted for row in reader.wait(one).items()):
                 size = span = 0
                 for batch in iter_batches(data.records or b"", allow_partial=True):  # type: ignore[arg-type]
                     size += batch.size_in_bytes

@@ -21,17 +21,19 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from barnabas.clients.common.blocking_client import ClientError
+from barnabas.clients.common.blocking_client import ClientError, raise_for
 from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
+from barnabas.clients.common.fetch_session_handler import PartitionToFetch
+from barnabas.clients.common.partition_errors import Recovery, recovery_of
+from barnabas.clients.common.topic_reader import Leader, PostedFetch, UnknownPartitionsError
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import Errors
-from barnabas.network.client_request import ClientRequest
 from barnabas.network.exponential_backoff import ExponentialBackoff
 from barnabas.network.node import Node
 from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.records.batch import iter_batches
 from barnabas.records.columns import fetch_columns
-from barnabas.spark.cluster_client import MOVED, ClusterClient, Leader, UnknownPartitionsError, raise_for
+from barnabas.spark.cluster_client import ClusterClient
 from barnabas.spark.data_loss import DataLoss
 from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.row_columns import RowColumns
@@ -60,7 +62,8 @@ class PartitionFetcher:
         poll_timeout_ms: int,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._client = client
+        self._settings = client.settings
+        self._reader = client.reader
         self._wanted = wanted
         self._partition = wanted.topic_partition
         self._columns = columns
@@ -71,23 +74,23 @@ class PartitionFetcher:
         self._leader: Leader | None = None
         self._node: Node | None = None
         """Whom to ask: the leader, or the replica that the leader sent us to."""
-        self._max_bytes = client.settings.max_partition_fetch_bytes
-        self._in_flight: ClientRequest | None = None
+        self._max_bytes = self._settings.max_partition_fetch_bytes
+        self._in_flight: PostedFetch | None = None
         self._progress_ms = clock.hi_res_milliseconds()
         """When there was something new last."""
         self._stumbles = 0
         """How often something went wrong since then."""
         self._backoff = ExponentialBackoff(
-            client.settings.retry_backoff_ms,
+            self._settings.retry_backoff_ms,
             RETRY_BACKOFF_EXP_BASE,
-            client.settings.retry_backoff_max_ms,
+            self._settings.retry_backoff_max_ms,
             RETRY_BACKOFF_JITTER,
             Random(),  # noqa: S311 - spreads load, keeps no secret
         )
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while self._position < self._wanted.end:
-            data = self._next_answer()
+            data = self._next_response()
             if data is None:
                 continue
             records: Any = data.records
@@ -114,14 +117,14 @@ class PartitionFetcher:
             return
         assert self._leader is not None
         assert self._node is not None
-        request = self._client.fetch_request(self._partition, self._leader, self._position, self._max_bytes)
+        row = PartitionToFetch(self._leader.topic_id, self._position, self._max_bytes, self._leader.epoch)
         try:
-            self._in_flight = self._client.post(request, self._node)
+            self._in_flight = self._reader.post_fetch(self._node, {self._partition: row})
         except ClientError as error:
             self._stumble(f"{self._node} cannot be reached: {error}")
 
-    def _next_answer(self) -> PartitionData | None:
-        """The answer to the request under way, which is sent now if there is none. None: something is to be retried."""
+    def _next_response(self) -> PartitionData | None:
+        """Waits for the request in flight, or sends one. Returns None if there is something to retry."""
         if self._in_flight is None:
             self._ask()
         if self._in_flight is None:
@@ -129,28 +132,26 @@ class PartitionFetcher:
         request, self._in_flight = self._in_flight, None
         assert self._node is not None
         try:
-            response = self._client.wait(request, self._node)
+            data = self._reader.wait(request)[self._partition]
         except ClientError as error:
             self._stumble(f"{self._node} did not answer: {error}")
             return None
-        if response.error_code:
-            raise_for(response.error_code, f"{self._partition} cannot be read")
-        data = self._client.fetched(response, self._partition)
-        if data.error_code == Errors.OFFSET_OUT_OF_RANGE:
-            self._out_of_range()
-        elif data.error_code in MOVED:
-            self._stumble(f"{self._node} says {Errors.for_code(data.error_code).name}")
-        elif data.error_code:
-            raise_for(data.error_code, f"{self._partition} cannot be read at offset {self._position}")
-        elif data.preferred_read_replica >= 0 and data.preferred_read_replica != self._node.id:
-            self._turn_to(data.preferred_read_replica)
-        else:
-            return data
+        match recovery_of(data.error_code):
+            case Recovery.RESET_OFFSET:
+                self._out_of_range()
+            case Recovery.REFRESH_METADATA | Recovery.RETRY:
+                self._stumble(f"{self._node} says {Errors.for_code(data.error_code).name}")
+            case Recovery.FAIL:
+                raise_for(data.error_code, f"{self._partition} cannot be read at offset {self._position}")
+            case Recovery.NONE if data.preferred_read_replica in {-1, self._node.id}:
+                return data
+            case Recovery.NONE:
+                self._turn_to(data.preferred_read_replica)
         return None
 
     def _find_leader(self) -> bool:
         try:
-            state = self._client.describe([self._partition.topic])
+            state = self._reader.describe([self._partition.topic])
         except ClientError as error:
             self._stumble(str(error))
             return False
@@ -166,7 +167,7 @@ class PartitionFetcher:
 
     def _turn_to(self, replica: int) -> None:
         """Readers in the rack of a follower read there (KIP-392)."""
-        node = self._client.describe([]).nodes.get(replica)
+        node = self._reader.describe([]).nodes.get(replica)
         if node is None:
             self._stumble(f"the replica on node {replica} is not there")
         else:
@@ -176,7 +177,7 @@ class PartitionFetcher:
         """Something that may pass. After a while without progress it counts as lost, or as a failure."""
         self._leader = self._node = None
         waited_ms = self._clock.hi_res_milliseconds() - self._progress_ms
-        if is_missing and waited_ms >= min(self._client.settings.default_api_timeout_ms, self._poll_timeout_ms):
+        if is_missing and waited_ms >= min(self._settings.default_api_timeout_ms, self._poll_timeout_ms):
             self._data_loss.report(f"{self._wanted} cannot be read from {self._position} on: {reason}")
             self._position = self._wanted.end
         elif waited_ms >= self._poll_timeout_ms:
@@ -198,9 +199,9 @@ class PartitionFetcher:
     def _out_of_range(self) -> None:
         """The partition does not have the offset (any more). Asks where it begins now; that is where to go on."""
         try:
-            state = self._client.describe([self._partition.topic])
-            earliest = self._client.list_offsets({self._partition: -2}, state)[self._partition] or 0
-            latest = self._client.list_offsets({self._partition: -1}, state)[self._partition] or 0
+            state = self._reader.describe([self._partition.topic])
+            earliest = self._reader.list_offsets({self._partition: -2}, state)[self._partition] or 0
+            latest = self._reader.list_offsets({self._partition: -1}, state)[self._partition] or 0
         except UnknownPartitionsError as error:
             self._stumble(str(error), is_missing=self._partition in error.partitions)
             return
@@ -232,7 +233,7 @@ class PartitionFetcher:
             )
 
     def _decode(self, records: Any, start: int, data: PartitionData) -> Iterator[pa.RecordBatch]:
-        settings = self._client.settings
+        settings = self._settings
         aborted = None
         if settings.read_committed:
             aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from barnabas.clients.common.blocking_client import ClientError
+from barnabas.clients.common.blocking_client import ClientError, raise_for
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import BarnabasError, Errors
 from barnabas.network.node import Node
@@ -24,7 +24,7 @@ from barnabas.protocol.messages.offset_commit import (
 )
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.protocol.versions import VersionRange
-from barnabas.spark.cluster_client import ClusterClient, raise_for
+from barnabas.spark.cluster_client import ClusterClient
 from barnabas.spark.sink_messages import TaskTransaction
 from barnabas.spark.sink_settings import SinkSettings
 from barnabas.spark.transaction_decision import CommittedOffset
@@ -105,7 +105,7 @@ class TransactionClient(ClusterClient):
             if not missing:
                 return True
             for node, ids in self._by_coordinator(_TRANSACTION, missing).items():
-                answer = self._ask(DescribeTransactionsRequest(transactional_ids=ids), node)
+                answer = self.send(DescribeTransactionsRequest(transactional_ids=ids), node)
                 for one in answer.transaction_states:
                     if one.error_code == Errors.TRANSACTIONAL_ID_NOT_FOUND:
                         unknown.add(one.transactional_id)
@@ -145,13 +145,13 @@ class TransactionClient(ClusterClient):
         def attempt() -> bool:
             failure: ClientError | None = None
             posted = [
-                (name, node, self.post(rest[name], node))
+                (name, self.post(rest[name], node))
                 for node, ids in self._by_coordinator(_TRANSACTION, list(rest)).items()
                 for name in ids
             ]
-            for name, node, request in posted:
+            for name, request in posted:
                 try:
-                    error = Errors.for_code(self.wait(request, node).error_code)
+                    error = Errors.for_code(self.wait(request).error_code)
                 except ClientError as problem:
                     failure = problem
                     self._coordinators.pop((_TRANSACTION, name), None)
@@ -175,7 +175,7 @@ class TransactionClient(ClusterClient):
         def attempt() -> bool:
             found.clear()
             for node in self.nodes().values():
-                answer = self._ask(ListTransactionsRequest(state_filters=[ONGOING]), node)
+                answer = self.send(ListTransactionsRequest(state_filters=[ONGOING]), node)
                 if answer.error_code in _PASSING:
                     return False
                 raise_for(answer.error_code, "transactions cannot be listed")
@@ -192,7 +192,7 @@ class TransactionClient(ClusterClient):
         found: dict[str, CommittedOffset] = {}
 
         def attempt() -> bool:
-            answer = self._ask(_OffsetFetch(group), self._coordinator(_GROUP, group))
+            answer = self.send(_OffsetFetch(group), self._coordinator(_GROUP, group))
             of_group = answer.groups[0] if answer.groups else answer
             if self._passes(of_group.error_code, _GROUP, group):
                 return False
@@ -214,7 +214,7 @@ class TransactionClient(ClusterClient):
         request = _UpTo(OffsetCommitRequest(group_id=group, topics=[named]), ApiKey.OFFSET_COMMIT, _LAST_BY_NAME)
 
         def attempt() -> bool:
-            answer = self._ask(request, self._coordinator(_GROUP, group))
+            answer = self.send(request, self._coordinator(_GROUP, group))
             return not self._passes(answer.topics[0].partitions[0].error_code, _GROUP, group)
 
         self._until(attempt, f"An offset of group {group} cannot be committed")
@@ -236,7 +236,7 @@ class TransactionClient(ClusterClient):
             return
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys))
         versions = VersionRange(_FIRST_FIND_OF_SEVERAL, ApiKey.FIND_COORDINATOR.stable_versions.highest)
-        answer = self._ask(_Within(request, ApiKey.FIND_COORDINATOR, versions), self._connect())
+        answer = self.send(_Within(request, ApiKey.FIND_COORDINATOR, versions), self._connect())
         for one in answer.coordinators:
             if one.error_code in _PASSING:
                 raise _NotYetError(Errors.for_code(one.error_code).message)
@@ -254,9 +254,6 @@ class TransactionClient(ClusterClient):
             error = Errors.for_code(code)
             raise _RefusedError(f"{key}: {error.message} ({error.name})")
         return False
-
-    def _ask(self, body: Request | _Within | _OffsetFetch, node: Node) -> Any:
-        return self.wait(self.post(body, node), node)
 
     def _until(self, attempt: Callable[[], bool], what: str) -> None:
         """Tries until it is done. What was not answered, too, is asked again: all of it can be repeated."""

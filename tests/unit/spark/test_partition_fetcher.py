@@ -11,6 +11,9 @@ import pyarrow as pa
 import pytest
 
 from barnabas.clients.common.blocking_client import ClientError
+from barnabas.clients.common.fetch_session_handler import PartitionToFetch
+from barnabas.clients.common.partition_errors import RECOVERIES, Recovery
+from barnabas.clients.common.topic_reader import ClusterState, Leader, UnknownPartitionsError
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID
@@ -19,7 +22,7 @@ from barnabas.network.node import Node
 from barnabas.protocol.messages.fetch import AbortedTransaction, PartitionData
 from barnabas.records.columns import HEADERS_TYPE, encode_batch
 from barnabas.spark.client_settings import ClientSettings
-from barnabas.spark.cluster_client import ClusterClient, ClusterState, Leader, UnknownPartitionsError
+from barnabas.spark.cluster_client import ClusterClient
 from barnabas.spark.data_loss import DataLoss, DataLossError
 from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.partition_fetcher import PartitionFetcher
@@ -60,22 +63,21 @@ class ScriptedClient:
             raise UnknownPartitionsError("gone", frozenset(wanted))
         return {one: self.ends[0] if time == -2 else self.ends[1] for one, time in wanted.items()}
 
-    def fetch_request(self, partition: TopicPartition, leader: Leader, offset: int, max_bytes: int) -> tuple[int, int]:
-        return offset, max_bytes
+    @property
+    def reader(self) -> ScriptedClient:
+        return self
 
-    def post(self, body: tuple[int, int], node: Node) -> Any:
-        self.asked.append((node.id, body[0]))
-        self.events.append(f"ask {body[0]}")
-        return body
+    def post_fetch(self, node: Node, wanted: dict[TopicPartition, PartitionToFetch]) -> object:
+        offset = wanted[_PARTITION].fetch_offset
+        self.asked.append((node.id, offset))
+        self.events.append(f"ask {offset}")
+        return wanted
 
-    def wait(self, request: Any, node: Node) -> Any:
+    def wait(self, posted: object) -> dict[TopicPartition, PartitionData]:
         following = self.script.popleft()
         if isinstance(following, Exception):
             raise following
-        return _Response(following)
-
-    def fetched(self, response: Any, partition: TopicPartition) -> PartitionData:
-        return cast("PartitionData", response.data)
+        return {_PARTITION: following}
 
 
 class _ImpatientClock(MockClock):
@@ -83,12 +85,6 @@ class _ImpatientClock(MockClock):
 
     def sleep(self, milliseconds: float) -> None:
         self.advance(milliseconds)
-
-
-@dataclass
-class _Response:
-    data: PartitionData
-    error_code: int = 0
 
 
 Run = Callable[..., tuple[list[tuple[Any, ...]], ScriptedClient]]
@@ -213,9 +209,18 @@ def test_records_that_do_not_come(run: Run) -> None:
         run(0, 3, *[answer(high_watermark=7)] * 1000)
 
 
-def test_other_errors_are_told(run: Run) -> None:
-    with pytest.raises(ClientError, match="TOPIC_AUTHORIZATION_FAILED"):
-        run(0, 3, answer(error=Errors.TOPIC_AUTHORIZATION_FAILED))
+@pytest.mark.parametrize("error", [error for error in RECOVERIES if error])
+def test_every_error_of_the_table(run: Run, error: Errors) -> None:
+    data = answer(batch(0, "a"))
+    match RECOVERIES[error]:
+        case Recovery.FAIL:
+            with pytest.raises(ClientError, match=error.name):
+                run(0, 1, answer(error=error), data)
+        case Recovery.RESET_OFFSET:
+            with pytest.raises(DataLossError):
+                run(0, 1, answer(error=error), data, ends=(1, 1))
+        case _:
+            assert run(0, 1, answer(error=error), data)[0] == [(0, b"a")]
 
 
 def test_a_batch_that_does_not_come_whole(run: Run) -> None:

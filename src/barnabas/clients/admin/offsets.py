@@ -8,7 +8,6 @@ from enum import IntEnum
 from typing import Final
 
 from barnabas.clients.admin.internals.admin_api_driver import (
-    LEADER_MOVED,
     Handler,
     Outcome,
     PartitionLeaders,
@@ -16,18 +15,17 @@ from barnabas.clients.admin.internals.admin_api_driver import (
 )
 from barnabas.clients.admin.internals.operation import Operation
 from barnabas.clients.admin.results import Results
-from barnabas.common.errors import Errors
+from barnabas.clients.common.list_offsets import OffsetToList, list_offsets_request
+from barnabas.clients.common.partition_errors import LEADER_MOVED
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.protocol.messages import delete_records as delete_api
 from barnabas.protocol.messages import list_offsets as list_api
 from barnabas.protocol.versions import VersionRange
 
-_CONSUMER: Final = -1
 _NEWEST: Final = 11
 _SINCE: Final = {-3: 7, -4: 8, -5: 9, -6: 11}
 """The version of ListOffsets that each of the special timestamps came with."""
 _FIRST_ISOLATION: Final = 2
-_MOVED: Final = (*LEADER_MOVED, Errors.OFFSET_NOT_AVAILABLE)
 
 
 class IsolationLevel(IntEnum):
@@ -106,17 +104,8 @@ async def list_offsets(
     """
 
     def build(_broker: int, keys: Sequence[TopicPartition]) -> list_api.ListOffsetsRequest:
-        topics: dict[str, list[list_api.ListOffsetsPartition]] = {}
-        for key in keys:
-            topics.setdefault(key.topic, []).append(
-                list_api.ListOffsetsPartition(partition_index=key.partition, timestamp=partitions[key].timestamp)
-            )
-        return list_api.ListOffsetsRequest(
-            replica_id=_CONSUMER,
-            isolation_level=isolation_level,
-            topics=[list_api.ListOffsetsTopic(name=name, partitions=rows) for name, rows in topics.items()],
-            timeout_ms=operation.remaining_ms,
-        )
+        rows = [OffsetToList(key, partitions[key].timestamp) for key in keys]
+        return list_offsets_request(rows, isolation_level, operation.remaining_ms)
 
     def read(
         _broker: int, _keys: Sequence[TopicPartition], response: list_api.ListOffsetsResponse
@@ -125,7 +114,7 @@ async def list_offsets(
         for topic in response.topics:
             for row in topic.partitions:
                 key = TopicPartition(topic.name, row.partition_index)
-                if outcome.settle(key, row.error_code, moved=_MOVED):
+                if outcome.settle(key, row.error_code, moved=LEADER_MOVED):
                     epoch = None if row.leader_epoch < 0 else row.leader_epoch
                     outcome.completed[key] = OffsetAndTimestamp(row.offset, row.timestamp, epoch)
         return outcome

@@ -10,7 +10,6 @@ from typing import Final
 from barnabas.clients.admin.groups import broker_ids
 from barnabas.clients.admin.internals.admin_api_driver import (
     GROUP_MOVED,
-    LEADER_MOVED,
     Coordinators,
     CoordinatorType,
     Handler,
@@ -24,6 +23,7 @@ from barnabas.clients.admin.internals.node_choice import Broker
 from barnabas.clients.admin.internals.operation import Operation
 from barnabas.clients.admin.internals.steps import together
 from barnabas.clients.admin.results import Results
+from barnabas.clients.common.partition_errors import LEADER_MOVED
 from barnabas.common.errors import Errors, raise_for_code
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.protocol.messages import describe_producers as producers_api

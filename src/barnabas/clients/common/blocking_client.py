@@ -11,16 +11,17 @@ wrong is one exception with a sentence that says what to do about it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
-from barnabas.common.errors import BarnabasError
+from barnabas.common.errors import BarnabasError, Errors
 from barnabas.network.channel_factory import ChannelFactory, plaintext
 from barnabas.network.client import NetworkClient
 from barnabas.network.client_config import NetworkClientConfig
-from barnabas.network.client_request import ClientResponse
+from barnabas.network.client_request import ClientRequest, ClientResponse, RequestBuilder
 from barnabas.network.connection_failure import explain_request_timeout, explain_setup_timeout
 from barnabas.network.host_resolver import HostResolver, resolve_all_ips
 from barnabas.network.metadata_updater import ManualMetadataUpdater
@@ -29,6 +30,7 @@ from barnabas.network.node_connection import ConnectionState
 from barnabas.network.selector import Selector
 from barnabas.protocol.message import Request
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from barnabas.protocol.versions import VersionRange
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ _POLL_MS: Final = 100
 
 
 class ClientError(BarnabasError):
-    """A question was not answered; the message says why."""
+    """A request failed; the message says why."""
 
 
 class ConnectionFailedError(ClientError):
@@ -47,8 +49,15 @@ class RequestTimedOutError(ClientError):
     """A broker was reached, and did not answer in time."""
 
 
+class PostedRequest(NamedTuple):
+    """A request in flight, and where it went."""
+
+    node: Node
+    request: ClientRequest
+
+
 class BlockingClient:
-    """Sends requests and waits for their answers. Belongs to one thread."""
+    """Sends requests and waits for their responses. Belongs to one thread."""
 
     def __init__(
         self,
@@ -88,20 +97,48 @@ class BlockingClient:
         )
         self._preferred: Node | None = None
         """The bootstrap server that answered last."""
+        self._responses: dict[ClientRequest, ClientResponse] = {}
+        """Responses to posted requests that `wait` has not returned yet."""
 
-    def send(self, body: Request, node: Node | None = None) -> Any:
-        """The answer to a request: of that node, or of any of the bootstrap servers.
+    def send(self, body: Request | RequestBuilder, node: Node | None = None) -> Any:
+        """Sends a request to a node, or to any bootstrap server, and returns the response.
 
-        What the answer says is for the caller to look at; errors inside it are not raised here.
+        Does not look at error codes inside the response.
         """
+        return self.wait(self.post(body, node))
+
+    # -- several requests in flight
+
+    def post(
+        self, body: Request | RequestBuilder, node: Node | None = None, versions: VersionRange | None = None
+    ) -> PostedRequest:
+        """Sends a request without waiting for the response."""
         node = self._connect() if node is None else self._connect_to([node])
         now = self._clock.hi_res_milliseconds()
-        request = self._client.new_client_request(node.id_string, body, now)
+        request = self._client.new_client_request(
+            node.id_string, body, now, callback=self._note, allowed_versions=versions
+        )
         self._client.send(request, now)
-        while True:
-            for response in self._client.poll(_POLL_MS, self._clock.hi_res_milliseconds()):
-                if response.request is request:
-                    return self._answer(node, response)
+        self._client.poll(0, now)
+        return PostedRequest(node, request)
+
+    def _note(self, response: ClientResponse) -> None:
+        self._responses[response.request] = response
+
+    def wait(self, posted: PostedRequest) -> Any:
+        """Returns the response to a posted request."""
+        while posted.request not in self._responses:
+            self._client.poll(_POLL_MS, self._clock.hi_res_milliseconds())
+        return self._body(posted.node, self._responses.pop(posted.request))
+
+    def send_all(self, requests: Iterable[tuple[Node, Request]]) -> list[Any]:
+        """Sends all requests before it waits for the first response."""
+        return [self.wait(posted) for posted in [self.post(body, node) for node, body in requests]]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in flight, and no response waits to be taken."""
+        return not self._client.has_in_flight_requests() and not self._responses
 
     def nodes(self) -> dict[int, Node]:
         """The brokers of the cluster, by id."""
@@ -111,7 +148,7 @@ class BlockingClient:
             for broker in response.brokers
         }
 
-    def _answer(self, node: Node, response: ClientResponse) -> Any:
+    def _body(self, node: Node, response: ClientResponse) -> Any:
         if response.body is not None:
             return response.body
         where = f"{node.host}:{node.port}"
@@ -172,3 +209,10 @@ class BlockingClient:
 
     def __repr__(self) -> str:
         return f"BlockingClient({', '.join(f'{node.host}:{node.port}' for node in self._bootstrap)})"
+
+
+def raise_for(code: int, what: str) -> None:
+    """Raises `ClientError` for an error code of a response; does nothing for 0."""
+    if code:
+        error = Errors.for_code(code)
+        raise ClientError(f"{what}: {error.message} ({error.name})")

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
 from barnabas.clients.common.metadata_snapshot import EMPTY_SNAPSHOT, MetadataSnapshot, PartitionInfo, TopicInfo
+from barnabas.clients.common.partition_errors import Recovery, recovery_of
 from barnabas.common.errors import (
     BarnabasError,
     Errors,
-    InvalidMetadataError,
     InvalidTopicError,
     TopicAuthorizationError,
 )
@@ -246,7 +246,7 @@ class Metadata:
             elif error is Errors.TOPIC_AUTHORIZATION_FAILED:
                 log.error("Topic authorization failed for topic %s", name)
                 unauthorized.add(name)
-            if error.exception is not None and issubclass(error.exception, InvalidMetadataError):
+            if recovery_of(error) is Recovery.REFRESH_METADATA:
                 self._need_full_update = True
         return MetadataSnapshot(
             nodes.values(),
@@ -269,7 +269,7 @@ class Metadata:
         for row in sorted(topic.partitions, key=lambda partition: partition.partition_index):
             partitions.append(self._partition(topic.name, row, before, nodes, recreated))
             error = Errors.for_code(row.error_code)
-            if error.exception is not None and issubclass(error.exception, InvalidMetadataError):
+            if recovery_of(error) is Recovery.REFRESH_METADATA:
                 self._need_full_update = True
         return TopicInfo(topic.name, topic.topic_id, tuple(partitions), topic.is_internal)
 

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from barnabas.clients.common.client_config import split_positional
+from barnabas.clients.common.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from barnabas.clients.common.metadata_snapshot import PartitionInfo
 from barnabas.clients.common.offsets import ConsumerGroupMetadata, OffsetAndMetadata
-from barnabas.clients.consumer.auto_offset_reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from barnabas.clients.consumer.consumer_config import ConsumerConfig
 from barnabas.clients.consumer.consumer_record import ConsumerRecord
 from barnabas.clients.consumer.consumer_records import ConsumerRecords

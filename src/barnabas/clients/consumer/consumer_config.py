@@ -18,6 +18,7 @@ from barnabas.clients.common.client_config import (
     define_security,
     refuse_unknown,
 )
+from barnabas.clients.common.fetch_client import FetchSettings
 from barnabas.clients.consumer.auto_offset_reset import AutoOffsetResetStrategy
 from barnabas.common.config_def import (
     CaseInsensitiveValidString,
@@ -291,6 +292,15 @@ class ConsumerConfig:
             metadata_max_age_ms=values.get_int("metadata.max.age.ms"),
             leave_group_on_close=values.get_bool("internal.leave.group.on.close"),
             values=values,
+        )
+
+    def fetch_settings(self) -> FetchSettings:
+        return FetchSettings(
+            max_wait_ms=self.fetch_max_wait_ms,
+            min_bytes=self.fetch_min_bytes,
+            max_bytes=self.fetch_max_bytes,
+            isolation_level=self.isolation_level,
+            client_rack=self.client_rack,
         )
 
     @property

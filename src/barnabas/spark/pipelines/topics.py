@@ -44,7 +44,7 @@ def ensure_topics(options: Mapping[str, str], topics: Sequence[str], clock: Cloc
     deadline = clock.hi_res_milliseconds() + TIMEOUT_MS
     with ClusterClient(ClientSettings.of(options), clock=clock) as client:
         while True:
-            leaders = client.describe(topics).leaders
+            leaders = client.reader.describe(topics).leaders
             missing = sorted(set(topics) - {one.topic for one, leader in leaders.items() if leader.node is not None})
             if not missing:
                 return

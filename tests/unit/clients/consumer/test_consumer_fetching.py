@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from barnabas._kernels import record_batch
+from barnabas.clients.common.partition_errors import RECOVERIES, Recovery
 from barnabas.clients.consumer import ConsumerRecord, KafkaConsumer, TopicPartition
 from barnabas.clients.consumer.errors import (
     FetchOffsetOutOfRangeError,
@@ -617,23 +618,23 @@ def test_no_position_and_no_policy() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [
-        Errors.NOT_LEADER_OR_FOLLOWER,
-        Errors.REPLICA_NOT_AVAILABLE,
-        Errors.KAFKA_STORAGE_ERROR,
-        Errors.OFFSET_NOT_AVAILABLE,
-        Errors.UNKNOWN_TOPIC_OR_PARTITION,
-        Errors.UNKNOWN_TOPIC_ID,
-        Errors.UNKNOWN_LEADER_EPOCH,
-        Errors.FENCED_LEADER_EPOCH,
-        Errors.UNKNOWN_SERVER_ERROR,
-    ],
+    [error for error, recovery in RECOVERIES.items() if recovery in {Recovery.REFRESH_METADATA, Recovery.RETRY}],
 )
 def test_errors_that_pass(error: Errors) -> None:
     cluster = cluster_with(3)
     consumer = assigned(cluster)
     cluster.partition_errors[T0] = [error, error]
     assert poll(cluster, consumer) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("error", [error for error, recovery in RECOVERIES.items() if recovery is Recovery.FAIL])
+def test_errors_that_are_reported(error: Errors) -> None:
+    cluster = cluster_with(3)
+    consumer = assigned(cluster)
+    cluster.partition_errors[T0] = [error]
+    assert error.exception is not None
+    with pytest.raises(error.exception):
+        poll(cluster, consumer)
 
 
 def test_not_allowed() -> None:

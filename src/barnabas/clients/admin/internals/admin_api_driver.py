@@ -74,14 +74,6 @@ class Outcome(Generic[K, V]):
 
 
 GROUP_MOVED: Final = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_NOT_AVAILABLE)
-LEADER_MOVED: Final = (
-    Errors.NOT_LEADER_OR_FOLLOWER,
-    Errors.LEADER_NOT_AVAILABLE,
-    Errors.UNKNOWN_TOPIC_OR_PARTITION,
-    Errors.REPLICA_NOT_AVAILABLE,
-    Errors.FENCED_LEADER_EPOCH,
-    Errors.KAFKA_STORAGE_ERROR,
-)
 
 
 class LookupStrategy(ABC, Generic[K]):

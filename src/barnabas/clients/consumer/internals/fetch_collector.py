@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
+from barnabas.clients.common.partition_errors import TOPIC_MISSING, Recovery, recovery_of
 from barnabas.clients.consumer.consumer_record import ConsumerRecord
 from barnabas.clients.consumer.errors import FetchOffsetOutOfRangeError
 from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch
@@ -31,16 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_STALE_LEADER = frozenset(
-    {
-        Errors.NOT_LEADER_OR_FOLLOWER,
-        Errors.REPLICA_NOT_AVAILABLE,
-        Errors.KAFKA_STORAGE_ERROR,
-        Errors.FENCED_LEADER_EPOCH,
-        Errors.OFFSET_NOT_AVAILABLE,
-    }
-)
-_UNKNOWN_TOPIC = frozenset({Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.UNKNOWN_TOPIC_ID, Errors.INCONSISTENT_TOPIC_ID})
+_UNUSUAL = frozenset({*TOPIC_MISSING, Errors.INCONSISTENT_TOPIC_ID, Errors.UNKNOWN_SERVER_ERROR})
+"""Errors that a change of leader does not explain."""
 
 
 class Collected:
@@ -329,21 +322,17 @@ class FetchCollector:
 
     def _handle_error(self, fetch: CompletedFetch, error: Errors) -> None:
         partition = fetch.partition
-        if error in _STALE_LEADER:
-            log.debug("Error in fetch for partition %s: %s", partition, error.name)
-            self._metadata.request_update()
-        elif error in _UNKNOWN_TOPIC:
-            log.warning("Received %s for partition %s in fetch", error.name, partition)
-            self._metadata.request_update()
-        elif error is Errors.OFFSET_OUT_OF_RANGE:
+        recovery = recovery_of(error)
+        if recovery is Recovery.RESET_OFFSET:
             self._handle_out_of_range(fetch)
+        elif recovery is not Recovery.FAIL:
+            level = logging.WARNING if error in _UNUSUAL else logging.DEBUG
+            log.log(level, "Error in fetch of %s at offset %d: %s", partition, fetch.fetch_offset, error.name)
+            if recovery is Recovery.REFRESH_METADATA:
+                self._metadata.request_update()
         elif error is Errors.TOPIC_AUTHORIZATION_FAILED:
             log.warning("Not authorized to read from partition %s", partition)
             raise TopicAuthorizationError(f"Not authorized to access topics: [{partition.topic}]")
-        elif error is Errors.UNKNOWN_LEADER_EPOCH:
-            log.debug("Received unknown leader epoch error in fetch for partition %s", partition)
-        elif error is Errors.UNKNOWN_SERVER_ERROR:
-            log.warning("Unknown server error while fetching offset %d for %s", fetch.fetch_offset, partition)
         elif error is Errors.CORRUPT_MESSAGE:
             raise CorruptRecordError(
                 f"Encountered corrupt message when fetching offset {fetch.fetch_offset} for topic-partition {partition}"

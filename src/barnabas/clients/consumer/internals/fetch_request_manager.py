@@ -6,7 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from barnabas.clients.common.fetch_client import Fetch, FetchClient
+from barnabas.clients.common.fetch_session_handler import PartitionToFetch
 from barnabas.clients.common.metadata import LeaderIdAndEpoch
+from barnabas.clients.common.partition_errors import Recovery, recovery_of
 from barnabas.clients.consumer.consumer_config import ConsumerConfig
 from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, FetchReading
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
@@ -14,11 +17,6 @@ from barnabas.clients.consumer.internals.consumer_metrics import FetchedAnswer, 
 from barnabas.clients.consumer.internals.fetch_buffer import FetchBuffer
 from barnabas.clients.consumer.internals.fetch_files import FetchFiles
 from barnabas.clients.consumer.internals.fetch_position import FetchPosition
-from barnabas.clients.consumer.internals.fetch_session_handler import (
-    FetchSessionHandler,
-    PartitionToFetch,
-    SessionFetch,
-)
 from barnabas.clients.consumer.internals.fetch_size import FetchSize
 from barnabas.clients.consumer.internals.request_managers import (
     EMPTY,
@@ -33,16 +31,12 @@ from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.client_request import ClientResponse
 from barnabas.network.node import Node
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
-from barnabas.protocol.versions import VersionRange
+from barnabas.protocol.messages.fetch import FetchResponse
 
 log = logging.getLogger(__name__)
 
-_VERSIONS: Final = ApiKey.FETCH.stable_versions
-_VERSIONS_WITH_NAMES: Final = VersionRange(_VERSIONS.lowest, 12)
-"""The last ones call topics by their ids only."""
-_STALE_LEADER: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
+_TELLS_LEADER: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
+"""The errors that come with the current leader (KIP-951)."""
 
 
 class FetchRequestManager(PatientRequestManager):
@@ -87,7 +81,7 @@ class FetchRequestManager(PatientRequestManager):
         self._reading = reading
         self._is_unavailable = is_unavailable
         self._files = files
-        self._sessions: dict[int, FetchSessionHandler] = {}
+        self._client = FetchClient(config.fetch_settings())
         self._sizes: dict[int, FetchSize] = {}
         self._has_fixed_size = config.values.is_set("max.partition.fetch.bytes")
         self._pending: set[int] = set()
@@ -209,45 +203,26 @@ class FetchRequestManager(PatientRequestManager):
 
     def _request(self, node: Node, rows: dict[TopicPartition, PartitionToFetch]) -> UnsentRequest:
         self._files.ask(leave=self._buffer.leaves_unread)
-        session = self._sessions.get(node.id)
-        if session is None:
-            session = self._sessions[node.id] = FetchSessionHandler(node.id)
-        fetch = session.build(rows)
-        config = self._config
+        fetch = self._client.fetch(node.id, rows)
         self._pending.add(node.id)
-        log.debug("Fetching %s from %s", fetch, node)
+        log.debug("Fetching %s from %s", fetch.body, node)
         return UnsentRequest(
-            FetchRequest(
-                max_wait_ms=config.fetch_max_wait_ms,
-                min_bytes=config.fetch_min_bytes,
-                max_bytes=config.fetch_max_bytes,
-                isolation_level=config.isolation_level,
-                session_id=fetch.session_id,
-                session_epoch=fetch.session_epoch,
-                topics=fetch.topics,
-                forgotten_topics_data=fetch.forgotten,
-                rack_id=config.client_rack,
-            ),
-            node,
-            lambda response: self._on_response(node, session, fetch, response),
-            allowed_versions=_VERSIONS if fetch.can_use_topic_ids else _VERSIONS_WITH_NAMES,
+            fetch.body, node, lambda response: self._on_response(node, fetch, response), allowed_versions=fetch.versions
         )
 
-    # -- answers
+    # -- responses
 
-    def _on_response(
-        self, node: Node, session: FetchSessionHandler, fetch: SessionFetch, response: ClientResponse
-    ) -> None:
+    def _on_response(self, node: Node, fetch: Fetch, response: ClientResponse) -> None:
         self._pending.discard(node.id)
         if self._closing:
             return
         body = response.body
         if not isinstance(body, FetchResponse):
-            self._on_failure(node, session, fetch, response)
+            self._on_failure(node, fetch, response)
             return
-        answered = session.read_response(body)
+        answered = fetch.read(body)
         if answered is None:
-            if body.error_code == Errors.FETCH_SESSION_TOPIC_ID_ERROR:
+            if recovery_of(body.error_code) is Recovery.REFRESH_METADATA:
                 self._metadata.request_update()
             return
         completed: list[CompletedFetch] = []
@@ -260,7 +235,7 @@ class FetchRequestManager(PatientRequestManager):
             largest = max(largest, length)
             if data.error_code:
                 self._refuse(partition, row, response.received_ms)
-                if data.error_code in _STALE_LEADER and data.current_leader is not None:
+                if data.error_code in _TELLS_LEADER and data.current_leader is not None:
                     leaders[partition] = LeaderIdAndEpoch(
                         data.current_leader.leader_id, data.current_leader.leader_epoch
                     )
@@ -309,10 +284,8 @@ class FetchRequestManager(PatientRequestManager):
             )
         return moved
 
-    def _on_failure(
-        self, node: Node, session: FetchSessionHandler, fetch: SessionFetch, response: ClientResponse
-    ) -> None:
-        session.handle_error()
+    def _on_failure(self, node: Node, fetch: Fetch, response: ClientResponse) -> None:
+        fetch.session.handle_error()
         for partition in fetch.partitions:
             self._positions.clear_preferred_read_replica(partition)
         if response.version_mismatch is not None:
@@ -324,12 +297,12 @@ class FetchRequestManager(PatientRequestManager):
     # -- the end
 
     def poll_on_close(self, now: int) -> PollResult:  # noqa: ARG002 - at once
-        """Lets brokers forget the sessions, which they have a limited number of."""
+        """Ends the fetch sessions."""
         self._closing = True
-        requests = []
-        for node_id, session in self._sessions.items():
-            body = session.final_request()
-            if body is not None and node_id in self._nodes:
-                requests.append(UnsentRequest(body, self._nodes[node_id], lambda _response: None))
-        self._sessions.clear()
-        return PollResult(FOREVER, requests)
+        return PollResult(
+            FOREVER,
+            [
+                UnsentRequest(body, self._nodes[node_id], lambda _response: None)
+                for node_id, body in self._client.close()
+            ],
+        )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from barnabas.clients.common.list_offsets import OffsetToList, list_offsets_request
+from barnabas.clients.common.partition_errors import Recovery, recovery_of
 from barnabas.clients.consumer.consumer_config import IsolationLevel
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
 from barnabas.clients.consumer.internals.request_managers import FOREVER, UnsentRequest
@@ -15,17 +17,10 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.client_request import ClientResponse
 from barnabas.network.node import Node
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
+from barnabas.protocol.messages.list_offsets import ListOffsetsResponse
 from barnabas.protocol.versions import VersionRange
 
 log = logging.getLogger(__name__)
-
-_CONSUMER: Final = -1
 
 
 class FoundOffset(NamedTuple):
@@ -85,26 +80,12 @@ class ListOffsetsRequester:
         return by_node, unknown
 
     def request(self, node: Node, timestamps: Mapping[TopicPartition, int], on_listed: OnListed) -> UnsentRequest:
-        topics: dict[str, ListOffsetsTopic] = {}
-        snapshot = self._metadata.snapshot
-        for partition, timestamp in timestamps.items():
-            epoch = snapshot.leader_epoch_for(partition)
-            topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic)).partitions.append(
-                ListOffsetsPartition(
-                    partition_index=partition.partition,
-                    current_leader_epoch=-1 if epoch is None else epoch,
-                    timestamp=timestamp,
-                )
-            )
+        epoch_of = self._metadata.snapshot.leader_epoch_for
+        rows = [OffsetToList(partition, timestamp, epoch_of(partition)) for partition, timestamp in timestamps.items()]
         stable = ApiKey.LIST_OFFSETS.stable_versions
         lowest = 2 if self._isolation_level is IsolationLevel.READ_COMMITTED else stable.lowest
         return UnsentRequest(
-            ListOffsetsRequest(
-                replica_id=_CONSUMER,
-                isolation_level=self._isolation_level,
-                topics=list(topics.values()),
-                timeout_ms=self._request_timeout_ms,
-            ),
+            list_offsets_request(rows, self._isolation_level, self._request_timeout_ms),
             node,
             lambda response: self._on_response(timestamps, on_listed, response),
             allowed_versions=VersionRange(lowest, stable.highest),
@@ -192,7 +173,7 @@ class ListOffsetsRequester:
                     TopicAuthorizationError(f"Not authorized to access topics: [{partition.topic}]")
                 )
                 return
-            if not error.retriable:
+            if recovery_of(error) is Recovery.FAIL:
                 question.future.set_exception(_exception(error))
                 return
         if failed:

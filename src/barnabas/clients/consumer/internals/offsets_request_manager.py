@@ -8,8 +8,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, NamedTuple
 
+from barnabas.clients.common.list_offsets import LATEST_TIMESTAMP
 from barnabas.clients.common.offsets import OffsetAndMetadata
-from barnabas.clients.consumer.auto_offset_reset import LATEST_TIMESTAMP, AutoOffsetResetStrategy, StrategyType
+from barnabas.clients.common.partition_errors import Recovery, recovery_of
+from barnabas.clients.consumer.auto_offset_reset import AutoOffsetResetStrategy, StrategyType
 from barnabas.clients.consumer.consumer_config import IsolationLevel
 from barnabas.clients.consumer.errors import LogTruncationError, NoOffsetForPartitionError
 from barnabas.clients.consumer.internals.background_events import BackgroundEventQueue, ErrorEvent
@@ -52,18 +54,6 @@ FetchCommitted = Callable[[Collection[TopicPartition], int], "Future[Committed]"
 _CONSUMER: Final = -1
 _FIRST_EPOCH_VERSION: Final = 3
 """Of OffsetForLeaderEpoch: older ones need rights on the whole cluster, which consumers do not have."""
-_EPOCH_RETRIABLE: Final = frozenset(
-    {
-        Errors.NOT_LEADER_OR_FOLLOWER,
-        Errors.REPLICA_NOT_AVAILABLE,
-        Errors.KAFKA_STORAGE_ERROR,
-        Errors.OFFSET_NOT_AVAILABLE,
-        Errors.LEADER_NOT_AVAILABLE,
-        Errors.FENCED_LEADER_EPOCH,
-        Errors.UNKNOWN_LEADER_EPOCH,
-        Errors.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-)
 
 
 class OffsetsSettings(NamedTuple):
@@ -375,7 +365,7 @@ class OffsetsRequestManager(PatientRequestManager):
                     )
                     continue
                 if error is not Errors.NONE:
-                    level = logging.DEBUG if error in _EPOCH_RETRIABLE else logging.WARNING
+                    level = logging.WARNING if recovery_of(error) is Recovery.FAIL else logging.DEBUG
                     log.log(level, "Validating the position of %s: %s, asking again", partition, error.name)
                     continue
                 later.discard(partition)

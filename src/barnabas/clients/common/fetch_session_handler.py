@@ -27,7 +27,7 @@ _MAX_EPOCH: Final = 2**31 - 1
 
 
 class PartitionToFetch(NamedTuple):
-    """What is asked about one partition."""
+    """Where to fetch one partition from, and how much."""
 
     topic_id: Uuid
     fetch_offset: int
@@ -37,14 +37,14 @@ class PartitionToFetch(NamedTuple):
 
 
 class SessionFetch(NamedTuple):
-    """The next request of a session: what it says of partitions, and what it is about even if it does not say so."""
+    """The partitions of the next request of a session."""
 
     session_id: int
     session_epoch: int
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
     partitions: Mapping[TopicPartition, PartitionToFetch]
-    """All partitions of the session, with what was asked about them."""
+    """All partitions of the session, also those that have not changed and are not named in the request."""
     can_use_topic_ids: bool
 
     @property
@@ -53,12 +53,11 @@ class SessionFetch(NamedTuple):
 
 
 class FetchSessionHandler:
-    """What one broker remembers of the partitions that this client fetches from it.
+    """Tracks which partitions one broker knows from the requests of a fetch session.
 
-    The first request is *full*: it names everything, with epoch 0, and the answer gives the session its id. The next
-    ones, with epochs 1, 2, 3, name just what has changed since: partitions whose offset has moved, that are new, or
-    that are to be forgotten. So both sides must agree on what was said so far, and the epoch is how they notice that
-    they do not; then it begins again with a full request::
+    The first request is *full*: it names all partitions, with epoch 0, and the response carries the session id. The
+    next requests, with epochs 1, 2, 3, name only the changes: partitions whose offset has moved, new partitions, and
+    partitions to forget. If the epochs of client and broker differ, a full request starts a new session::
 
         client                                         broker
         epoch 0: a@0 b@0 c@0                      ->
@@ -66,17 +65,21 @@ class FetchSessionHandler:
         session 7, epoch 1: a@100                 ->                       (b and c as before)
                                                   <-   data for c          (nothing new in a and b)
         session 7, epoch 2: c@40, forget b        ->
+
+    A *sessionless* handler sends full requests only, and the broker keeps nothing.
     """
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, *, sessionless: bool = False) -> None:
         self._node_id = node_id
         self._session_id = INVALID_SESSION_ID
-        self._next_epoch = INITIAL_EPOCH
+        # A full request with the final epoch and no session id asks for no session.
+        self._full_epoch = FINAL_EPOCH if sessionless else INITIAL_EPOCH
+        self._next_epoch = self._full_epoch
         self._partitions: dict[TopicPartition, PartitionToFetch] = {}
         self._used_topic_ids = True
         self._names: dict[Uuid, str] = {}
         self._named: dict[tuple[str, int], TopicPartition] = {}
-        """The partitions of the session, by what they are called in answers."""
+        """The partitions of the session by topic and number, as responses name them."""
 
     @property
     def session_id(self) -> int:
@@ -89,7 +92,7 @@ class FetchSessionHandler:
     # -- requests
 
     def build(self, wanted: Mapping[TopicPartition, PartitionToFetch]) -> SessionFetch:
-        """A request that makes the session be about these partitions, in this order."""
+        """Returns the request after which the session has these partitions, in this order."""
         with_ids = True
         for row in wanted.values():
             if row.topic_id == ZERO_UUID:
@@ -98,9 +101,9 @@ class FetchSessionHandler:
         if self._next_epoch in {INITIAL_EPOCH, FINAL_EPOCH} or with_ids != self._used_topic_ids:
             # A session is about ids or about names, never both: another kind needs another session. Epoch 0 along with
             # the id of the old one tells the broker that it can let go of that.
-            self._next_epoch = INITIAL_EPOCH
+            self._next_epoch = self._full_epoch
             partitions = self._remember(wanted, with_ids)
-            return SessionFetch(self._session_id, INITIAL_EPOCH, _topics(wanted), [], partitions, with_ids)
+            return SessionFetch(self._session_id, self._full_epoch, _topics(wanted), [], partitions, with_ids)
         before = self._partitions
         changed: dict[TopicPartition, PartitionToFetch] = {}
         kept = 0
@@ -142,10 +145,10 @@ class FetchSessionHandler:
             return None
         return FetchRequest(session_id=self._session_id, session_epoch=FINAL_EPOCH)
 
-    # -- answers
+    # -- responses
 
     def read_response(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]] | None:
-        """What the answer says of which partitions, if it can be used."""
+        """Returns the rows of a response; None if the session has to start again."""
         if response.error_code:
             error = Errors.for_code(response.error_code)
             log.info(
@@ -156,23 +159,23 @@ class FetchSessionHandler:
             )
             if error is Errors.FETCH_SESSION_ID_NOT_FOUND:
                 self._session_id = INVALID_SESSION_ID
-            self._next_epoch = INITIAL_EPOCH
+            self._next_epoch = self._full_epoch
             return None
         answered = self._answered(response)
-        # The answer to a full request has all that was asked for.
+        # The response to a full request has all partitions of the request.
         if answered is None or (
-            self._next_epoch == INITIAL_EPOCH and {partition for partition, _ in answered} != self._partitions.keys()
+            self._next_epoch == self._full_epoch and {partition for partition, _ in answered} != self._partitions.keys()
         ):
             log.info(
-                "Node %d answered about other partitions than it was asked for; the fetch session begins anew",
+                "The response of node %d has other partitions than the request; starting a new fetch session",
                 self._node_id,
             )
-            self._next_epoch = INITIAL_EPOCH
+            self._next_epoch = self._full_epoch
             return None
         if response.session_id == INVALID_SESSION_ID:
             self._session_id = INVALID_SESSION_ID  # the broker has no room for sessions, or has dropped this one
-            self._next_epoch = INITIAL_EPOCH
-        elif self._next_epoch == INITIAL_EPOCH:
+            self._next_epoch = self._full_epoch
+        elif self._next_epoch == self._full_epoch:
             self._session_id = response.session_id
             self._next_epoch = 1
         else:
@@ -180,7 +183,7 @@ class FetchSessionHandler:
         return answered
 
     def _answered(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]] | None:
-        """The answer's rows; None if one of them is about a partition that the session is not about."""
+        """Returns the rows of a response; None if the session does not have one of their partitions."""
         found: list[tuple[TopicPartition, PartitionData]] = []
         named = self._named
         for topic in response.responses:
@@ -195,8 +198,8 @@ class FetchSessionHandler:
         return found
 
     def handle_error(self) -> None:
-        """There was no answer. The broker may or may not have seen the request, so nothing is agreed on any more."""
-        self._next_epoch = INITIAL_EPOCH
+        """Starts a new session after a request without a response, which the broker may or may not have seen."""
+        self._next_epoch = self._full_epoch
 
     def __repr__(self) -> str:
         return (

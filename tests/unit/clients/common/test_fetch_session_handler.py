@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from barnabas.clients.consumer.internals.fetch_session_handler import (
+from barnabas.clients.common.fetch_session_handler import (
     INITIAL_EPOCH,
     FetchSessionHandler,
     PartitionToFetch,
