@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from functools import wraps
 from random import Random
-from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from barnabas.clients.admin import (
@@ -142,9 +141,7 @@ class KafkaAdminClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
         # Somebody who is leaving because of an error does not want to wait for the rest.
         self.close(0 if kind is not None else None)
 

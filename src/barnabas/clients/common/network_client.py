@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.clients.common.default_metadata_updater import DefaultMetadataUpdater
 from barnabas.clients.common.metadata import Metadata
@@ -22,29 +22,47 @@ from barnabas.network.selector import Selector
 from barnabas.network.selector_metrics import SelectorMetrics
 
 
+class NetworkSettings(NamedTuple):
+    """The settings that each kind of client has its own names or defaults for."""
+
+    client_id: str
+    max_in_flight: int
+    request_timeout_ms: int
+    receive_buffer_bytes: int
+    send_buffer_bytes: int | None = None
+    """None: ``send.buffer.bytes``."""
+
+
+class NetworkEnvironment(NamedTuple):
+    """What tests replace."""
+
+    clock: Clock
+    random: Random
+    resolver: HostResolver
+    selector: Selectable | None = None
+
+
+class NetworkInstruments(NamedTuple):
+    """Where a client records what it does."""
+
+    metrics: Metrics | None = None
+    group_prefix: str = ""
+    telemetry: ClientTelemetryReporter | None = None
+    throttle_time: Any = None
+
+
 def make_network_client(
     values: ConfigValues,
     metadata: Metadata,
-    selector: Selectable | None,
-    *,
-    client_id: str,
-    max_in_flight: int,
-    request_timeout_ms: int,
-    receive_buffer_bytes: int,
-    send_buffer_bytes: int | None = None,
-    clock: Clock,
-    random: Random,
-    resolver: HostResolver,
+    settings: NetworkSettings,
+    environment: NetworkEnvironment,
+    instruments: NetworkInstruments,
     api_versions: Any = None,
-    throttle_time: Any = None,
-    telemetry: ClientTelemetryReporter | None = None,
-    metrics: Metrics | None = None,
-    metric_group_prefix: str = "",
 ) -> NetworkClient:
-    """Metadata are kept up to date by the client itself, which also tells them why nobody answers.
-
-    Without ``send_buffer_bytes``, the setting says how large the sockets' buffers are.
-    """
+    """Makes a client that keeps ``metadata`` up to date by itself, and tells it why brokers do not respond."""
+    clock, random, resolver, selector = environment
+    client_id, max_in_flight, request_timeout_ms, receive_buffer_bytes, send_buffer_bytes = settings
+    metrics, group_prefix, telemetry, throttle_time = instruments
     updater = DefaultMetadataUpdater(
         metadata,
         can_rebootstrap=values.get_str("metadata.recovery.strategy").upper() == "REBOOTSTRAP",
@@ -81,7 +99,7 @@ def make_network_client(
         api_versions=api_versions,
         throttle_time_sensor=throttle_time,
         telemetry=None if telemetry is None else TelemetrySender(telemetry),
-        metrics=None if metrics is None else SelectorMetrics(metrics, metric_group_prefix, selector.stats),
+        metrics=None if metrics is None else SelectorMetrics(metrics, group_prefix, selector.stats),
     )
     updater.reason_of = client.last_error
     return client

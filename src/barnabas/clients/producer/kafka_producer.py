@@ -15,7 +15,12 @@ from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import client_properties, refuse_unknown
 from barnabas.clients.common.client_metrics import make_metrics, metric_value
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo
-from barnabas.clients.common.network_client import make_network_client
+from barnabas.clients.common.network_client import (
+    NetworkEnvironment,
+    NetworkInstruments,
+    NetworkSettings,
+    make_network_client,
+)
 from barnabas.clients.common.plug_ins import configured, load_class
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.clients.producer.errors import (
@@ -257,23 +262,20 @@ class KafkaProducer:
         log.debug("The producer %s has started", cfg.client_id)
 
     def _network_client(self, selector: Selectable | None, resolver: HostResolver, random: Random) -> NetworkClient:
+        cfg, values = self.config, self.config.values
         return make_network_client(
-            self.config.values,
+            values,
             self.metadata,
-            selector,
-            client_id=self.config.client_id,
-            max_in_flight=self.config.max_in_flight,
-            request_timeout_ms=self.config.request_timeout_ms,
-            receive_buffer_bytes=self.config.values.get_int("receive.buffer.bytes"),
-            send_buffer_bytes=self.config.send_buffer_bytes,
-            clock=self._clock,
-            random=random,
-            resolver=resolver,
-            api_versions=self.api_versions,
-            throttle_time=self._sender_metrics.throttle_time,
-            telemetry=self._telemetry,
-            metrics=self._metrics,
-            metric_group_prefix="producer",
+            NetworkSettings(
+                cfg.client_id,
+                cfg.max_in_flight,
+                cfg.request_timeout_ms,
+                values.get_int("receive.buffer.bytes"),
+                cfg.send_buffer_bytes,
+            ),
+            NetworkEnvironment(self._clock, random, resolver, selector),
+            NetworkInstruments(self._metrics, "producer", self._telemetry, self._sender_metrics.throttle_time),
+            self.api_versions,
         )
 
     def _metadata_age_s(self) -> float:

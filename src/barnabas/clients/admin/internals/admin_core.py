@@ -17,7 +17,12 @@ from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_
 from barnabas.clients.common.client_metrics import make_metrics
 from barnabas.clients.common.errors import IllegalStateError
 from barnabas.clients.common.metadata import Metadata
-from barnabas.clients.common.network_client import make_network_client
+from barnabas.clients.common.network_client import (
+    NetworkEnvironment,
+    NetworkInstruments,
+    NetworkSettings,
+    make_network_client,
+)
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.common.clock import Clock
 from barnabas.common.identifiers import Uuid
@@ -61,17 +66,9 @@ class AdminCore:
         client = make_network_client(
             values,
             metadata,
-            selector,
-            client_id=cfg.client_id,
-            max_in_flight=_IN_FLIGHT,
-            request_timeout_ms=cfg.request_timeout_ms,
-            receive_buffer_bytes=values.get_int("receive.buffer.bytes"),
-            clock=clock,
-            random=random,
-            resolver=resolver,
-            telemetry=self.telemetry,
-            metrics=self.metrics,
-            metric_group_prefix=METRIC_GROUP_PREFIX,
+            NetworkSettings(cfg.client_id, _IN_FLIGHT, cfg.request_timeout_ms, values.get_int("receive.buffer.bytes")),
+            NetworkEnvironment(clock, random, resolver, selector),
+            NetworkInstruments(self.metrics, METRIC_GROUP_PREFIX, self.telemetry),
         )
         self.runnable = AdminClientRunnable(
             client, metadata, clock, cfg.request_timeout_ms, telemetry=self.telemetry, fail_fast=fail_fast

@@ -17,7 +17,7 @@ from barnabas.clients.consumer.assignors import (
 from barnabas.clients.consumer.errors import CommitFailedError, IllegalStateError
 from barnabas.clients.consumer.group_metadata import ConsumerGroupMetadata, GroupMembershipOperation
 from barnabas.clients.consumer.internals import classic_requests
-from barnabas.clients.consumer.internals.background_events import BackgroundEventQueue, CallbackEvent, ErrorEvent
+from barnabas.clients.consumer.internals.background_events import CallbackEvent, ErrorEvent
 from barnabas.clients.consumer.internals.background_future import completed, new_future, then
 from barnabas.clients.consumer.internals.classic_heartbeat import ClassicHeartbeat
 from barnabas.clients.consumer.internals.classic_member_state import (
@@ -28,22 +28,17 @@ from barnabas.clients.consumer.internals.classic_member_state import (
     Generation,
     RejoinStep,
 )
-from barnabas.clients.consumer.internals.commit_request_manager import CommitRequestManager
-from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
 from barnabas.clients.consumer.internals.consumer_protocol import (
     PROTOCOL_TYPE,
     deserialize_assignment,
     serialize_subscription,
 )
-from barnabas.clients.consumer.internals.coordinator_request_manager import CoordinatorRequestManager
-from barnabas.clients.consumer.internals.group_config import GroupConfig
-from barnabas.clients.consumer.internals.group_events import RebalanceCallback, RebalanceListenerInvoker
+from barnabas.clients.consumer.internals.group_events import RebalanceCallback
 from barnabas.clients.consumer.internals.group_leader import WatchedTopics, divide, read_members, to_bytes
-from barnabas.clients.consumer.internals.group_metrics import GroupMetrics
+from barnabas.clients.consumer.internals.group_parts import GroupParts
 from barnabas.clients.consumer.internals.membership_manager import NO_MEMBER, MemberIdentity
 from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, PollResult, UnsentRequest
 from barnabas.clients.consumer.internals.request_state import RequestState, Timer
-from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
 from barnabas.common.errors import (
     BarnabasError,
     Errors,
@@ -93,29 +88,18 @@ class ClassicMembershipManager:
     """
 
     def __init__(
-        self,
-        config: GroupConfig,
-        assignors: Sequence[ConsumerPartitionAssignor],
-        subscriptions: SubscriptionState,
-        metadata: ConsumerMetadata,
-        coordinator: CoordinatorRequestManager,
-        commits: CommitRequestManager,
-        listeners: RebalanceListenerInvoker,
-        background_events: BackgroundEventQueue,
-        metrics: GroupMetrics,
-        random: Random,
-        now: int,
+        self, parts: GroupParts, assignors: Sequence[ConsumerPartitionAssignor], random: Random, now: int
     ) -> None:
-        self._config = config
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.protocol = rebalance_protocol_of(assignors)
-        self._subscriptions = subscriptions
-        self._metadata = metadata
-        self._coordinator = coordinator
-        self._commits = commits
-        self._listeners = listeners
-        self._events = background_events
-        self._metrics = metrics
+        self._config = config = parts.config
+        self._subscriptions = parts.subscriptions
+        self._metadata = parts.metadata
+        self._coordinator = parts.coordinator
+        self._commits = parts.commits
+        self._listeners = parts.listeners
+        self._events = parts.events
+        self._metrics = parts.metrics
         self.state = _S.UNJOINED
         self.step = _R.IDLE
         self.generation: Generation = NO_GENERATION
@@ -134,7 +118,7 @@ class ClassicMembershipManager:
         self._metadata_version = 0
         self._watched: WatchedTopics | None = None
         self._poll_timer = Timer(config.max_poll_interval_ms, now)
-        self._heartbeat = ClassicHeartbeat(config, self, coordinator, metrics, random, now)
+        self._heartbeat = ClassicHeartbeat(config, self, parts.coordinator, parts.metrics, random, now)
         self._leave_reason: str | None = None
         self._leaving: Future[None] | None = None
         self._leave_deadline_ms: int | None = None

@@ -9,12 +9,11 @@ from random import Random
 from typing import Final
 
 from barnabas.clients.consumer.group_metadata import ConsumerGroupMetadata, GroupMembershipOperation
-from barnabas.clients.consumer.internals.background_events import BackgroundEventQueue, ErrorEvent
+from barnabas.clients.consumer.internals.background_events import ErrorEvent
 from barnabas.clients.consumer.internals.consumer_member_state import LocalAssignment, MemberState
 from barnabas.clients.consumer.internals.consumer_membership_manager import ConsumerMembershipManager
-from barnabas.clients.consumer.internals.coordinator_request_manager import CoordinatorRequestManager
 from barnabas.clients.consumer.internals.group_config import GroupConfig
-from barnabas.clients.consumer.internals.group_metrics import GroupMetrics
+from barnabas.clients.consumer.internals.group_parts import GroupParts
 from barnabas.clients.consumer.internals.membership_manager import MemberIdentity
 from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, PollResult, UnsentRequest
 from barnabas.clients.consumer.internals.request_state import RequestState, Timer
@@ -113,23 +112,19 @@ class ConsumerHeartbeatRequestManager:
 
     def __init__(
         self,
-        config: GroupConfig,
+        parts: GroupParts,
         member: ConsumerMembershipManager,
-        subscriptions: SubscriptionState,
-        coordinator: CoordinatorRequestManager,
-        background_events: BackgroundEventQueue,
-        metrics: GroupMetrics,
         random: Random,
         now: int,
         *,
         on_unsupported: Callable[[], None] | None = None,
     ) -> None:
-        self._config = config
+        self._config = config = parts.config
         self.member = member
-        self._coordinator = coordinator
-        self._events = background_events
-        self._metrics = metrics
-        self._heartbeat = HeartbeatState(config, subscriptions, member)
+        self._coordinator = parts.coordinator
+        self._events = parts.events
+        self._metrics = parts.metrics
+        self._heartbeat = HeartbeatState(config, parts.subscriptions, member)
         self._state = RequestState(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._timer = Timer(0, now)
         self._poll_timer = Timer(config.max_poll_interval_ms, now)

@@ -9,9 +9,8 @@ from typing import Final
 
 from barnabas.clients.consumer.errors import CommitFailedError, IllegalStateError
 from barnabas.clients.consumer.group_metadata import ConsumerGroupMetadata, GroupMembershipOperation
-from barnabas.clients.consumer.internals.background_events import BackgroundEventQueue, CallbackEvent
+from barnabas.clients.consumer.internals.background_events import CallbackEvent
 from barnabas.clients.consumer.internals.background_future import new_future, then
-from barnabas.clients.consumer.internals.commit_request_manager import CommitRequestManager
 from barnabas.clients.consumer.internals.consumer_member_state import (
     NO_ASSIGNMENT,
     NOT_IN_GROUP,
@@ -19,12 +18,9 @@ from barnabas.clients.consumer.internals.consumer_member_state import (
     LocalAssignment,
     MemberState,
 )
-from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
-from barnabas.clients.consumer.internals.group_config import GroupConfig
-from barnabas.clients.consumer.internals.group_events import RebalanceCallback, RebalanceListenerInvoker
-from barnabas.clients.consumer.internals.group_metrics import GroupMetrics
+from barnabas.clients.consumer.internals.group_events import RebalanceCallback
+from barnabas.clients.consumer.internals.group_parts import GroupParts
 from barnabas.clients.consumer.internals.membership_manager import NO_MEMBER, MemberIdentity
-from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
 from barnabas.common.errors import Errors, FencedInstanceIdError
 from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
@@ -55,24 +51,14 @@ class ConsumerMembershipManager:
     has made up itself (KIP-1082).
     """
 
-    def __init__(
-        self,
-        config: GroupConfig,
-        subscriptions: SubscriptionState,
-        metadata: ConsumerMetadata,
-        commits: CommitRequestManager,
-        listeners: RebalanceListenerInvoker,
-        background_events: BackgroundEventQueue,
-        metrics: GroupMetrics,
-        member_id: str,
-    ) -> None:
-        self._config = config
-        self._subscriptions = subscriptions
-        self._metadata = metadata
-        self._commits = commits
-        self._listeners = listeners
-        self._events = background_events
-        self._metrics = metrics
+    def __init__(self, parts: GroupParts, member_id: str) -> None:
+        self._config = config = parts.config
+        self._subscriptions = parts.subscriptions
+        self._metadata = parts.metadata
+        self._commits = parts.commits
+        self._listeners = parts.listeners
+        self._events = parts.events
+        self._metrics = parts.metrics
         self.member_id = member_id
         self.member_epoch = JOIN_EPOCH
         self.state = _S.UNSUBSCRIBED

@@ -8,7 +8,12 @@ from random import Random
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import client_properties, refuse_unknown
 from barnabas.clients.common.client_metrics import make_metrics
-from barnabas.clients.common.network_client import make_network_client
+from barnabas.clients.common.network_client import (
+    NetworkEnvironment,
+    NetworkInstruments,
+    NetworkSettings,
+    make_network_client,
+)
 from barnabas.clients.common.plug_ins import configured, load_class
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.clients.consumer.consumer_config import CONFIG, ConsumerConfig, IsolationLevel
@@ -189,10 +194,7 @@ class ConsumerParts:
         )
 
     def _network_client(self, selector: Selectable | None, resolver: HostResolver) -> NetworkClient:
-        return make_network_client(
-            self.config.values,
-            self.metadata,
-            selector,
+        settings = NetworkSettings(
             client_id=self.config.client_id,
             # As many as managers like to send; each of them limits itself.
             max_in_flight=100,
@@ -203,14 +205,14 @@ class ConsumerParts:
             receive_buffer_bytes=(
                 self.config.values.get_int("receive.buffer.bytes") if self._sizes_receive_buffers else -1
             ),
-            clock=self.clock,
-            random=self.random,
-            resolver=resolver,
-            api_versions=self.api_versions,
-            throttle_time=self.fetch_metrics.throttle_time,
-            telemetry=self.telemetry,
-            metrics=self.metrics,
-            metric_group_prefix="consumer",
+        )
+        return make_network_client(
+            self.config.values,
+            self.metadata,
+            settings,
+            NetworkEnvironment(self.clock, self.random, resolver, selector),
+            NetworkInstruments(self.metrics, "consumer", self.telemetry, self.fetch_metrics.throttle_time),
+            self.api_versions,
         )
 
     def close_plug_ins(self) -> None:

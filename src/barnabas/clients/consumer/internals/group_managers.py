@@ -23,6 +23,7 @@ from barnabas.clients.consumer.internals.coordinator_request_manager import Coor
 from barnabas.clients.consumer.internals.group_config import GroupConfig
 from barnabas.clients.consumer.internals.group_events import RebalanceListenerInvoker
 from barnabas.clients.consumer.internals.group_metrics import GroupMetrics
+from barnabas.clients.consumer.internals.group_parts import GroupParts
 from barnabas.clients.consumer.internals.membership_manager import MembershipManager
 from barnabas.clients.consumer.internals.request_managers import PollResult, RequestManager
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
@@ -95,6 +96,16 @@ class GroupManagers:
         self.commits = CommitRequestManager(
             self.config, subscriptions, metadata, self.coordinator, background_events, self.metrics, random, now
         )
+        self._parts = GroupParts(
+            self.config,
+            subscriptions,
+            metadata,
+            self.coordinator,
+            self.commits,
+            self.listeners,
+            background_events,
+            self.metrics,
+        )
         self._matched_version = -1
         protocol = config.group_protocol
         if protocol is GroupProtocol.AUTO and config.wants_classic:
@@ -111,38 +122,13 @@ class GroupManagers:
 
     def _new_classic(self) -> MembershipManager:
         self.metrics.use_classic_protocol()
-        return ClassicMembershipManager(
-            self.config,
-            self._assignors,
-            self._subscriptions,
-            self._metadata,
-            self.coordinator,
-            self.commits,
-            self.listeners,
-            self._events,
-            self.metrics,
-            self._random,
-            self._clock.hi_res_milliseconds(),
-        )
+        return ClassicMembershipManager(self._parts, self._assignors, self._random, self._clock.hi_res_milliseconds())
 
     def _new_consumer(self, protocol: GroupProtocol) -> MembershipManager:
-        member = ConsumerMembershipManager(
-            self.config,
-            self._subscriptions,
-            self._metadata,
-            self.commits,
-            self.listeners,
-            self._events,
-            self.metrics,
-            uuid_to_string(Uuid(self._random.randbytes(16))),
-        )
+        member = ConsumerMembershipManager(self._parts, uuid_to_string(Uuid(self._random.randbytes(16))))
         return ConsumerHeartbeatRequestManager(
-            self.config,
+            self._parts,
             member,
-            self._subscriptions,
-            self.coordinator,
-            self._events,
-            self.metrics,
             self._random,
             self._clock.hi_res_milliseconds(),
             on_unsupported=self._fall_back_to_classic if protocol is GroupProtocol.AUTO else None,
