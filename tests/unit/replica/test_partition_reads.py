@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.common.errors import ApiError, Errors, FencedLeaderEpochError, NotLeaderOrFollowerError, OffsetOutOfRangeError
+from barnabas.common.errors import (
+    ApiError,
+    Errors,
+    FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+)
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
