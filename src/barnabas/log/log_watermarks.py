@@ -57,7 +57,7 @@ class LogWatermarks:
     checkpoint has none; `snapshot` looks it up when a reader first needs it.
     """
 
-    __slots__ = ("_first_unstable_offset", "_local_log", "_lock", "_producer_state", "listener", "offsets")
+    __slots__ = ("_first_unstable_offset", "_local_log", "_lock", "_producer_state", "failures", "listener", "offsets")
 
     def __init__(
         self,
@@ -69,6 +69,8 @@ class LogWatermarks:
         self._local_log = local_log
         self._producer_state = producer_state
         self._lock = lock
+        self.failures = local_log.guard.channel
+        """Whether any log directory is offline, this log's perhaps."""
         self.listener: HighWatermarkListener = no_listener
         self._first_unstable_offset: LogOffsetMetadata | None = None
         start = LogOffsetMetadata(log_start_offset)

@@ -12,7 +12,6 @@ from barnabas.common.errors import (
     ReplicaNotAvailableError,
     UnknownTopicOrPartitionError,
 )
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.log_offset_metadata import UNKNOWN_OFFSET_METADATA
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
     from barnabas.replica.partition import Partition
 
 
+FetchInfos = Sequence[tuple[TopicIdPartition, FetchPartition]]
+FetchResults = Sequence[tuple[TopicIdPartition, FetchPartitionData]]
+
+
 class DelayedFetchMetrics:
     """How many fetches were answered because their time was over."""
 
@@ -34,16 +37,6 @@ class DelayedFetchMetrics:
         group = KafkaMetricsGroup(registry, "kafka.server", "DelayedFetchMetrics")
         self.follower_expired = group.new_meter("ExpiresPerSec", "requests", tags={"fetcherType": "follower"})
         self.consumer_expired = group.new_meter("ExpiresPerSec", "requests", tags={"fetcherType": "consumer"})
-
-
-class FetchPartitionStatus(NamedTuple):
-    """A partition of a fetch that waits: what was asked, and what there was."""
-
-    partition: TopicIdPartition
-    request: FetchPartition
-    key: tuple[str, int]
-    """Topic and number: what it is watched under."""
-    result: FetchPartitionData
 
 
 class Reads(Protocol):
@@ -55,7 +48,7 @@ class Reads(Protocol):
         fetch_infos: Sequence[tuple[TopicIdPartition, FetchPartition]],
         quota: ReplicaQuota,
         from_purgatory: bool,
-    ) -> list[tuple[TopicIdPartition, FetchPartitionData]]: ...
+    ) -> tuple[list[tuple[TopicIdPartition, FetchPartitionData]], int, bool]: ...
 
 
 _ANSWER_WITH_ERROR = (
@@ -86,12 +79,24 @@ class DelayedFetch(DelayedOperation):
     from all partitions: more may be there than woke it up, and errors get into the answer on the way.
     """
 
-    __slots__ = ("_callback", "_metrics", "_params", "_partitions", "_quota", "_reads", "_statuses")
+    __slots__ = (
+        "_callback",
+        "_fetch_infos",
+        "_keys",
+        "_metrics",
+        "_params",
+        "_partitions",
+        "_quota",
+        "_reads",
+        "_results",
+    )
 
     def __init__(
         self,
         params: FetchParams,
-        statuses: list[FetchPartitionStatus],
+        fetch_infos: FetchInfos,
+        results: FetchResults,
+        keys: Sequence[tuple[str, int]],
         partitions: HostedPartitions,
         reads: Reads,
         quota: ReplicaQuota,
@@ -100,7 +105,11 @@ class DelayedFetch(DelayedOperation):
     ) -> None:
         super().__init__(params.max_wait_ms)
         self._params = params
-        self._statuses = statuses
+        self._fetch_infos = fetch_infos
+        self._results = results
+        """What the read found that came to too little."""
+        self._keys = keys
+        """Topic and number of each partition, which it is watched under."""
         self._partitions = partitions
         self._reads = reads
         self._quota = quota
@@ -117,18 +126,20 @@ class DelayedFetch(DelayedOperation):
     def try_complete(self) -> bool:
         params = self._params
         isolation = params.isolation
-        only_leader = params.fetch_only_leader
+        may_be_caught_up = not params.is_from_follower
         online = self._partitions.online
         available = 0
         try:
-            for _, request, key, result in self._statuses:
-                start = result.fetch_offset_metadata
-                if start is UNKNOWN_OFFSET_METADATA:
-                    continue
+            for (_, request), (_, result), key in zip(self._fetch_infos, self._results, self._keys, strict=True):
                 partition = online.get(key)
                 if partition is None:
                     raise self._partitions.exception_for(key)
-                offsets = partition.fetch_offset_snapshot(request.current_leader_epoch, only_leader)
+                if may_be_caught_up and partition.caught_up(params, request) is result:
+                    continue  # nothing has changed since the read
+                start = result.fetch_offset_metadata
+                if start is UNKNOWN_OFFSET_METADATA:
+                    continue
+                offsets = partition.fetch_offset_snapshot(request.current_leader_epoch, params.fetch_only_leader)
                 if isolation is FetchIsolation.HIGH_WATERMARK:
                     end = offsets.high_watermark
                 elif isolation is FetchIsolation.TXN_COMMITTED:
@@ -155,8 +166,8 @@ class DelayedFetch(DelayedOperation):
         return params.is_from_follower and should_leader_throttle(self._quota, partition, params.replica_id)
 
     def on_complete(self) -> None:
-        asked = [(partition, request) for partition, request, _, _ in self._statuses]
-        self._callback(self._reads.read_from_log(self._params, asked, self._quota, True))
+        results, _, _ = self._reads.read_from_log(self._params, self._fetch_infos, self._quota, True)
+        self._callback(results)
 
     def on_expiration(self) -> None:
         metrics = self._metrics

@@ -29,7 +29,7 @@ from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.replica_quota import ReplicaQuota
 from barnabas.replica.replica_selector import ReplicaSelector, ReplicaView
-from barnabas.replica.results import ClientMetadata, FetchParams, FetchPartitionData
+from barnabas.replica.results import NO_REPLICA, ClientMetadata, FetchParams, FetchPartitionData
 
 if TYPE_CHECKING:
     from barnabas.replica.partition import Partition
@@ -78,10 +78,13 @@ class LogReads:
         fetch_infos: Sequence[tuple[TopicIdPartition, FetchPartition]],
         quota: ReplicaQuota,
         from_purgatory: bool,
-    ) -> list[tuple[TopicIdPartition, FetchPartitionData]]:
+    ) -> tuple[list[tuple[TopicIdPartition, FetchPartitionData]], int, bool]:
         """Reads each partition. An error of one partition is its result, and is not raised.
 
-        `from_purgatory`: the fetch has waited, and the state of the follower was updated when it arrived.
+        Returns the results, how many bytes of records they have, and whether there is one that must not wait: an
+        error, a divergence, another replica to read from.
+
+        `from_purgatory`: the fetch has waited; it was counted, and the follower's state updated, when it arrived.
         """
         online = self._partitions.online
         is_from_follower = params.is_from_follower
@@ -91,15 +94,30 @@ class LogReads:
         now_ms = self._clock.milliseconds() if is_from_follower else 0
         limit_bytes = params.max_bytes
         min_one_message = True
+        may_be_caught_up = not is_from_follower and not may_be_sent_elsewhere
+        readable = 0
+        is_urgent = False
+        counted: str | None = None
+        count = 0
         results = []
         for topic_id_partition, request in fetch_infos:
             topic_id, topic, number = topic_id_partition
+            if topic != counted:
+                if count and not from_purgatory:
+                    self._count_requests(counted, count)
+                counted, count = topic, 0
+            count += 1
             try:
                 partition = online.get((topic or "", number))
                 if partition is None:
                     raise self._partitions.exception_for((topic or "", number))
                 if topic_id not in (partition.topic_id, ZERO_UUID):
                     raise InconsistentTopicIdError(f"The topic {topic} has another id on this broker than in the fetch")
+                if may_be_caught_up:
+                    result = partition.caught_up(params, request)
+                    if result is not None:
+                        results.append((topic_id_partition, result))
+                        continue
                 result = self._sent_elsewhere(params, partition, request) if may_be_sent_elsewhere else None
                 if result is None:
                     max_bytes = request.partition_max_bytes
@@ -122,10 +140,19 @@ class LogReads:
             records = result[3]
             if records:
                 size = len(records)
+                readable += size
                 min_one_message = False
                 limit_bytes = limit_bytes - size if limit_bytes > size else 0
+            elif result[0] or result[4] is not None or result[7] != NO_REPLICA:
+                is_urgent = True
             results.append((topic_id_partition, result))
-        return results
+        if count and not from_purgatory:
+            self._count_requests(counted, count)
+        return results, readable, is_urgent
+
+    def _count_requests(self, topic: str | None, count: int) -> None:
+        """Counts a fetch of so many partitions of a topic."""
+        self._stats.topic_stats(topic or "").record_fetch_request(self._clock.nanoseconds(), count)
 
     # Another replica
 

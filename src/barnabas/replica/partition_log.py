@@ -14,8 +14,11 @@ from barnabas.common.errors import (
     OffsetOutOfRangeError,
     UnknownLeaderEpochError,
 )
+from barnabas.common.identifiers import Uuid
 from barnabas.common.named_tuple import NamedTuple
+from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.file_handle import Buffer
 from barnabas.log.leader_epoch_cache import UNDEFINED_EPOCH, EpochEndOffset
 from barnabas.log.log_append_info import LeaderHwChange, LogAppendInfo
@@ -27,6 +30,7 @@ from barnabas.log.unified_log import DELETE_UP_TO_HIGH_WATERMARK, UnifiedLog
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.records.batch import NO_TIMESTAMP
+from barnabas.replica.partition_context import PartitionContext
 from barnabas.replica.partition_isr import PartitionIsr, PartitionRole
 from barnabas.replica.results import (
     NO_REPLICA,
@@ -50,6 +54,16 @@ class DeletedRecords(NamedTuple):
     low_watermark: int
 
 
+class EmptyRead(NamedTuple):
+    """A read that found nothing, because the reader was at the last offset that it may see."""
+
+    role: PartitionRole
+    log: UnifiedLog
+    offsets: LogOffsetSnapshot
+    isolation: FetchIsolation
+    result: FetchPartitionData
+
+
 class PartitionLog(PartitionIsr):
     """Appends to a partition and reads from it, as far as this broker's role allows.
 
@@ -58,7 +72,12 @@ class PartitionLog(PartitionIsr):
     wait for metadata, and nothing is read from a log that may be on the wrong side of the election.
     """
 
-    __slots__ = ()
+    __slots__ = ("_empty_read",)
+
+    def __init__(self, topic_partition: TopicPartition, topic_id: Uuid | None, context: PartitionContext) -> None:
+        super().__init__(topic_partition, topic_id, context)
+        self._empty_read: EmptyRead | None = None
+        """The last read of a consumer at the end of the log. Set without a lock: any of the last ones will do."""
 
     # Appending
 
@@ -127,6 +146,29 @@ class PartitionLog(PartitionIsr):
 
     # Reading
 
+    def caught_up(self, params: FetchParams, request: FetchPartition) -> FetchPartitionData | None:
+        """The result for a consumer at the end of the log, if nothing has changed since another one was there.
+
+        Nearly all partitions of nearly all fetches are like that, and a fetch that waits looks at them again and again.
+        Nothing has changed as long as the role and the snapshot of the offsets are the same objects.
+        """
+        known = self._empty_read
+        if known is None:
+            return None
+        role, log, offsets, isolation, result = known
+        if (
+            role is not self.role
+            or log.watermarks.offsets is not offsets
+            or isolation is not params.isolation
+            or request.fetch_offset != result[9][0]
+            or request.last_fetched_epoch >= 0
+            or (request.current_leader_epoch >= 0 and request.current_leader_epoch != role[3])
+            or (params.fetch_only_leader and not role[1])
+            or log.watermarks.failures.any_offline
+        ):
+            return None
+        return result
+
     def fetch_records(
         self,
         params: FetchParams,
@@ -172,7 +214,7 @@ class PartitionLog(PartitionIsr):
                 self.update_follower_fetch_state(
                     replica, start, request.log_start_offset, now_ms, log_end_offset[0], params.replica_epoch
                 )
-        return _new_tuple(
+        result = _new_tuple(
             FetchPartitionData,
             (
                 _NO_ERROR,
@@ -187,6 +229,10 @@ class PartitionLog(PartitionIsr):
                 start,
             ),
         )
+        # A read at the limit gets the limit itself as its start, one of the objects of the snapshot.
+        if replica is None and (start is high_watermark or start is last_stable_offset) and diverging is None:
+            self._empty_read = _new_tuple(EmptyRead, (role, log, offsets, params.isolation, result))
+        return result
 
     def _diverging_epoch(
         self, role: PartitionRole, log: UnifiedLog, request: FetchPartition, log_start_offset: int

@@ -144,7 +144,7 @@ class ReplicaManager:
         """See there: every produce request comes this way, and a method in between would do nothing for it."""
         selector = make_replica_selector(config.replica_selector_class)
         reads = LogReads(self.partitions, metadata_cache, self.stats, clock, selector)
-        fetches = RecordFetches(self.partitions, reads, self.delayed, self.stats, clock, registry)
+        fetches = RecordFetches(self.partitions, reads, self.delayed, registry)
         self.fetch_messages = fetches.fetch_messages
         self._deletions = RecordDeletions(self.partitions, self.delayed, registry)
         self.movers = ReplicaAlterLogDirsManager(
