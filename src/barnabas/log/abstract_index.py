@@ -349,24 +349,6 @@ class AbstractIndex(ABC):
                     return False
             return True
 
-    def append_next(self, key: int, value: int, entry: tuple[int, int]) -> None:
-        """Adds an entry in a hurry: the caller knows that there is room for it, and that it is behind all others.
-
-        `entry` is what `last_entry` is going to be.
-        """
-        with self._lock:
-            if self._closed:
-                self._check_open()
-            keys = self._keys
-            keys.append(key)
-            self._values.append(value)
-            entries = self._entries = self._entries + 1
-            if entries >= self._max_entries - self.kept_back:
-                self.is_full = True
-            self.last_entry = entry
-            if len(keys) >= self._warm_limit:
-                self._write_out_and_cool_down()
-
     # For the kinds of index; all with the lock held
 
     def _append(self, key: int, value: int) -> None:

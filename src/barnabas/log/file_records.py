@@ -96,7 +96,7 @@ class FileBatch(RecordBatch):
         self._handle = handle
         self._path = path
         self._loaded: memoryview | None = None
-        self._header = header
+        self._set_header(header)
         self.position = position
 
     @property
@@ -212,22 +212,6 @@ class FileRecords:
         self._unflushed = self._changed = True
         self.size_in_bytes = position + written
         return written
-
-    def append_buffer(self, buffer: Buffer, size: int) -> None:
-        """`append` for one buffer, of a size that is known: as nearly every append is."""
-        handle = self._handle
-        position = self.size_in_bytes
-        if handle is not None and size <= MAX_SEGMENT_SIZE - position:
-            try:
-                written = os.pwrite(handle, buffer, position)
-            except OSError as error:
-                self._failed_at(handle, position, error)
-            if written == size:
-                self._unflushed = self._changed = True
-                self.size_in_bytes = position + size
-                return
-        # Nothing is lost if a part of it has been written: that is written again.
-        self.append(buffer)
 
     def _failed_at(self, handle: FileHandle, position: int, error: OSError) -> NoReturn:
         """Takes back what half an append has left, and says what is wrong."""

@@ -80,6 +80,8 @@ class LeaderEpochFileCache:
         self._is_replaced = False
         """Whether another cache has taken over. The file's name may be that of another log's by now."""
         self._entries: tuple[EpochEntry, ...] = ()
+        self.latest_epoch: int | None = None
+        """The last epoch that has records, or is about to. Every append reads it."""
         for entry in checkpoint.read():
             self._insert(entry)
 
@@ -134,8 +136,12 @@ class LeaderEpochFileCache:
         # That a new leader starts where the last one did is normal: the last one wrote nothing.
         if len(removed) > 1 or (removed and removed[0].start_offset != entry.start_offset):
             logger.warning("%s: epochs %s contradict the new one %s and are dropped", self._partition, removed, entry)
-        self._entries = (*entries[:keep], entry)
+        self._set_entries((*entries[:keep], entry))
         return True
+
+    def _set_entries(self, entries: tuple[EpochEntry, ...]) -> None:
+        self._entries = entries
+        self.latest_epoch = entries[-1].epoch if entries else None
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forgets the epochs that start at `end_offset` or later: the log was cut there. Nothing if it is negative."""
@@ -144,7 +150,7 @@ class LeaderEpochFileCache:
             kept = _before(entries, end_offset)
             if len(kept) == len(entries):
                 return
-            self._entries = kept
+            self._set_entries(kept)
             logger.debug("%s: dropped epochs %s from offset %d", self._partition, entries[len(kept) :], end_offset)
         self._flush_later()
 
@@ -155,19 +161,19 @@ class LeaderEpochFileCache:
             kept = _from(entries, start_offset)
             if kept is entries:
                 return
-            self._entries = kept
+            self._set_entries(kept)
             logger.debug("%s: %d epochs are left from offset %d", self._partition, len(kept), start_offset)
         self._flush_later()
 
     def clear(self) -> None:
         """Forgets everything, in memory only: for a log that is being deleted."""
         with self._lock:
-            self._entries = ()
+            self._set_entries(())
         self._is_behind = False
 
     def clear_and_flush(self) -> None:
         with self._lock:
-            self._entries = ()
+            self._set_entries(())
         self._write()
 
     def flush(self) -> None:
@@ -209,7 +215,7 @@ class LeaderEpochFileCache:
         other._file_lock = threading.Lock()
         other._is_behind = False
         other._is_replaced = False
-        other._entries = self._entries
+        other._set_entries(self._entries)
         if self._is_behind:
             other._flush_later()
         return other
@@ -224,12 +230,6 @@ class LeaderEpochFileCache:
     def latest_entry(self) -> EpochEntry | None:
         entries = self._entries
         return entries[-1] if entries else None
-
-    @property
-    def latest_epoch(self) -> int | None:
-        """The last epoch that has records, or is about to."""
-        entries = self._entries
-        return entries[-1].epoch if entries else None
 
     @property
     def earliest_entry(self) -> EpochEntry | None:

@@ -98,54 +98,37 @@ class LocalLog:
     # Writing
 
     def active_segment_for_append(self) -> LogSegment:
-        """The active segment, ready to be written to."""
-        segment = self.segments.active
-        if not self._active_is_ready:
+        """The active segment, with room in its indexes."""
+        segment = self.segments.last
+        if segment is None or not self._active_is_ready:
+            segment = self.segments.active
             segment.resize_indexes(self.config.segment_index_bytes)
             self._active_is_ready = True
         return segment
 
-    def append_if_room(self, last_offset: int, timestamp: int, batch: memoryview, size: int, now_ms: int) -> bool:
-        """`append` for one batch, unless it belongs into a new segment: then nothing is done, and false is returned."""
-        segment = self.segments.active if self._active_is_ready else self.active_segment_for_append()
+    def append(
+        self,
+        segment: LogSegment,
+        last_offset: int,
+        max_timestamp: int,
+        offset_of_max_timestamp: int,
+        buffers: Buffer | Sequence[Buffer],
+    ) -> None:
+        """Writes batches at the end of the active segment, as `active_segment_for_append` or `roll` returned it."""
         try:
-            if not segment.append_if_room(last_offset, timestamp, batch, size, self.config, now_ms):
-                return False
+            segment.append(last_offset, max_timestamp, offset_of_max_timestamp, buffers)
         except KafkaStorageError:
-            raise
+            raise  # the directory goes offline, and the next start recovers it
         except BaseException:
-            segment.truncate_to(self.log_end_offset)  # as in `append`
+            # The bytes may be in the file, and an interrupt came before they were counted. The next append must not
+            # write after them with the same offsets.
+            segment.truncate_to(self.log_end_offset)
             raise
         records = segment.records
         size = records.size_in_bytes
         self.log_end_offset_metadata = _new_tuple(LogOffsetMetadata, (last_offset + 1, segment.base_offset, size))
         if size >= records.allocate_at:
             records.allocate_ahead(self.config.segment_bytes)
-        return True
-
-    def append(
-        self,
-        last_offset: int,
-        max_timestamp: int,
-        offset_of_max_timestamp: int,
-        buffers: Buffer | Sequence[Buffer],
-    ) -> LogSegment:
-        """Writes batches at the end; returns the segment that has them now."""
-        segment = self.active_segment_for_append()
-        try:
-            segment.append(last_offset, max_timestamp, offset_of_max_timestamp, buffers)
-        except KafkaStorageError:
-            raise  # the directory goes offline, and a restart looks what there is
-        except BaseException:
-            # Half an append, perhaps: the bytes are there, and an interrupt came before they were counted. The next
-            # append must not come behind them with the same offsets.
-            segment.truncate_to(self.log_end_offset)
-            raise
-        records = segment.records
-        self.log_end_offset_metadata = LogOffsetMetadata(last_offset + 1, segment.base_offset, records.size_in_bytes)
-        if records.size_in_bytes >= records.allocate_at:
-            records.allocate_ahead(self.config.segment_bytes)
-        return segment
 
     def update_log_end_offset(self, offset: int) -> None:
         segment = self.segments.active

@@ -149,15 +149,13 @@ class LogSegment:
         largest_timestamp_ms: int,
         shallow_offset_of_max_timestamp: int,
         buffers: Buffer | Sequence[Buffer],
-        one_batch: bool = False,
     ) -> int:
         """Writes batches whose offsets have been assigned; returns their size.
 
         `largest_offset` is the last offset of the last batch. The largest timestamp of the batches is given with the
-        last offset of the first batch that has it. Who knows that it is `one_batch` saves a look at its header.
+        last offset of the first batch that has it.
         """
-        relative = largest_offset - self.base_offset
-        if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+        if not 0 <= largest_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise LogSegmentOffsetOverflowError(self.records.path, self.base_offset, largest_offset)
         records = self.records
         position = records.size_in_bytes
@@ -165,86 +163,27 @@ class LogSegment:
         if size == 0:
             return 0
         offset_index = self._offset_index.index or self._offset_index.get()
-        indexed = offset_index.last_entry.position
-        if (
-            one_batch
-            or position + size - indexed <= self._index_interval_bytes
-            or _size_of_first_batch(buffers) == size
-        ):
+        indexed = offset_index.last_entry[1]
+        if position + size - indexed <= self._index_interval_bytes or _size_of_first_batch(buffers) == size:
             largest = self._max_timestamp
             if largest is None or largest_timestamp_ms > largest[0]:
                 self._note_timestamp(largest_timestamp_ms, shallow_offset_of_max_timestamp)
             if position - indexed > self._index_interval_bytes:
                 self._append_to_indexes(offset_index, largest_offset, position)
         else:
-            # Several at once, as a follower gets them: any may be due for an entry.
+            # Several batches at once, as a follower gets them: each may be due for an entry.
             for batch in records.batches(position):
                 self._note_timestamp(batch.max_timestamp, batch.last_offset)
                 if batch.position - offset_index.last_entry.position > self._index_interval_bytes:
                     self._append_to_indexes(offset_index, batch.last_offset, batch.position)
         return size
 
-    def append_if_room(
-        self, last_offset: int, timestamp: int, batch: memoryview, size: int, config: LogConfig, now_ms: int
-    ) -> bool:
-        """`should_roll` and `append` in one, for a batch that follows what is there; false if it has to go elsewhere.
-
-        What both of them ask is asked once, and in one frame: this comes with nearly every append.
-        """
-        records = self.records
-        position = records.size_in_bytes
-        first = self._first_timestamp
-        offset_index, time_index = self._offset_index.index, self._time_index.index
-        largest = self._max_timestamp
-        if (
-            # Whatever is not known yet, `should_roll` finds out.
-            first is None
-            or first < 0
-            or offset_index is None
-            or time_index is None
-            or largest is None
-            or position > config.segment_bytes - size
-            or timestamp - first > config.max_segment_ms - self.roll_jitter_ms
-            or offset_index.is_full
-            or time_index.is_full
-            or not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
-        ):
-            if self.should_roll(
-                messages_size=size,
-                max_timestamp_in_messages=timestamp,
-                max_offset_in_messages=last_offset,
-                max_segment_bytes=config.segment_bytes,
-                max_segment_ms=config.max_segment_ms,
-                now_ms=now_ms,
-            ):
-                return False
-            self.append(last_offset, timestamp, last_offset, batch, True)
-            return True
-        records.append_buffer(batch, size)
-        if timestamp > largest[0]:
-            largest = self._max_timestamp = _new_tuple(TimestampOffset, (timestamp, last_offset))
-        indexed_offset, indexed_position = offset_index.last_entry
-        if position - indexed_position > self._index_interval_bytes:
-            # What is in order needs no more checks; what is not, the index complains about.
-            if last_offset > indexed_offset:
-                entry = _new_tuple(OffsetPosition, (last_offset, position))
-                offset_index.append_next(last_offset - self.base_offset, position, entry)
-            else:
-                offset_index.append(last_offset, position)
-            last_timestamp, its_offset = time_index.last_entry
-            if largest[0] > last_timestamp:
-                if largest[1] >= its_offset:
-                    time_index.append_next(largest[0], largest[1] - self.base_offset, largest)
-                else:
-                    time_index.maybe_append(*largest)
-        return True
-
     def _note_timestamp(self, timestamp: int, offset: int) -> None:
         largest = self._max_timestamp
         if largest is None:
             largest = self._max_timestamp = self._time_index.get().last_entry
         if timestamp > largest[0]:
-            self._max_timestamp = TimestampOffset(timestamp, offset)
+            self._max_timestamp = _new_tuple(TimestampOffset, (timestamp, offset))
 
     def _append_to_indexes(self, offset_index: OffsetIndex, offset: int, position: int) -> None:
         time_index = self._time_index.index or self._time_index.get()
@@ -404,37 +343,27 @@ class LogSegment:
         first = self.rolling_based_timestamp
         return now_ms - self._created if first is None or first < 0 else message_timestamp - first
 
-    def should_roll(
-        self,
-        *,
-        messages_size: int,
-        max_timestamp_in_messages: int,
-        max_offset_in_messages: int,
-        max_segment_bytes: int,
-        max_segment_ms: int,
-        now_ms: int,
-    ) -> bool:
+    def should_roll(self, size: int, max_timestamp: int, last_offset: int, config: LogConfig, now_ms: int) -> bool:
         """Whether batches that are about to be appended belong into a new segment.
 
-        An empty one is never too old, but may be too small: then its successor is too, and takes them all the same.
+        `size`, `max_timestamp` and `last_offset` are those of the batches. An empty segment is never too old, but may
+        be too small: then its successor is too, and takes them all the same.
         """
-        size = self.records.size_in_bytes
-        if size > max_segment_bytes - messages_size:
+        position = self.records.size_in_bytes
+        if position > config.segment_bytes - size:
             return True
-        if size:
+        if position:
             first = self._first_timestamp
             if first is None or first < 0:
-                waited = self.time_waited_for_roll(now_ms, max_timestamp_in_messages)
+                waited = self.time_waited_for_roll(now_ms, max_timestamp)
             else:
-                waited = max_timestamp_in_messages - first
-            if waited > max_segment_ms - self.roll_jitter_ms:
+                waited = max_timestamp - first
+            if waited > config.max_segment_ms - self.roll_jitter_ms:
                 return True
         offset_index = self._offset_index.index or self._offset_index.get()
         time_index = self._time_index.index or self._time_index.get()
         return (
-            offset_index.is_full
-            or time_index.is_full
-            or not 0 <= max_offset_in_messages - self.base_offset <= MAX_RELATIVE_OFFSET
+            offset_index.is_full or time_index.is_full or not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
         )
 
     def on_become_inactive_segment(self) -> None:

@@ -25,10 +25,12 @@ class LogSegments:
     Changes are for one thread at a time, the owner of the log's lock.
     """
 
-    __slots__ = ("_table",)
+    __slots__ = ("_table", "last")
 
     def __init__(self, segments: Iterable[LogSegment] = ()) -> None:
         self._table: tuple[tuple[int, ...], tuple[LogSegment, ...]] = ((), ())
+        self.last: LogSegment | None = None
+        """The segment with the highest base offset, None if there is none. Every append reads it."""
         self.replace((), segments)
 
     # Changes
@@ -50,9 +52,11 @@ class LogSegments:
         by_offset.update((segment.base_offset, segment) for segment in segments)
         offsets = tuple(sorted(by_offset))
         self._table = (offsets, tuple(by_offset[offset] for offset in offsets))
+        self.last = by_offset[offsets[-1]] if offsets else None
 
     def clear(self) -> None:
         self._table = ((), ())
+        self.last = None
 
     # Questions
 
@@ -125,17 +129,12 @@ class LogSegments:
         return segments[0] if segments else None
 
     @property
-    def last(self) -> LogSegment | None:
-        segments = self._table[1]
-        return segments[-1] if segments else None
-
-    @property
     def active(self) -> LogSegment:
         """The one that is written to."""
-        segments = self._table[1]
-        if not segments:
-            raise ValueError("a log without segments has none that is active")
-        return segments[-1]
+        last = self.last
+        if last is None:
+            raise ValueError("a log without segments has no active one")
+        return last
 
     @property
     def size_in_bytes(self) -> int:

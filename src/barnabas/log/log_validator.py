@@ -1,15 +1,15 @@
-"""What a leader does with the bytes of a produce request before they go into the log.
+"""Validates the batches of produce requests before they are appended.
 
-Two steps, because the first is most of the work and the second needs the log's lock:
+`LogValidator.validate` checks everything that does not depend on the state of the log: size, header, checksum, every
+record, keys, timestamps. The log's lock is not held for it. It recompresses where the topic wants another codec. It
+starts with one kernel call that checks the whole batch: a client's batch that needs no change, as nearly all, is done
+then. Only for the others the checks are made one by one, to find out what is wrong or has to be changed.
 
-1. `LogValidator.validate` looks at everything that can be judged without knowing the log: size, header, checksum, every
-   record (in compiled code), keys, timestamps; and compresses anew where the topic wants another codec. A batch that
-   is in order and stays as it is, as nearly all do, is found to be that in one step: `plain_batch`, `compressed_batch`.
-2. `ValidatedBatch.assign` writes offset, leader epoch and, where the broker's clock counts, the timestamp into the
-   header. A header is fixed in size, and offset and epoch are outside the checksum: the batch goes to disk in the
-   buffer that it was received in.
+With the lock held, the log writes offset, leader epoch and, with ``LogAppendTime``, the timestamp into the header. The
+size of a header is fixed, and the checksum does not cover offset and epoch: the batch goes to disk in the buffer that
+it was received in.
 
-Followers, and the metadata quorum, take what they are given, offsets and all: `analyze_replicated`.
+Followers and the metadata quorum append batches as they get them, with their offsets: `analyze_replicated`.
 """
 
 from __future__ import annotations
@@ -97,35 +97,17 @@ class ValidatedBatch:
         self.source_compression = source_compression
         self.stats = stats
 
-    def assign(self, offset: int, leader_epoch: int, now_ms: int) -> RecordBatch:
-        """Gives the batch its place in the log. With the log's lock held, so that append times grow as offsets do."""
-        batch = self.batch
-        batch.set_base_offset(offset)
-        batch.set_partition_leader_epoch(leader_epoch)
-        if self.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            batch.set_max_timestamp(TimestampType.LOG_APPEND_TIME, now_ms)
-        return batch
-
-
-class CompressedBatch(NamedTuple):
-    """A client's compressed batch that may go into the log as it is, in a buffer that may be written to."""
-
-    batch: memoryview
-    compression: CompressionType
-    stats: RecordValidationStats
-
 
 class LogValidator:
-    """Judges batches for one partition under one configuration."""
+    """Validates batches for one partition under one configuration."""
 
     __slots__ = (
         "_clock",
-        "_compressed_limits",
         "_config",
-        "_kept_codecs",
+        "_keeps_compressed",
+        "_keeps_uncompressed",
         "_max_decompressed_bytes",
         "_partition",
-        "_plain_limits",
     )
 
     def __init__(self, partition: TopicPartition, config: LogConfig, clock: Clock) -> None:
@@ -134,52 +116,13 @@ class LogValidator:
         self._clock = clock
         # For a batch as a whole, where Kafka has a limit for each record alone, and by default none worth the name.
         self._max_decompressed_bytes = max(MAX_DECOMPRESSED_BYTES, config.max_message_bytes)
-        # What `is_plain_batch` has to know; None where no batch is plain, because something is changed in all of them.
-        self._plain_limits: tuple[int, int, int, bool] | None = None
-        self._compressed_limits: tuple[int, int, int, int, bool] | None = None
-        # Batches with these codecs stay as they are.
-        self._kept_codecs = frozenset(CompressionType if config.compression is None else (config.compression,))
-        if config.timestamp_type is TimestampType.CREATE_TIME:
-            before, after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-            if CompressionType.NONE in self._kept_codecs:
-                self._plain_limits = (config.max_message_bytes, before, after, config.compact)
-            if self._kept_codecs != {CompressionType.NONE}:
-                most = config.max_decompressed_message_bytes
-                self._compressed_limits = (config.max_message_bytes, most, before, after, config.compact)
+        creates = config.timestamp_type is TimestampType.CREATE_TIME
+        self._keeps_uncompressed = creates and config.compression in {None, CompressionType.NONE}
+        """Whether an uncompressed batch can be appended as it is. With ``LogAppendTime`` every batch is changed."""
+        self._keeps_compressed = creates and config.compression is not CompressionType.NONE
 
-    def plain_batch(self, records: Buffer, now_ms: int) -> memoryview | None:
-        """A client's batch that may go into the log as it is, once it has its offset; None if that is not sure.
-
-        Everything that `validate` checks has been checked then, in one step: see `barnabas.records.plain_batch`.
-        """
-        limits = self._plain_limits
-        if limits is None:
-            return None
-        max_size, before_max_ms, after_max_ms, keys_needed = limits
-        view = memoryview(records)
-        if is_plain_batch(view, max_size, now_ms, before_max_ms, after_max_ms, keys_needed):
-            return memoryview(bytearray(view)) if view.readonly else view
-        return None
-
-    def compressed_batch(self, records: Buffer, now_ms: int) -> CompressedBatch | None:
-        """The same for a batch that is compressed, and stays so: see `barnabas.records.compressed_batch`."""
-        limits = self._compressed_limits
-        if limits is None or len(records) <= HEADER_SIZE:
-            return None
-        compression = _CODECS.get(records[ATTRIBUTES_OFFSET + 1] & COMPRESSION_MASK)
-        if compression is None or compression not in self._kept_codecs:
-            return None
-        max_size, max_decompressed, before_max_ms, after_max_ms, keys_needed = limits
-        view = memoryview(records)
-        size = size_if_plain(view, max_size, max_decompressed, now_ms, before_max_ms, after_max_ms, keys_needed)
-        if size < 0:
-            return None
-        return CompressedBatch(
-            memoryview(bytearray(view)) if view.readonly else view, compression, RecordValidationStats(size)
-        )
-
-    def validate(self, records: Buffer, origin: AppendOrigin) -> ValidatedBatch:
-        """The one batch that `records` must be. Raises what is wrong with it."""
+    def validate(self, records: Buffer, origin: AppendOrigin, now_ms: int) -> ValidatedBatch:
+        """Returns the one batch that `records` must consist of. Raises what is wrong with it."""
         config = self._config
         view = memoryview(records)
         if view.readonly:
@@ -187,6 +130,10 @@ class LogValidator:
         if not view:
             raise InvalidRecordError(f"There is no record batch in an append to {self._partition}")
         batch = RecordBatch(view)
+        if origin is AppendOrigin.CLIENT:
+            validated = self._validate_whole(batch, view, now_ms)
+            if validated is not None:
+                return validated
         size = batch.size_in_bytes
         if size != len(view):
             raise InvalidRecordError(
@@ -207,7 +154,7 @@ class LogValidator:
         summary = validate_records(
             batch, max_decompressed_bytes=self._decompressed_limit(batch), check_max_timestamp=False
         )
-        self._check_records(batch, summary)
+        self._check_records(batch, summary, now_ms)
         compression = batch.compression_type
         stats = NO_VALIDATION_STATS
         if compression is not CompressionType.NONE:
@@ -220,9 +167,39 @@ class LogValidator:
             batch.set_max_timestamp(TimestampType.CREATE_TIME, summary.max_timestamp)
         return ValidatedBatch(batch, config.timestamp_type, compression, stats)
 
+    def _validate_whole(self, batch: RecordBatch, view: memoryview, now_ms: int) -> ValidatedBatch | None:
+        """Checks a client's batch with one kernel call; None if it is wrong, or has to be changed before the append."""
+        config = self._config
+        codec = batch.attributes & COMPRESSION_MASK
+        if codec == 0:
+            if self._keeps_uncompressed and is_plain_batch(
+                view,
+                config.max_message_bytes,
+                now_ms,
+                config.message_timestamp_before_max_ms,
+                config.message_timestamp_after_max_ms,
+                config.compact,
+            ):
+                return ValidatedBatch(batch, TimestampType.CREATE_TIME, CompressionType.NONE, NO_VALIDATION_STATS)
+            return None
+        if not self._keeps_compressed or config.compression not in {None, codec}:
+            return None
+        size = size_if_plain(
+            view,
+            config.max_message_bytes,
+            config.max_decompressed_message_bytes,
+            now_ms,
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
+            config.compact,
+        )
+        if size < 0:
+            return None
+        return ValidatedBatch(batch, TimestampType.CREATE_TIME, CompressionType(codec), RecordValidationStats(size))
+
     def _decompressed_limit(self, batch: RecordBatch) -> int:
-        """The most that may come out of a batch. A gzip stream is held to the size that it claims, because who decides
-        where a request is handled goes by that."""
+        """The most that a batch may decompress to. A gzip stream may not exceed the size that it claims, because the
+        broker chooses the thread of a request by that size."""
         if batch.compression_type is not CompressionType.GZIP:
             return self._max_decompressed_bytes
         claimed = decompressed_bound(batch.view)
@@ -238,12 +215,12 @@ class LogValidator:
 
     # The records
 
-    def _check_records(self, batch: RecordBatch, summary: RecordsSummary) -> None:
+    def _check_records(self, batch: RecordBatch, summary: RecordsSummary, now_ms: int) -> None:
         config = self._config
         if config.compact and summary.first_record_without_key >= 0:
             raise self._missing_keys(batch, summary.first_record_without_key)
         if config.timestamp_type is TimestampType.CREATE_TIME and summary.max_timestamp != NO_TIMESTAMP:
-            self._check_timestamps(batch, summary)
+            self._check_timestamps(batch, summary, now_ms)
         if batch.is_compressed and summary.records_size > config.max_decompressed_message_bytes:
             self._check_decompressed_sizes(batch)
 
@@ -257,11 +234,10 @@ class LogValidator:
         shown = ", ".join(str(error.batch_index) for error in errors[:3])
         return InvalidRecordsError(f"{message}. Without one: record {shown}", errors)
 
-    def _check_timestamps(self, batch: RecordBatch, summary: RecordsSummary) -> None:
-        """No record may be too old or too far in the future; records without a timestamp are neither."""
-        now = self._clock.milliseconds()
-        earliest = now - self._config.message_timestamp_before_max_ms
-        latest = now + self._config.message_timestamp_after_max_ms
+    def _check_timestamps(self, batch: RecordBatch, summary: RecordsSummary, now_ms: int) -> None:
+        """Refuses records that are too old or too far in the future. Records without a timestamp are neither."""
+        earliest = now_ms - self._config.message_timestamp_before_max_ms
+        latest = now_ms + self._config.message_timestamp_after_max_ms
         lowest = summary.min_timestamp
         if summary.max_timestamp <= latest and (lowest >= earliest or earliest <= 0):
             return

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from barnabas._kernels import record_batch
 from barnabas.common.errors import KafkaStorageError, OffsetOutOfRangeError, RecordBatchTooLargeError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
@@ -17,7 +16,7 @@ from barnabas.log.durable_file import sync_file
 from barnabas.log.file_handle import Buffer
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
 from barnabas.log.local_log import LocalLog
-from barnabas.log.log_append_info import NO_VALIDATION_STATS, LogAppendInfo, RecordValidationStats
+from barnabas.log.log_append_info import LogAppendInfo
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
 from barnabas.log.log_dir_pace import SLOW_WRITE_NS
@@ -27,9 +26,7 @@ from barnabas.log.log_segment import LogSegment
 from barnabas.log.log_validator import LogValidator, analyze_replicated
 from barnabas.log.log_watermarks import LogWatermarks
 from barnabas.log.partition_metadata_file import PartitionMetadataFile
-from barnabas.log.plain_append import append_plain
 from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
-from barnabas.log.producer_state_entry import BatchMetadata
 from barnabas.log.producer_state_manager import ProducerStateManager
 from barnabas.log.producer_state_rebuild import aborted_txn
 from barnabas.log.producer_states import ProducerAnalysis
@@ -37,21 +34,14 @@ from barnabas.log.storage_errors import FileClosedError, disk_access
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.records.batch import (
     HEADER_SIZE,
-    MAX_SEQUENCE,
     NO_TIMESTAMP,
-    TRANSACTIONAL_MASK,
-    CompressionType,
     RecordBatch,
     TimestampType,
 )
 
-place_batch = record_batch.place_batch
-
 logger = logging.getLogger(__name__)
 
-_new_tuple = tuple.__new__
-"""A named tuple in one call; its class would make another one in Python."""
-
+LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 NEVER_BY_COUNT: Final = 2**63 - 1
 """The default of ``flush.messages``."""
 LAST_OFFSET_DELTA: Final = struct.Struct(">23xi")
@@ -70,17 +60,17 @@ class UnexpectedAppendOffsetError(OffsetOutOfRangeError):
 class LogWriter:
     """Appends, rolls and flushes.
 
-    **An append** goes through these steps; what costs most comes before the lock is taken::
+    **An append** takes these steps, the same for every batch. The most expensive one comes before the lock::
 
         validate        header, checksum, every record              no lock
         assign          offset, leader epoch, append time           lock
-        deduplicate     a batch that is there already is answered
-                        with the offsets it has
-        leader epoch    a new one is on disk before its records
+        deduplicate     a batch that is in the log already gets the
+                        offsets it has
+        leader epoch    a new one is noted before its records
         roll            if the batch belongs into a new segment
         check           sequence numbers, epochs, transactions
         write           one write: now the batch is in the log
-        take note       producers, aborted transactions, the last stable offset
+        update          producers, aborted transactions, the last stable offset
 
     Nothing is forced to disk: a batch that was written survives the end of the process, and what survives the end of
     the machine is a matter of ``flush.messages`` and ``flush.ms``, or better, of replication.
@@ -150,7 +140,7 @@ class LogWriter:
 
         Because it reaches ``flush.messages``, or because it is among the first of a new log.
         """
-        if self._partition_metadata.is_dirty:
+        if self._partition_metadata.dirty_topic_id is not None:
             return True
         local_log = self._local_log
         flush_messages = local_log.config.flush_messages
@@ -179,129 +169,44 @@ class LogWriter:
             return self._append_as_it_is(records, origin, leader_epoch)
         local_log = self._local_log
         try:
-            guard = local_log.guard
-            if guard.channel.any_offline:
-                guard.check()
-            # Records whose topic is not known could not be told from those of another one with the same name.
-            self._partition_metadata.maybe_flush()
-            if origin is AppendOrigin.CLIENT:
-                now = self._clock.milliseconds()
-                plain = self._validator.plain_batch(records, now)
-                compression, stats = CompressionType.NONE, NO_VALIDATION_STATS
-                if plain is None:
-                    compressed = self._validator.compressed_batch(records, now)
-                    if compressed is not None:
-                        plain, compression, stats = compressed
-                if plain is not None:
-                    began_ns = self._now_ns()
-                    info = self._append_plain(
-                        plain, leader_epoch, now, verification_guard, transaction_version, compression, stats
-                    )
-                    took_ns = self._now_ns() - began_ns
-                    if took_ns > SLOW_WRITE_NS or self.pace.is_slow:
-                        self.pace.wrote(took_ns)
-                    return info
-            validated = self._validator.validate(records, origin)
+            if local_log.guard.channel.any_offline:
+                local_log.guard.check()
+            if self._partition_metadata.dirty_topic_id is not None:
+                # Without the topic id, records could not be told from those of a later topic with the same name.
+                self._partition_metadata.maybe_flush()
+            now_ms = self._clock.milliseconds()
+            validated = self._validator.validate(records, origin, now_ms)
             began_ns = self._now_ns()
             with self._lock:
-                local_log.check_open()
-                now = self._clock.milliseconds()
-                batch = validated.assign(local_log.log_end_offset, leader_epoch, now)
+                if local_log.is_closed:
+                    local_log.check_open()
+                batch = validated.batch
+                batch.place(local_log.log_end_offset_metadata[0], leader_epoch)
+                log_append_time = NO_TIMESTAMP
+                if validated.timestamp_type is LOG_APPEND_TIME:
+                    # Read again with the lock held, so that append times grow with offsets.
+                    log_append_time = now_ms = self._clock.milliseconds()
+                    batch.set_max_timestamp(LOG_APPEND_TIME, now_ms)
+                last_offset = batch.base_offset + batch.last_offset_delta
                 info = LogAppendInfo(
                     batch.base_offset,
-                    batch.last_offset,
+                    last_offset,
                     leader_epoch,
                     batch.max_timestamp,
-                    batch.last_offset,
-                    log_start_offset=self._watermarks.offsets.log_start_offset,
-                    valid_bytes=batch.size_in_bytes,
-                    source_compression=validated.source_compression,
-                    stats=validated.stats,
+                    last_offset,
+                    log_append_time,
+                    self._watermarks.offsets.log_start_offset,
+                    len(batch.view),
+                    validated.source_compression,
+                    validated.stats,
                 )
-                if validated.timestamp_type is TimestampType.LOG_APPEND_TIME:
-                    info.log_append_time = now
-                self._append(info, (batch,), batch.view, origin, now, verification_guard, transaction_version)
+                self._append(info, (batch,), batch.view, origin, now_ms, verification_guard, transaction_version)
             took_ns = self._now_ns() - began_ns
             if took_ns > SLOW_WRITE_NS or self.pace.is_slow:
                 self.pace.wrote(took_ns)
             return info
         except (KafkaStorageError, OSError) as error:
             local_log.guard.reraise(f"appending to {self.topic_partition}", error)
-
-    def _append_plain(
-        self,
-        batch: memoryview,
-        leader_epoch: int,
-        now_ms: int,
-        verification_guard: VerificationGuard,
-        transaction_version: int,
-        compression: CompressionType,
-        stats: RecordValidationStats,
-    ) -> LogAppendInfo:
-        """Appends a batch that is in order, and as plain as can be: nearly every batch of nearly every producer.
-
-        The steps are those of `_append`, for the one case that needs none of them to do anything but look: the leader
-        epoch is known, the segment has room, and the batch is the next one of its producer, if it has one. It is for
-        `_append` as soon as anything is not so.
-        """
-        local_log, state = self._local_log, self._producer_state
-        with self._lock:
-            if local_log.is_closed:
-                local_log.check_open()
-            appended = append_plain(local_log, state, self.leader_epochs, batch, leader_epoch)
-            if appended is not None:
-                self._watermarks.log_end_moved()
-                first_offset, last_offset, timestamp = appended
-                if last_offset + 1 - local_log.recovery_point >= local_log.config.flush_messages:
-                    self.flush()
-                return LogAppendInfo(
-                    first_offset,
-                    last_offset,
-                    leader_epoch,
-                    timestamp,
-                    last_offset,
-                    NO_TIMESTAMP,
-                    self._watermarks.offsets.log_start_offset,
-                    len(batch),
-                    compression,
-                    stats,
-                )
-            first_offset = local_log.log_end_offset_metadata[0]
-            header = place_batch(batch, first_offset, leader_epoch)
-            _, _, _, _, _, attributes, delta, _, timestamp, producer_id, producer_epoch, base_sequence, _ = header
-            last_offset = first_offset + delta
-            size = len(batch)
-            info = LogAppendInfo(
-                first_offset,
-                last_offset,
-                leader_epoch,
-                timestamp,
-                last_offset,
-                NO_TIMESTAMP,
-                self._watermarks.offsets.log_start_offset,
-                size,
-                compression,
-                stats,
-            )
-            entry = None
-            if producer_id >= 0 and not attributes & TRANSACTIONAL_MASK:
-                entry = state.entry_followed_by(producer_id, producer_epoch, base_sequence)
-            if (
-                (entry is None and producer_id >= 0)
-                or self.leader_epochs.latest_epoch != leader_epoch
-                or not local_log.append_if_room(last_offset, timestamp, batch, size, now_ms)
-            ):
-                batches = (RecordBatch.with_header(batch, header),)
-                self._append(info, batches, batch, AppendOrigin.CLIENT, now_ms, verification_guard, transaction_version)
-                return info
-            self._watermarks.log_end_moved()
-            if entry is not None:
-                last_sequence = (base_sequence + delta) & MAX_SEQUENCE
-                entry.add_next(_new_tuple(BatchMetadata, (last_sequence, last_offset, delta, timestamp)))
-            state.map_end_offset = last_offset + 1
-            if last_offset + 1 - local_log.recovery_point >= local_log.config.flush_messages:
-                self.flush()
-            return info
 
     def append_as_follower(self, records: Buffer, leader_epoch: int) -> LogAppendInfo:
         """Appends batches as the leader has them; `leader_epoch` is that of the leader they were fetched from.
@@ -354,15 +259,15 @@ class LogWriter:
         verification_guard: VerificationGuard = SENTINEL,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> None:
-        """The steps from the second on. The lock must be held."""
+        """Appends validated batches that have their offsets: the steps from "deduplicate" on. The lock must be held."""
         local_log, state = self._local_log, self._producer_state
         config = local_log.config
-        if origin is AppendOrigin.CLIENT and batches[0].has_producer_id:
+        if origin is AppendOrigin.CLIENT and batches[0].producer_id >= 0:
             duplicate = state.find_duplicate_batch(batches[0])
             if duplicate is not None:
                 info.is_duplicate = True
                 info.first_offset, info.last_offset = duplicate.first_offset, duplicate.last_offset
-                if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+                if config.timestamp_type is LOG_APPEND_TIME:
                     info.log_append_time = duplicate.timestamp
                 return
         size = len(records)
@@ -372,19 +277,22 @@ class LogWriter:
                 f"{config.segment_bytes} bytes"
             )
         latest_epoch = self.leader_epochs.latest_epoch
+        has_producers = False
         for batch in batches:
             epoch = batch.partition_leader_epoch
             if epoch != latest_epoch and epoch >= 0:
-                # Not waited for: on the thread that does this, all clients of the broker may be waiting.
+                # The file is written in the background: all clients of the broker may wait for this thread.
                 self.leader_epochs.assign_later(epoch, batch.base_offset)
                 latest_epoch = epoch
-        segment = self._maybe_roll(size, info, now_ms)
-        if not any(batch.has_producer_id for batch in batches):
-            local_log.append(info.last_offset, info.max_timestamp, info.offset_of_max_timestamp, records)
-            self._watermarks.log_end_moved()
-            state.update_map_end_offset(info.last_offset + 1)
-        else:
-            place = LogOffsetMetadata(info.first_offset, segment.base_offset, segment.size)
+            if batch.producer_id >= 0:
+                has_producers = True
+        next_offset = info.last_offset + 1
+        segment = local_log.active_segment_for_append()
+        if segment.should_roll(size, info.max_timestamp, info.last_offset, config, now_ms):
+            segment = self.roll(info.first_offset)
+        analysis = None
+        if has_producers:
+            place = LogOffsetMetadata(info.first_offset, segment.base_offset, segment.records.size_in_bytes)
             analysis = state.analyze(
                 batches,
                 origin,
@@ -392,16 +300,19 @@ class LogWriter:
                 guard=verification_guard,
                 transaction_version=transaction_version,
             )
-            local_log.append(info.last_offset, info.max_timestamp, info.offset_of_max_timestamp, records)
-            self._take_note(analysis, segment, info.last_offset + 1)
-        if local_log.unflushed_messages >= config.flush_messages:
+        local_log.append(segment, info.last_offset, info.max_timestamp, info.offset_of_max_timestamp, records)
+        self._watermarks.log_end_moved()
+        if analysis is not None:
+            self._update_producers(analysis, segment)
+        state.map_end_offset = next_offset
+        if next_offset - local_log.recovery_point >= config.flush_messages:
             self.flush()
 
-    def _take_note(self, analysis: ProducerAnalysis, segment: LogSegment, next_offset: int) -> None:
-        """What batches that are in the log now mean for producers and transactions.
+    def _update_producers(self, analysis: ProducerAnalysis, segment: LogSegment) -> None:
+        """Updates producers and transactions for batches that are in the log now.
 
         All of it is in memory, save for the transaction index: if that cannot be written, the directory goes offline,
-        and recovery finds out from the log.
+        and recovery restores it from the log.
         """
         state = self._producer_state
         for appended in analysis.updated.values():
@@ -410,8 +321,8 @@ class LogWriter:
             if transaction.is_aborted:
                 segment.append_aborted_txn(aborted_txn(transaction, state.last_stable_offset(transaction)))
             state.complete_txn(transaction)
-        state.update_map_end_offset(next_offset)
-        self._watermarks.update_first_unstable_offset()
+        if state.may_have_transactions:
+            self._watermarks.update_first_unstable_offset()
 
     # Leader epochs
 
@@ -421,21 +332,6 @@ class LogWriter:
             self.leader_epochs.assign(leader_epoch, start_offset)
 
     # Rolling
-
-    def _maybe_roll(self, size: int, info: LogAppendInfo, now_ms: int) -> LogSegment:
-        local_log = self._local_log
-        config = local_log.config
-        segment = local_log.active_segment_for_append()
-        if segment.should_roll(
-            messages_size=size,
-            max_timestamp_in_messages=info.max_timestamp,
-            max_offset_in_messages=info.last_offset,
-            max_segment_bytes=config.segment_bytes,
-            max_segment_ms=config.max_segment_ms,
-            now_ms=now_ms,
-        ):
-            segment = self.roll(info.first_offset)
-        return segment
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
         """Begins a new segment, at the end of the log or at a later offset that the next record is going to have."""

@@ -73,7 +73,8 @@ class PartitionMetadataFile:
         self.path = path
         self._lock = threading.Lock()
         """Held while the file is written or read. Nothing else is locked inside it."""
-        self._dirty_topic_id: Uuid | None = None
+        self.dirty_topic_id: Uuid | None = None
+        """The id that `maybe_flush` has to write, if there is one."""
 
     @classmethod
     def in_directory(cls, log_dir: Path) -> PartitionMetadataFile:
@@ -81,31 +82,26 @@ class PartitionMetadataFile:
 
     def record(self, topic_id: Uuid) -> None:
         """Remembers the id that `maybe_flush` is to write; `InconsistentTopicIdError` if another one waits for that."""
-        dirty = self._dirty_topic_id
+        dirty = self.dirty_topic_id
         if dirty is not None and dirty != topic_id:
             raise InconsistentTopicIdError(
                 f"{self.path}: topic id {uuid_to_string(topic_id)} came after {uuid_to_string(dirty)}, which it is not"
             )
-        self._dirty_topic_id = topic_id
-
-    @property
-    def is_dirty(self) -> bool:
-        """Whether `maybe_flush` has something to write."""
-        return self._dirty_topic_id is not None
+        self.dirty_topic_id = topic_id
 
     def maybe_flush(self) -> None:
         """Writes the id if it has not been written. Costs one comparison otherwise: it comes with every append."""
-        if self._dirty_topic_id is not None:
+        if self.dirty_topic_id is not None:
             self._flush()
 
     def _flush(self) -> None:
         with self._lock:
-            topic_id = self._dirty_topic_id
+            topic_id = self.dirty_topic_id
             if topic_id is None:
                 return  # another thread was faster
             with disk_access("write", self.path):
                 replace_file(self.path, PartitionMetadata(CURRENT_VERSION, topic_id).encode())
-            self._dirty_topic_id = None
+            self.dirty_topic_id = None
 
     def read(self) -> PartitionMetadata:
         """What it says. `CorruptPartitionMetadataError` if that is nonsense, `KafkaStorageError` if there is none."""

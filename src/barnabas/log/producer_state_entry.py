@@ -105,25 +105,8 @@ class ProducerStateEntry:
         if epoch != self.producer_epoch:
             self._batches.clear()
             self.producer_epoch = epoch
-        self.add_next(batch)
-
-    def add_next(self, batch: BatchMetadata) -> None:
-        """`add_batch` for one of the present epoch."""
-        batches = self._batches
-        if len(batches) == NUM_BATCHES_TO_RETAIN:
-            del batches[0]
-        batches.append(batch)
+        self._remember(batch)
         self.last_timestamp = batch[3]
-
-    def is_followed_by(self, epoch: int, first_seq: int) -> bool:
-        """Whether a batch outside of transactions is just the next one: same epoch, and the number behind the last."""
-        batches = self._batches
-        return (
-            epoch == self.producer_epoch
-            and bool(batches)
-            and first_seq == batches[-1][0] + 1
-            and self.current_txn_first_offset is None
-        )
 
     def _remember(self, batch: BatchMetadata) -> None:
         batches = self._batches

@@ -199,18 +199,6 @@ class ProducerStates:
             position += batch.size_in_bytes
         return ProducerAnalysis(updated, completed)
 
-    def entry_followed_by(self, producer_id: int, epoch: int, first_seq: int) -> ProducerStateEntry | None:
-        """The producer's entry, if this batch of a client, outside of transactions, is just what comes next.
-
-        Then it is no repetition, there is nothing to find out about it, and `ProducerStateEntry.add_batch` is all that
-        remains to be done when it is in the log. That is so for all but the first of a producer that goes about its
-        work. In all other cases, None: `analyze` knows.
-        """
-        entry = self._producers.get(producer_id)
-        if entry is None or not entry.is_followed_by(epoch, first_seq) or producer_id in self._verifications:
-            return None
-        return entry
-
     def find_duplicate_batch(self, batch: RecordBatch) -> BatchMetadata | None:
         """The batch of the same producer that this one repeats."""
         entry = self._producers.get(batch.producer_id)

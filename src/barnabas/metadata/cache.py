@@ -60,52 +60,49 @@ class MetadataCache:
     """
 
     def __init__(self, kraft_version: Callable[[], int] = lambda: 0, choose: Choose = random.choice) -> None:
-        self._image = EMPTY_IMAGE
+        self.image = EMPTY_IMAGE
+        """The present image. Others read it, and only `set_image` changes it."""
         self._kraft_version = kraft_version
         self._choose = choose
 
-    @property
-    def image(self) -> MetadataImage:
-        return self._image
-
     def set_image(self, image: MetadataImage) -> None:
-        self._image = image
+        self.image = image
 
     # -- topics
 
     @property
     def all_topics(self) -> tuple[str, ...]:
         """The names, in order."""
-        return self._image.topics.sorted_names
+        return self.image.topics.sorted_names
 
     def contains(self, topic: str, partition: int | None = None) -> bool:
         """Whether there is such a topic, and such a partition if one is given."""
-        found = self._image.topics.by_name.get(topic)
+        found = self.image.topics.by_name.get(topic)
         return found is not None and (partition is None or partition in found.partitions)
 
     def topic_id(self, name: str) -> Uuid:
         """The id of a topic, all zeros if there is none of that name."""
-        topic = self._image.topics.by_name.get(name)
+        topic = self.image.topics.by_name.get(name)
         return ZERO_UUID if topic is None else topic.id
 
     def topic_name(self, topic_id: Uuid) -> str | None:
-        topic = self._image.topics.by_id.get(topic_id)
+        topic = self.image.topics.by_id.get(topic_id)
         return None if topic is None else topic.name
 
     def num_partitions(self, topic: str) -> int | None:
-        found = self._image.topics.by_name.get(topic)
+        found = self.image.topics.by_name.get(topic)
         return None if found is None else len(found.partitions)
 
     def partition(self, topic: str, partition: int) -> PartitionRegistration | None:
         """Leader, epochs, replicas and in-sync replicas."""
-        found = self._image.topics.by_name.get(topic)
+        found = self.image.topics.by_name.get(topic)
         return None if found is None else found.partitions.get(partition)
 
     def partition_leader_endpoint(self, topic: str, partition: int, listener: str) -> Node | None:
         """Where a partition is led; None if the partition or its leader is unknown, NO_NODE if the leader has no
         address on this listener.
         """
-        image = self._image
+        image = self.image
         found = image.topics.by_name.get(topic)
         registration = None if found is None else found.partitions.get(partition)
         broker = None if registration is None else image.cluster.broker(registration.leader)
@@ -113,7 +110,7 @@ class MetadataCache:
 
     def partition_replica_endpoints(self, topic: str, partition: int, listener: str) -> dict[int, Node]:
         """Where the replicas of a partition are, as far as they are alive and have an address on this listener."""
-        image = self._image
+        image = self.image
         found = image.topics.by_name.get(topic)
         registration = None if found is None else found.partitions.get(partition)
         if registration is None:
@@ -128,7 +125,7 @@ class MetadataCache:
     # -- brokers
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
-        return self._image.cluster.broker(broker_id)
+        return self.image.cluster.broker(broker_id)
 
     def has_alive_broker(self, broker_id: int) -> bool:
         broker = self.broker(broker_id)
@@ -151,10 +148,10 @@ class MetadataCache:
         return None if broker is None or broker.fenced else broker.node(listener)
 
     def alive_broker_nodes(self, listener: str) -> list[Node]:
-        return cluster_answers.broker_nodes(self._image, listener)
+        return cluster_answers.broker_nodes(self.image, listener)
 
     def alive_broker_ids(self) -> list[int]:
-        return sorted(broker.id for broker in self._image.cluster.brokers.values() if not broker.fenced)
+        return sorted(broker.id for broker in self.image.cluster.brokers.values() if not broker.fenced)
 
     def random_alive_broker_id(self) -> int | None:
         ids = self.alive_broker_ids()
@@ -164,17 +161,17 @@ class MetadataCache:
 
     def config(self, resource: ConfigResource) -> Settings:
         """What is set for this resource in the metadata; defaults are not looked up."""
-        return self._image.configs.of(resource)
+        return self.image.configs.of(resource)
 
     def topic_config(self, topic: str) -> Settings:
         return self.config(ConfigResource.topic(topic))
 
     @property
     def metadata_version(self) -> MetadataVersion | None:
-        return self._image.features.metadata_version
+        return self.image.features.metadata_version
 
     def features(self) -> FinalizedFeatures:
-        image = self._image
+        image = self.image
         version = image.features.metadata_version
         levels = dict(image.features.finalized)
         if version is not None:
@@ -187,12 +184,12 @@ class MetadataCache:
     # -- whole answers
 
     def topic_metadata(self, names: Iterable[str], listener: str, version: int) -> list[MetadataResponseTopic]:
-        return topic_answers.topic_metadata(self._image, names, listener, version)
+        return topic_answers.topic_metadata(self.image, names, listener, version)
 
     def metadata_response(
         self, request: MetadataRequest, version: int, listener: str, cluster_id: str
     ) -> MetadataResponse:
-        return cluster_answers.metadata_response(self._image, request, version, listener, cluster_id, self._choose)
+        return cluster_answers.metadata_response(self.image, request, version, listener, cluster_id, self._choose)
 
     def describe_topic_partitions(
         self,
@@ -201,20 +198,20 @@ class MetadataCache:
         max_partitions: int = 2000,
         is_authorized: Callable[[str], bool] = lambda _name: True,
     ) -> DescribeTopicPartitionsResponse:
-        return topic_answers.describe_topic_partitions(self._image, request, listener, max_partitions, is_authorized)
+        return topic_answers.describe_topic_partitions(self.image, request, listener, max_partitions, is_authorized)
 
     def describe_cluster(
         self, request: DescribeClusterRequest, version: int, listener: str, cluster_id: str
     ) -> DescribeClusterResponse:
-        return cluster_answers.describe_cluster(self._image, request, version, listener, cluster_id, self._choose)
+        return cluster_answers.describe_cluster(self.image, request, version, listener, cluster_id, self._choose)
 
     def describe_client_quotas(self, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-        return self._image.client_quotas.describe(request)
+        return self.image.client_quotas.describe(request)
 
     def describe_scram_credentials(
         self, request: DescribeUserScramCredentialsRequest
     ) -> DescribeUserScramCredentialsResponse:
-        return self._image.scram.describe(request)
+        return self.image.scram.describe(request)
 
 
 class MetadataCachePublisher(MetadataPublisher):

@@ -15,7 +15,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Self
 
-from barnabas.protocol.versions import VersionRange
+from barnabas.protocol.versions import NONE, VersionRange
 
 if TYPE_CHECKING:
     from barnabas.protocol.message import Request, Response
@@ -252,14 +252,18 @@ class ApiKey(IntEnum):
         compact = self.flexible
         return 2 if compact.lowest <= version <= compact.highest else 1
 
-    def response_header_version(self, version: int) -> int:
-        """Version 1 has tagged fields.
+    @property
+    def flexible_response_headers(self) -> VersionRange:
+        """The versions whose response header has version 1, which has tagged fields.
 
-        An ApiVersions response always has version 0: the client reads it before it knows what the broker speaks, and
-        must be able to find the error code of a broker that is older than itself.
+        An ApiVersions response always has header version 0: the client reads it before it knows the versions of the
+        broker, and must find the error code of a broker that is older than itself.
         """
-        compact = self.flexible
-        return 1 if compact.lowest <= version <= compact.highest and self is not _API_VERSIONS else 0
+        return NONE if self is _API_VERSIONS else self.flexible
+
+    def response_header_version(self, version: int) -> int:
+        """1 with tagged fields, otherwise 0."""
+        return 1 if version in self.flexible_response_headers else 0
 
     @property
     def module(self) -> str:

@@ -55,7 +55,8 @@ def encode_response(response: Response, version: int, correlation_id: int) -> by
 def response_parts(response: Response, version: int, correlation_id: int) -> list[Any]:
     """A whole response as a list of buffers and, for records that are still in a file, regions."""
     parts: list[Any] = [b""]
-    if response.api_key.response_header_version(version):
+    first, last = response.flexible_headers
+    if first <= version <= last:
         parts.append(b"\0")  # no tagged fields
     response.encode_parts(version, parts)
     parts[0] = _RESPONSE_HEAD.pack(sum(map(len, parts)) + 4, correlation_id)

@@ -379,3 +379,11 @@ class Request(ApiMessage):
 
 class Response(ApiMessage):
     """The body of a response."""
+
+    flexible_headers: ClassVar[VersionRange] = NONE
+    """The versions whose response header has tagged fields."""
+
+    def __init_subclass__(cls, *, api_key: ApiKey | None = None, **options: Any) -> None:
+        super().__init_subclass__(api_key=api_key, **options)
+        if api_key is not None:
+            cls.flexible_headers = api_key.flexible_response_headers

@@ -71,6 +71,8 @@ _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
 _INT16: Final = struct.Struct(">h")
+_PLACE: Final = struct.Struct(">qii")
+"""Base offset, batch length and partition leader epoch: where a header begins."""
 
 
 class CompressionType(IntEnum):
@@ -106,126 +108,108 @@ def decrement_sequence(sequence: int, decrement: int) -> int:
 class RecordBatch:
     """A view of one batch in a buffer: header fields as attributes, records untouched, nothing copied.
 
-    The header is unpacked once, in one step, when the view is made. That checks only what is needed to be sure of the
-    batch's boundaries (its length, and that the magic is 2); `validation` has the rest. On a writable buffer, the
-    fields that a broker fills in can be patched in place::
+    The header is unpacked once, in one step, when the view is made. That checks only the batch's boundaries (its
+    length, and that the magic is 2); `validation` checks the rest. On a writable buffer, the fields that a broker
+    assigns can be patched in place::
 
         batch = RecordBatch(request_buffer, offset=108)
-        batch.set_base_offset(next_offset)
-        batch.set_partition_leader_epoch(epoch)
+        batch.place(next_offset, leader_epoch)
         log.write(batch.view)
 
+    The fields are for reading: changing one does not change the bytes.
     """
 
-    __slots__ = ("_header", "view")
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "batch_length",
+        "crc",
+        "last_offset_delta",
+        "magic",
+        "max_timestamp",
+        "partition_leader_epoch",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "view",
+    )
 
     view: memoryview
     """The bytes of the batch, header included."""
+    base_offset: int
+    batch_length: int
+    """The length as the header has it: without base offset and itself."""
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    """The checksum that the header states."""
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
 
     def __init__(self, buffer: bytes | bytearray | memoryview, offset: int = 0) -> None:
         whole = memoryview(buffer)
-        size = _batch_size(whole, offset)
-        if size is None:
-            raise _cut_off(whole, offset)
-        self.view = whole[offset : offset + size]
-        self._header: tuple[int, ...] = HEADER.unpack_from(whole, offset)
+        remaining = len(whole) - offset
+        if remaining >= HEADER_SIZE:
+            header = HEADER.unpack_from(whole, offset)
+            size = header[1] + LOG_OVERHEAD
+            if HEADER_SIZE <= size <= remaining and header[3] == MAGIC:
+                self.view = whole[offset : offset + size]
+                self._set_header(header)
+                return
+        _batch_size(whole, offset)  # raises, unless the batch is only cut off
+        raise _cut_off(whole, offset)
 
-    @classmethod
-    def _at(cls, whole: memoryview, offset: int, size: int) -> RecordBatch:
-        """A batch whose size has been worked out already."""
-        batch = cls.__new__(cls)
-        batch.view = whole[offset : offset + size]
-        batch._header = HEADER.unpack_from(whole, offset)
-        return batch
-
-    @classmethod
-    def with_header(cls, view: memoryview, header: tuple[int, ...]) -> RecordBatch:
-        """A batch whose header has been read already."""
-        batch = cls.__new__(cls)
-        batch.view = view
-        batch._header = header
-        return batch
-
-    @property
-    def base_offset(self) -> int:
-        return self._header[0]
-
-    @property
-    def batch_length(self) -> int:
-        """The length as it stands in the header: without base offset and itself."""
-        return self._header[1]
+    def _set_header(self, header: tuple[int, ...]) -> None:
+        (
+            self.base_offset,
+            self.batch_length,
+            self.partition_leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        ) = header
 
     @property
     def size_in_bytes(self) -> int:
-        return self._header[1] + LOG_OVERHEAD
-
-    @property
-    def partition_leader_epoch(self) -> int:
-        return self._header[2]
-
-    @property
-    def magic(self) -> int:
-        return self._header[3]
-
-    @property
-    def crc(self) -> int:
-        """The checksum that the header states."""
-        return self._header[4]
-
-    @property
-    def attributes(self) -> int:
-        return self._header[5]
-
-    @property
-    def last_offset_delta(self) -> int:
-        return self._header[6]
-
-    @property
-    def base_timestamp(self) -> int:
-        return self._header[7]
-
-    @property
-    def max_timestamp(self) -> int:
-        return self._header[8]
-
-    @property
-    def producer_id(self) -> int:
-        return self._header[9]
-
-    @property
-    def producer_epoch(self) -> int:
-        return self._header[10]
-
-    @property
-    def base_sequence(self) -> int:
-        return self._header[11]
-
-    @property
-    def record_count(self) -> int:
-        return self._header[12]
+        return self.batch_length + LOG_OVERHEAD
 
     @property
     def compression_type(self) -> CompressionType:
-        identifier = self._header[5] & COMPRESSION_MASK
+        identifier = self.attributes & COMPRESSION_MASK
         if identifier > CompressionType.ZSTD:
             raise UnsupportedCompressionTypeError(f"unknown compression type {identifier} in {self._where()}")
         return CompressionType(identifier)
 
     @property
     def is_compressed(self) -> bool:
-        return self._header[5] & COMPRESSION_MASK != 0
+        return self.attributes & COMPRESSION_MASK != 0
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType.LOG_APPEND_TIME if self._header[5] & TIMESTAMP_TYPE_MASK else TimestampType.CREATE_TIME
+        return TimestampType.LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_MASK else TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
-        return self._header[5] & TRANSACTIONAL_MASK != 0
+        return self.attributes & TRANSACTIONAL_MASK != 0
 
     @property
     def is_control_batch(self) -> bool:
-        return self._header[5] & CONTROL_MASK != 0
+        return self.attributes & CONTROL_MASK != 0
 
     @property
     def delete_horizon_ms(self) -> int | None:
@@ -233,25 +217,25 @@ class RecordBatch:
 
         The cleaner keeps it in the base timestamp, which the first record does not need: its delta makes up for it.
         """
-        return self._header[7] if self._header[5] & DELETE_HORIZON_MASK else None
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
 
     @property
     def has_producer_id(self) -> bool:
-        return self._header[9] > NO_PRODUCER_ID
+        return self.producer_id > NO_PRODUCER_ID
 
     @property
     def last_offset(self) -> int:
-        return self._header[0] + self._header[6]
+        return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        return self._header[0] + self._header[6] + 1
+        return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
         """The sequence number of the last record; -1 for a batch without sequence numbers."""
-        base = self._header[11]
-        return NO_SEQUENCE if base == NO_SEQUENCE else increment_sequence(base, self._header[6])
+        base = self.base_sequence
+        return NO_SEQUENCE if base == NO_SEQUENCE else increment_sequence(base, self.last_offset_delta)
 
     @property
     def records_view(self) -> memoryview:
@@ -264,12 +248,12 @@ class RecordBatch:
 
     def is_valid(self) -> bool:
         """Whether the checksum is right."""
-        return self.compute_crc() == self._header[4]
+        return self.compute_crc() == self.crc
 
     def ensure_valid(self) -> None:
         """Raises `CorruptRecordError` unless the checksum is right."""
         computed = self.compute_crc()
-        if computed != self._header[4]:
+        if computed != self.crc:
             raise CorruptRecordError(
                 f"{self._where()} is corrupt: its checksum is {computed:#010x}, but the header says {self.crc:#010x}"
             )
@@ -277,34 +261,40 @@ class RecordBatch:
     def set_base_offset(self, offset: int) -> None:
         """Moves the batch to `offset`. The checksum does not cover it."""
         _INT64.pack_into(self.view, 0, offset)
-        self._header = (offset, *self._header[1:])
+        self.base_offset = offset
 
     def set_last_offset(self, offset: int) -> None:
         """Moves the batch so that its last record gets `offset`."""
-        self.set_base_offset(offset - self._header[6])
+        self.set_base_offset(offset - self.last_offset_delta)
 
     def set_partition_leader_epoch(self, epoch: int) -> None:
         """Says which leader epoch appended the batch. The checksum does not cover it."""
         _INT32.pack_into(self.view, PARTITION_LEADER_EPOCH_OFFSET, epoch)
-        self._header = (*self._header[:2], epoch, *self._header[3:])
+        self.partition_leader_epoch = epoch
+
+    def place(self, offset: int, leader_epoch: int) -> None:
+        """Assigns base offset and leader epoch in one write. The checksum does not cover them."""
+        _PLACE.pack_into(self.view, 0, offset, self.batch_length, leader_epoch)
+        self.base_offset = offset
+        self.partition_leader_epoch = leader_epoch
 
     def set_max_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> None:
         """Sets timestamp type and largest timestamp: for append time, this gives all records their timestamp at once.
 
         Both fields are covered by the checksum, which is computed again. Where nothing changes, nothing is written.
         """
-        attributes = self._header[5] & ~TIMESTAMP_TYPE_MASK
+        attributes = self.attributes & ~TIMESTAMP_TYPE_MASK
         if timestamp_type is TimestampType.LOG_APPEND_TIME:
             attributes |= TIMESTAMP_TYPE_MASK
-        if attributes == self._header[5] and timestamp == self._header[8]:
+        if attributes == self.attributes and timestamp == self.max_timestamp:
             return
         _INT16.pack_into(self.view, ATTRIBUTES_OFFSET, attributes)
         _INT64.pack_into(self.view, MAX_TIMESTAMP_OFFSET, timestamp)
         _UINT32.pack_into(self.view, CRC_OFFSET, self.compute_crc())
-        self._header = HEADER.unpack_from(self.view)
+        self._set_header(HEADER.unpack_from(self.view))
 
     def _where(self) -> str:
-        return f"the record batch at offset {self._header[0]}"
+        return f"the record batch at offset {self.base_offset}"
 
     def __len__(self) -> int:
         return len(self.view)
@@ -356,7 +346,7 @@ def iter_batches(
             if allow_partial:
                 return
             raise _cut_off(whole, offset)
-        yield RecordBatch._at(whole, offset, size)
+        yield RecordBatch(whole, offset)
         offset += size
 
 

@@ -72,7 +72,7 @@ class Partition(PartitionLog):
             now_ms = self._context.clock.milliseconds()
             isr = frozenset(registration.isr)
             others = [broker_id for broker_id in registration.replicas if broker_id != self._context.broker_id]
-            self._remote = {broker_id: self._remote.get(broker_id) or Replica(broker_id) for broker_id in others}
+            self.followers = {broker_id: self.followers.get(broker_id) or Replica(broker_id) for broker_id in others}
             self._update_assignment(registration)
             # Whatever is to be done after an unclean election, it is done: the log is taken as it is.
             self.state = CommittedPartitionState(isr, _RECOVERED)
@@ -80,7 +80,7 @@ class Partition(PartitionLog):
             role = before
             if is_new_epoch:
                 start = log.log_end_offset
-                for replica in self._remote.values():
+                for replica in self.followers.values():
                     replica.reset(now_ms, start, is_new_leader=is_new_leader, is_in_sync=replica.broker_id in isr)
                 role = PartitionRole(log, True, self._context.broker_id, registration.leader_epoch, start)
                 logger.debug(
@@ -97,7 +97,7 @@ class Partition(PartitionLog):
                 )
             self._partition_epoch = registration.partition_epoch
             self.role = role._replace(log=log, is_leader=True, leader_id=self._context.broker_id)
-            if self._remote:
+            if self.followers:
                 self._begin_epoch_in_log(log)
             # The ISR may be smaller than it was.
             hw_moved = self._maybe_increment_leader_hw(log, now_ms)
@@ -130,7 +130,7 @@ class Partition(PartitionLog):
             # First of all, no more appends: opening the log may fail.
             self.role = PartitionRole(before.log, False, registration.leader, registration.leader_epoch)
             self._partition_epoch = registration.partition_epoch
-            self._remote = {}
+            self.followers = {}
             self._update_assignment(registration)
             self.state = CommittedPartitionState(frozenset(), registration.leader_recovery_state)
             log = self._open_log(registration, is_new)
@@ -330,7 +330,7 @@ class Partition(PartitionLog):
     def _clear(self) -> tuple[PartitionListener, ...]:
         with self._lock:
             listeners, self._listeners = self._listeners, ()
-            self._remote = {}
+            self.followers = {}
             self._assignment = NO_ASSIGNMENT
             self._future_log = None
             self.state = NO_STATE

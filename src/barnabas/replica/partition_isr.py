@@ -87,7 +87,7 @@ class PartitionIsr:
         "_future_log",
         "_lock",
         "_partition_epoch",
-        "_remote",
+        "followers",
         "role",
         "state",
         "topic_id",
@@ -105,7 +105,7 @@ class PartitionIsr:
         self.state: PartitionState = NO_STATE
         self._assignment: Assignment = NO_ASSIGNMENT
         self._partition_epoch = -1
-        self._remote: dict[int, Replica] = {}
+        self.followers: dict[int, Replica] = {}
         """The other replicas, if this is the leader. A change makes another table."""
         self._future_log: UnifiedLog | None = None
         """The copy in another log directory that is going to replace the log."""
@@ -144,14 +144,10 @@ class PartitionIsr:
 
     @property
     def remote_replicas(self) -> tuple[Replica, ...]:
-        return tuple(self._remote.values())
-
-    @property
-    def has_followers(self) -> bool:
-        return bool(self._remote)
+        return tuple(self.followers.values())
 
     def replica(self, broker_id: int) -> Replica | None:
-        return self._remote.get(broker_id)
+        return self.followers.get(broker_id)
 
     @property
     def in_sync_replica_ids(self) -> frozenset[int]:
@@ -172,7 +168,7 @@ class PartitionIsr:
 
     def effective_min_isr(self, log: UnifiedLog) -> int:
         """How many replicas must be in sync. A topic cannot ask for more than it has."""
-        return min(log.config.min_insync_replicas, len(self._remote) + 1)
+        return min(log.config.min_insync_replicas, len(self.followers) + 1)
 
     @property
     def is_under_min_isr(self) -> bool:
@@ -192,7 +188,7 @@ class PartitionIsr:
             return False, Errors.NOT_LEADER_OR_FOLLOWER
         if log.high_watermark < required_offset:
             return False, Errors.NONE
-        if self._remote and len(self.state.maximal_isr) < self.effective_min_isr(log):
+        if self.followers and len(self.state.maximal_isr) < self.effective_min_isr(log):
             # The records are there, and on fewer replicas than the topic wants: the client has to know.
             return True, Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return True, Errors.NONE
@@ -201,7 +197,7 @@ class PartitionIsr:
 
     def _maybe_increment_leader_hw(self, log: UnifiedLog, now_ms: int | None = None) -> bool:
         """Moves the high watermark as far as it can go; whether it has moved. The lock must be held."""
-        if not self._remote:
+        if not self.followers:
             return log.move_high_watermark_to_end()
         end = log.log_end_offset_metadata
         if len(self.state.isr) < self.effective_min_isr(log):
@@ -210,7 +206,7 @@ class PartitionIsr:
             now_ms = self._context.clock.milliseconds()
         new = end
         maximal_isr = self.state.maximal_isr
-        for replica in self._remote.values():
+        for replica in self.followers.values():
             follower = replica.state
             if follower.log_end_offset < new.message_offset and (
                 replica.broker_id in maximal_isr
@@ -229,7 +225,7 @@ class PartitionIsr:
             raise self._not_leader()
         low = log.log_start_offset
         cache = self._context.metadata_cache
-        for replica in self._remote.values():
+        for replica in self.followers.values():
             start = replica.state.log_start_offset
             if start < low and cache.has_alive_broker(replica.broker_id):
                 low = start
@@ -240,7 +236,7 @@ class PartitionIsr:
 
     def follower_replica_or_raise(self, broker_id: int, current_leader_epoch: int) -> Replica:
         """The follower that a fetch comes from; its retriable error if this leader does not know of it yet."""
-        replica = self._remote.get(broker_id)
+        replica = self.followers.get(broker_id)
         if replica is not None:
             return replica
         message = (
@@ -328,7 +324,7 @@ class PartitionIsr:
 
     def maybe_shrink_isr(self) -> None:
         """Proposes to leave out the followers that have not caught up for too long."""
-        if not self.role.is_leader or not self._remote or self.state.is_in_flight:
+        if not self.role.is_leader or not self.followers or self.state.is_in_flight:
             return
         with self._lock:
             log, state = self.leader_log_if_local, self.state
@@ -345,7 +341,7 @@ class PartitionIsr:
                 sorted(state.isr),
                 log.high_watermark,
                 log.log_end_offset,
-                list(self._remote.values()),
+                list(self.followers.values()),
             )
             proposal = self._propose(state, state.isr - lagging)
         self._submit(proposal)
@@ -358,7 +354,7 @@ class PartitionIsr:
             for broker_id in state.isr
             if broker_id != self._context.broker_id
             and (
-                (replica := self._remote.get(broker_id)) is None
+                (replica := self.followers.get(broker_id)) is None
                 or not replica.state.is_caught_up(end, now_ms, max_lag_ms)
             )
         )
@@ -370,7 +366,7 @@ class PartitionIsr:
             if broker_id == context.broker_id:
                 epoch: int | None = context.broker_epoch()
             else:
-                replica = self._remote.get(broker_id)
+                replica = self.followers.get(broker_id)
                 epoch = None if replica is None else replica.state.broker_epoch
             # One in sync that has not fetched yet: should its broker be another one by now, the controller has taken it
             # out of the ISR, and refuses this for its partition epoch.

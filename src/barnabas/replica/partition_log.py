@@ -99,10 +99,10 @@ class PartitionLog(PartitionIsr):
             log = role.log
             if log is None or not role.is_leader:
                 raise self._not_leader()
-            if required_acks == ACKS_ALL and self._remote:
+            if required_acks == ACKS_ALL and self.followers:
                 self._check_enough_in_sync(log)
             info = log.append_as_leader(records, role.leader_epoch, origin, verification_guard, transaction_version)
-            if self._remote:
+            if self.followers:
                 moved = self._maybe_increment_leader_hw(log)
             else:
                 moved = log.watermarks.move_high_watermark_to_end()

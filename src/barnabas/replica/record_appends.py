@@ -30,18 +30,16 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.file_handle import Buffer
 from barnabas.log.log_append_info import LeaderHwChange, LogAppendInfo
-from barnabas.log.log_dir_pace import SLOW_WRITE_NS, LogDirPace, LogDirPaces
+from barnabas.log.log_dir_pace import LogDirPace, LogDirPaces
 from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.records.batch import NO_TIMESTAMP
 from barnabas.replica.broker_topic_stats import BYTES_REJECTED, FAILED_PRODUCE_REQUESTS, BrokerTopicStats
 from barnabas.replica.delayed_operations import DelayedOperations
 from barnabas.replica.delayed_produce import DelayedProduce, DelayedProduceMetrics, PendingAppend
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.hosted_partitions import HostedPartitions
 from barnabas.replica.partition_log import ACKS_ALL
-from barnabas.replica.plain_appends import append_next
 from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
 from barnabas.server.action_queue import ActionQueue
 
@@ -145,9 +143,8 @@ class RecordAppends:
             callback(dict.fromkeys(entries, ProduceResult(Errors.INVALID_REQUIRED_ACKS)))
             return
         online = self._partitions.online
-        before_ns = now_ns = self._now_ns()
+        now_ns = self._now_ns()
         pending: list[PendingAppend] | None = None
-        may_be_plain = origin is AppendOrigin.CLIENT and verification_guards is None
         # Most requests have one topic: it is counted for all of its partitions at once.
         counted: str | None = None
         size = messages = appends = 0
@@ -160,28 +157,10 @@ class RecordAppends:
                     partition = self._look_closer(key, internal_topics_allowed)
                 if topic_id not in (partition.topic_id, ZERO_UUID):
                     raise UnknownTopicIdError(f"The topic {topic} has another id on this broker")
-                appended = append_next(partition, records) if may_be_plain else None
-                if appended is not None:
-                    first_offset, last_offset, log_start_offset, moved = appended
-                    log_append_time, change = NO_TIMESTAMP, INCREASED if moved else SAME
-                    after_ns = self._now_ns()
-                    if watchful or after_ns - before_ns > SLOW_WRITE_NS:
-                        self._wrote(partition, after_ns - before_ns)
-                    before_ns = after_ns
-                else:
-                    guard = SENTINEL
-                    if verification_guards is not None:
-                        guard = verification_guards.get(partition.topic_partition, SENTINEL)
-                    info = partition.append_records_to_leader(
-                        records, origin, required_acks, guard, transaction_version
-                    )
-                    first_offset, last_offset, log_start_offset = (
-                        info.first_offset,
-                        info.last_offset,
-                        info.log_start_offset,
-                    )
-                    log_append_time, change = info.log_append_time, info.leader_hw_change
-                    before_ns = self._now_ns()
+                guard = SENTINEL
+                if verification_guards is not None:
+                    guard = verification_guards.get(partition.topic_partition, SENTINEL)
+                info = partition.append_records_to_leader(records, origin, required_acks, guard, transaction_version)
             except Exception as error:  # noqa: BLE001 - it is for this partition alone, and goes into its answer
                 results[topic_id_partition] = self._failed(key, partition, len(records), error, now_ns)
                 continue
@@ -189,16 +168,17 @@ class RecordAppends:
                 if counted is not None:
                     self._stats.topic_stats(counted).record_append(size, messages, now_ns, appends)
                 counted, size, messages, appends = key[0], 0, 0, 0
+            first_offset, last_offset, change = info.first_offset, info.last_offset, info.leader_hw_change
             size += len(records)
             messages += last_offset - first_offset + 1
             appends += 1
             result = _new_tuple(
                 ProduceResult,
-                (_NO_ERROR, first_offset, log_append_time, log_start_offset, (), None, last_offset),
+                (_NO_ERROR, first_offset, info.log_append_time, info.log_start_offset, (), None, last_offset),
             )
-            if change is INCREASED and not partition.has_followers:
-                # Nobody to wait for: it has moved past these records. And nobody replicates, so nobody waits for
-                # replication: it is consumers who want to know, if there are any.
+            if change is INCREASED and not partition.followers:
+                # Without followers the high watermark is past these records, and nothing waits for replication. Only
+                # fetches of consumers may wait.
                 results[topic_id_partition] = result
                 if self._is_fetched(key):
                     self._action_queue.add(partial(self._delayed.fetch.check_and_complete, key))
@@ -222,12 +202,6 @@ class RecordAppends:
         self._delayed.produce.try_complete_else_watch(
             delayed_produce, [(append.partition[1], append.partition[2]) for append in pending]
         )
-
-    @staticmethod
-    def _wrote(partition: Partition, duration_ns: int) -> None:
-        log = partition.role.log
-        if log is not None and (log.pace.is_slow or duration_ns > SLOW_WRITE_NS):
-            log.pace.wrote(duration_ns)
 
     def _directory_to_wait_for(
         self, entries: Mapping[TopicIdPartition, Buffer]
@@ -302,7 +276,7 @@ class RecordAppends:
     def _wake_up_later(self, partition: Partition, change: LeaderHwChange) -> None:
         """Has those look again who wait for this partition, when the request is done and holds no lock."""
         key = partition.topic_partition
-        if not partition.has_followers:
+        if not partition.followers:
             # Nobody replicates, so nobody waits for replication: it is consumers who want to know.
             self._action_queue.add(partial(self._delayed.fetch.check_and_complete, key))
         elif change is LeaderHwChange.INCREASED:

@@ -122,7 +122,8 @@ class DataPlane:
         one overtakes what was queued before.
         """
         inline = self._inline
-        if not self.channel.is_idle:
+        channel = self.channel
+        if channel.requests or channel.callbacks:
             self._submit_queued(requests)
             return
         local = getattr(self._locals, "value", None)

@@ -130,8 +130,9 @@ class RequestChannel:
         """Guards the queues and the counts below. Inside it a processor may be woken, which locks nothing further."""
         self._not_empty = threading.Condition(self._lock)
         self._not_full = threading.Condition(self._lock)
-        self._requests: deque[Item] = deque()
-        self._callbacks: deque[CallbackRequest] = deque()
+        self.requests: deque[Item] = deque()
+        """What handlers have not taken. A request may be handled inline only while this and `callbacks` are empty."""
+        self.callbacks: deque[CallbackRequest] = deque()
         self._bulk = BulkLane(bulk_width)
         self._idle_handlers = 0
         """Handlers that wait and that nobody has woken."""
@@ -166,12 +167,7 @@ class RequestChannel:
 
     @property
     def request_queue_size(self) -> int:
-        return len(self._requests)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is queued: a request that comes now has nothing ahead of it."""
-        return not self._requests and not self._callbacks
+        return len(self.requests)
 
     @property
     def bulk_queue_size(self) -> int:
@@ -182,7 +178,7 @@ class RequestChannel:
         with self._lock:
             start = 0
             while start < len(requests):
-                room = self._size - len(self._requests)
+                room = self._size - len(self.requests)
                 if room <= 0:
                     if self._closed:
                         for request in requests[start:]:
@@ -195,7 +191,7 @@ class RequestChannel:
                         self._blocked_processors -= 1
                     continue
                 taken = requests[start : start + room]
-                self._requests.extend(taken)
+                self.requests.extend(taken)
                 start += len(taken)
                 self._wake_handlers(len(taken))
 
@@ -221,15 +217,15 @@ class RequestChannel:
     def send_callback(self, callback: Callable[[RequestLocal], None], request: Request) -> None:
         """Queues a completion, ahead of all requests."""
         with self._lock:
-            self._callbacks.append(CallbackRequest(callback, request))
+            self.callbacks.append(CallbackRequest(callback, request))
             # Not counted against the bound: whoever completes a request must never wait for room.
-            self._requests.append(WAKEUP)
+            self.requests.append(WAKEUP)
             self._wake_handlers(1)
 
     def send_shutdown(self) -> None:
         """Tells one handler to end."""
         with self._lock:
-            self._requests.append(SHUTDOWN)
+            self.requests.append(SHUTDOWN)
             self._wake_handlers(1)
 
     def _wake_handlers(self, queued: int) -> None:
@@ -250,25 +246,25 @@ class RequestChannel:
         handler = self._handler
         with self._lock:
             bulk_ready = self._bulk.is_ready
-            if not self._requests and not self._callbacks and not bulk_ready:
+            if not self.requests and not self.callbacks and not bulk_ready:
                 self._wait_as_idle(handler, timeout_ms)
                 self._close_stalled()
                 bulk_ready = self._bulk.is_ready
-                if not self._requests and not self._callbacks and not bulk_ready:
+                if not self.requests and not self.callbacks and not bulk_ready:
                     return None
             if not handler.draining:
                 handler.draining = True
                 self._draining += 1
-            if self._callbacks:
-                return self._taken(handler, self._callbacks.popleft())
-            if bulk_ready and not (handler.was_bulk and self._requests):
+            if self.callbacks:
+                return self._taken(handler, self.callbacks.popleft())
+            if bulk_ready and not (handler.was_bulk and self.requests):
                 # Ahead of ordinary requests, or it might never get its turn. A handler alternates between the two, so
                 # that with num.io.threads=1 neither queue starves.
                 handler.bulk = request = self._bulk.start()
                 handler.was_bulk = True
                 return self._taken(handler, request, bulk=True)
             handler.was_bulk = False
-            item = self._requests.popleft()
+            item = self.requests.popleft()
             if self._blocked_processors:
                 self._not_full.notify()
             return self._taken(handler, item)
@@ -294,12 +290,12 @@ class RequestChannel:
         if not self._handler.draining:
             return None
         with self._lock:
-            if self._callbacks or not self._requests:
+            if self.callbacks or not self.requests:
                 return None
-            item = self._requests[0]
+            item = self.requests[0]
             if type(item) is not Request or item.api_key not in self._short_apis:
                 return None
-            self._requests.popleft()
+            self.requests.popleft()
             if self._blocked_processors:
                 self._not_full.notify()
             return item
@@ -337,8 +333,8 @@ class RequestChannel:
             self.wake_processors(handler.to_wake)
         handler.draining = False
         self._draining -= 1
-        if self._requests or self._callbacks:
-            self._wake_handlers(len(self._requests))
+        if self.requests or self.callbacks:
+            self._wake_handlers(len(self.requests))
         return item
 
     def defer_wakeups(self) -> dict[int, ProcessorHandle]:
@@ -363,13 +359,15 @@ class RequestChannel:
     # -- responses
 
     def send_response(self, request: Request, response: Response) -> None:
-        """Answers a request; one that came in an Envelope is answered with one."""
+        """Sends the response to a request; one that came in an Envelope gets its response in one."""
         envelope = request.envelope
         if envelope is not None:
             parts = enveloped_parts(request, envelope, response)
         else:
             parts = response_parts(response, request.api_version, request.correlation_id)
-        self.send_parts(request, parts)
+        self._finish(
+            request, self._bulk_response(request, parts) if self._bulk.running else SendResponse(parts, request)
+        )
 
     def send_parts(self, request: Request, parts: Sequence[Any]) -> None:
         """Answers a request with a frame that is encoded already."""
@@ -439,4 +437,4 @@ class RequestChannel:
             to_wake[processor.id] = processor
 
     def __repr__(self) -> str:
-        return f"RequestChannel({len(self._requests)} of {self._size} queued, {len(self._processors)} processors)"
+        return f"RequestChannel({len(self.requests)} of {self._size} queued, {len(self._processors)} processors)"

@@ -117,14 +117,14 @@ def test_one_buffer_is_written_whole_as_well(
         patch.setattr(file_handle, "_pwritev", lambda fd, data, position: pwrite(fd, b"".join(data), position))
         records = FileRecords(path)
         for _ in range(3):
-            records.append_buffer(memoryview(data), len(data))
+            records.append(memoryview(data))
     assert path.read_bytes() == data * 3
     assert records.size_in_bytes == len(data) * 3
 
 
 def test_one_buffer_that_cannot_be_written_leaves_no_trace(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = FileRecords(path)
-    records.append_buffer(ThreeBatches[0], len(ThreeBatches[0]))
+    records.append(ThreeBatches[0])
     real = os.pwrite
 
     def fill_up(fd: int, data: bytes, position: int) -> int:
@@ -134,14 +134,14 @@ def test_one_buffer_that_cannot_be_written_leaves_no_trace(path: Path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", fill_up)
         with pytest.raises(KafkaStorageError, match="no space"):
-            records.append_buffer(ThreeBatches[1], len(ThreeBatches[1]))
+            records.append(ThreeBatches[1])
     assert path.read_bytes() == ThreeBatches[0]
     assert records.size_in_bytes == len(ThreeBatches[0])
-    records.append_buffer(ThreeBatches[1], len(ThreeBatches[1]))
+    records.append(ThreeBatches[1])
     assert path.read_bytes() == ThreeBatches[0] + ThreeBatches[1]
     records.close()
     with pytest.raises(FileClosedError):
-        records.append_buffer(b"more", 4)
+        records.append(b"more")
 
 
 def test_many_buffers_are_more_than_one_call_takes(path: Path) -> None:

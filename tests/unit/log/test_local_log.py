@@ -50,7 +50,8 @@ def log(box: LogBox) -> LocalLog:
 def append(log: LocalLog, count: int = 1) -> None:
     for _ in range(count):
         offset = log.log_end_offset
-        log.append(offset, NOW, offset, client_batch([b"0"], base_offset=offset))
+        segment = log.active_segment_for_append()
+        log.append(segment, offset, NOW, offset, client_batch([b"0"], base_offset=offset))
 
 
 def read(log: LocalLog, offset: int, limit: LogOffsetMetadata | None = None, size: int = 1 << 20) -> bytes:

@@ -18,6 +18,7 @@ from barnabas.common.clock import MockClock
 from barnabas.common.errors import KafkaStorageError
 from barnabas.log import abstract_index, file_records, transaction_index
 from barnabas.log.file_records import FileRecords
+from barnabas.log.log_config import LogConfig
 from barnabas.log.log_offset_metadata import UNKNOWN_OFFSET_METADATA, LogOffsetMetadata
 from barnabas.log.log_segment import LATEST_POSSIBLE, LogSegment
 from barnabas.log.offset_index import OffsetPosition
@@ -34,16 +35,18 @@ def bytes_of(region: FileRegion | bytes) -> bytes:
     return region if isinstance(region, bytes) else os.pread(region.fd, region.count, region.position)
 
 
-def roll(segment: LogSegment, **changed: int) -> bool:
-    facts = {
-        "messages_size": 100,
-        "max_timestamp_in_messages": NOW,
-        "max_offset_in_messages": segment.base_offset + 100,
-        "max_segment_bytes": 10_000,
-        "max_segment_ms": 60_000,
-        "now_ms": NOW,
-    }
-    return segment.should_roll(**(facts | changed))
+def roll(
+    segment: LogSegment,
+    *,
+    max_timestamp: int = NOW,
+    last_offset: int | None = None,
+    segment_bytes: int = 10_000,
+    now_ms: int = NOW,
+) -> bool:
+    """Whether 100 bytes of batches belong into a new segment."""
+    config = LogConfig(segment_bytes=segment_bytes, segment_ms=60_000)
+    last_offset = segment.base_offset + 100 if last_offset is None else last_offset
+    return segment.should_roll(100, max_timestamp, last_offset, config, now_ms)
 
 
 # Files
@@ -192,7 +195,7 @@ def test_offsets_that_the_indexes_cannot_store_are_refused(tmp_path: Path, offse
         segment.append(offset, NOW, offset, batch_of(offset))
     assert (raised.value.base_offset, raised.value.offset) == (100, offset)
     assert segment.size == 0
-    assert roll(segment, max_offset_in_messages=offset)
+    assert roll(segment, last_offset=offset)
 
 
 def test_the_last_offset_that_fits(tmp_path: Path) -> None:
@@ -473,26 +476,26 @@ def test_a_segment_rolls_when_it_would_get_too_large(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
     append(segment, batch_of(0))
     size = segment.size
-    assert not roll(segment, max_segment_bytes=size + 100)
-    assert roll(segment, max_segment_bytes=size + 99)
-    assert roll(open_segment(tmp_path, 5), max_segment_bytes=99)
+    assert not roll(segment, segment_bytes=size + 100)
+    assert roll(segment, segment_bytes=size + 99)
+    assert roll(open_segment(tmp_path, 5), segment_bytes=99)
 
 
 def test_a_segment_rolls_by_the_time_of_its_records(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
     # An empty one has nothing to roll for, however long it waits.
-    assert not roll(segment, now_ms=NOW + 10**9, max_timestamp_in_messages=NOW + 10**9)
+    assert not roll(segment, now_ms=NOW + 10**9, max_timestamp=NOW + 10**9)
     append(segment, batch_of(0, [NOW + 10, NOW]))
     append(segment, batch_of(2, [NOW + 1000]))
     assert segment.rolling_based_timestamp == segment.first_batch_timestamp == NOW + 10
-    assert not roll(segment, max_timestamp_in_messages=NOW + 60_010, now_ms=NOW + 10**9)
-    assert roll(segment, max_timestamp_in_messages=NOW + 60_011)
+    assert not roll(segment, max_timestamp=NOW + 60_010, now_ms=NOW + 10**9)
+    assert roll(segment, max_timestamp=NOW + 60_011)
     assert segment.time_waited_for_roll(0, NOW + 110) == 100
     segment.close()
     again = open_segment(tmp_path, roll_jitter_ms=50)
     again.resize_indexes(1000)
-    assert not roll(again, max_timestamp_in_messages=NOW + 59_960)
-    assert roll(again, max_timestamp_in_messages=NOW + 59_961)
+    assert not roll(again, max_timestamp=NOW + 59_960)
+    assert roll(again, max_timestamp=NOW + 59_961)
     assert again.first_batch_timestamp == NOW + 10
 
 

@@ -28,6 +28,7 @@ from barnabas.log.log_validator import (
     InvalidTimestampsError,
     LogValidator,
     OffsetsOutOfOrderError,
+    ValidatedBatch,
     analyze_replicated,
 )
 from barnabas.records.batch import (
@@ -57,7 +58,16 @@ def validate(
     records: bytes | bytearray | memoryview, origin: AppendOrigin = AppendOrigin.CLIENT, **settings: Any
 ) -> RecordBatch:
     """The batch as it would be written at offset 57, under leader epoch 4."""
-    return validator(**settings).validate(records, origin).assign(57, 4, NOW + 5)
+    return placed(validator(**settings).validate(records, origin, NOW))
+
+
+def placed(validated: ValidatedBatch) -> RecordBatch:
+    """The batch with what the log assigns."""
+    batch = validated.batch
+    batch.place(57, 4)
+    if validated.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        batch.set_max_timestamp(TimestampType.LOG_APPEND_TIME, NOW + 5)
+    return batch
 
 
 def with_field(batch: bytearray, offset: int, layout: str, value: int, *, fix_crc: bool = True) -> bytearray:
@@ -94,7 +104,7 @@ class TestAssignment:
 
     def test_nothing_is_patched_before_the_end_of_validation(self) -> None:
         request = client_batch([b"a"])
-        validator().validate(request, AppendOrigin.CLIENT)
+        validator().validate(request, AppendOrigin.CLIENT, NOW)
         assert request == client_batch([b"a"])
 
     def test_append_time_is_the_time_of_the_assignment(self) -> None:
@@ -291,13 +301,11 @@ class TestTimestamps:
         validate(client_batch([b"a"], timestamp=NOW + 10 * HOUR), message_timestamp_type="LogAppendTime")
 
     def test_bounds_follow_the_clock(self) -> None:
-        clock = MockClock(NOW)
-        judge = validator(clock)
+        judge = validator()
         batch = client_batch([b"a"], timestamp=NOW + HOUR + 1)
         with pytest.raises(InvalidTimestampsError):
-            judge.validate(bytearray(batch), AppendOrigin.CLIENT)
-        clock.advance(1)
-        judge.validate(batch, AppendOrigin.CLIENT)
+            judge.validate(bytearray(batch), AppendOrigin.CLIENT, NOW)
+        judge.validate(batch, AppendOrigin.CLIENT, NOW + 1)
 
 
 class TestCompression:
@@ -305,7 +313,7 @@ class TestCompression:
     def test_what_the_producer_chose_stays(self, codec: CompressionType) -> None:
         request = client_batch([b"a" * 100] * 10, compression=codec)
         payload = bytes(request[61:])
-        result = validator().validate(request, AppendOrigin.CLIENT)
+        result = validator().validate(request, AppendOrigin.CLIENT, NOW)
         assert result.batch.compression_type is codec
         assert bytes(result.batch.records_view) == payload
         assert result.source_compression is codec
@@ -319,8 +327,8 @@ class TestCompression:
             [(b"k", b"a" * 100)] * 10, compression=source, producer_id=5, epoch=2, sequence=40, timestamp=NOW - 3
         )
         original = [(record.timestamp, record.key, record.value) for record in read_records(RecordBatch(request))]
-        result = validator(compression_type=target).validate(request, AppendOrigin.CLIENT)
-        batch = result.assign(57, 4, NOW)
+        result = validator(compression_type=target).validate(request, AppendOrigin.CLIENT, NOW)
+        batch = placed(result)
         assert batch.compression_type.codec_name == ("none" if target == "uncompressed" else target)
         batch.ensure_valid()
         assert [(record.timestamp, record.key, record.value) for record in read_records(batch)] == original

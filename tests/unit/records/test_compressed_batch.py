@@ -239,7 +239,7 @@ def test_what_is_plain_would_pass_as_it_is(data: st.DataObject) -> None:
             }
         )
         validated = LogValidator(TopicPartition("t", 0), config, MockClock(NOW)).validate(
-            bytes(changed), AppendOrigin.CLIENT
+            bytes(changed), AppendOrigin.CLIENT, NOW
         )
         assert validated.batch.view == changed
         assert validated.stats.temporary_memory_bytes == pure

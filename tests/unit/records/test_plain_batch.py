@@ -17,7 +17,7 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.log_config import LogConfig
 from barnabas.log.log_validator import LogValidator
-from barnabas.records.batch import HEADER, CompressionType, RecordBatch
+from barnabas.records.batch import HEADER, CompressionType
 from barnabas.records.builder import RecordBatchBuilder
 from unit.records.strategies import with_crc
 
@@ -140,21 +140,6 @@ def test_a_timestamp_beyond_all_bounds(twin: ModuleType, delta: int) -> None:
         assert not is_plain(twin, bytes(with_crc(header + section)), after=2**63 - 1)
 
 
-@both
-def test_a_batch_gets_its_place(twin: ModuleType) -> None:
-    placed = memoryview(bytearray(batch()))
-    expected = RecordBatch(bytearray(batch()))
-    expected.set_base_offset(2**40 + 7)
-    expected.set_partition_leader_epoch(12)
-    assert twin.place_batch(placed, 2**40 + 7, 12) == HEADER.unpack_from(placed)
-    assert placed == expected.view
-    assert RecordBatch.with_header(placed, HEADER.unpack_from(placed)) == expected
-    with pytest.raises((TypeError, BufferError)):
-        twin.place_batch(memoryview(batch()), 1, 1)
-    with pytest.raises(ValueError, match="too few"):
-        twin.place_batch(memoryview(bytearray(60)), 1, 1)
-
-
 def test_long_batches_with_anything_wrong() -> None:
     """They are gone through block by block; both say the same wherever something is wrong, and yes to some."""
     answers: list[bool] = []
@@ -214,5 +199,5 @@ def test_what_is_plain_would_pass_as_it_is(data: st.DataObject) -> None:
         )
         clock = MockClock(NOW)
         validator = LogValidator(TopicPartition("t", 0), config, clock)
-        validated = validator.validate(bytes(changed), AppendOrigin.CLIENT)
+        validated = validator.validate(bytes(changed), AppendOrigin.CLIENT, NOW)
         assert validated.batch.view == changed

@@ -12,9 +12,10 @@ from benchmarks.waiting import until
 
 from barnabas.common.errors import Errors
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.file_handle import Buffer
 from barnabas.log.log_dir_pace import SURELY_SLOW_NS
-from barnabas.log.log_validator import LogValidator
+from barnabas.log.log_validator import LogValidator, ValidatedBatch
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.results import NOBODYS_BUFFERS, ProduceResult
 from log_fixtures import all_records, client_batch, values
@@ -134,14 +135,13 @@ def test_a_slow_write_is_noticed(slow: Slow, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_compressed_batch_that_takes_long_to_check_is_not_the_disks_fault(
     slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check, clock = LogValidator.plain_batch, slow.box.clock
+    check, clock = LogValidator.validate, slow.box.clock
 
-    def slow_check(self: LogValidator, records: Buffer, now: int) -> memoryview | None:
+    def slow_check(self: LogValidator, records: Buffer, origin: AppendOrigin, now: int) -> ValidatedBatch:
         clock.advance(2000)
-        return check(self, records, now)
+        return check(self, records, origin, now)
 
-    monkeypatch.setattr("barnabas.replica.record_appends.append_next", lambda *_: None)
-    monkeypatch.setattr(LogValidator, "plain_batch", slow_check)
+    monkeypatch.setattr(LogValidator, "validate", slow_check)
     slow.produce(SLOW)
     assert not slow.log.pace.is_slow
 

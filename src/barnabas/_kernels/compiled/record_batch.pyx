@@ -2,12 +2,12 @@
 # cython: freethreading_compatible=True
 """Checks whole batches, and walks over their headers: the twin of `pure.record_batch`, which explains it."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint32_t, uint8_t
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
 from barnabas._kernels.compiled.record_codec cimport Fields, parse_record, short_number
 from barnabas._kernels.compiled.checksum cimport crc32c_of
-from barnabas._kernels.compiled.octets cimport int16_at, int32_at, int64_at, put_int32, put_int64
+from barnabas._kernels.compiled.octets cimport int16_at, int32_at, int64_at
 
 cdef enum:
     HEADER_SIZE = 61
@@ -155,36 +155,6 @@ def is_plain_batch(
     finally:
         PyBuffer_Release(&buffer)
     return found
-
-
-def place_batch(data, int64_t offset, int32_t leader_epoch):
-    """Writes offset and leader epoch into the header of a batch; returns all fields of it, in their order."""
-    cdef Py_buffer buffer
-    cdef uint8_t *start
-    PyObject_GetBuffer(data, &buffer, PyBUF_WRITABLE)
-    try:
-        if buffer.len < HEADER_SIZE:
-            raise ValueError(f"{buffer.len} bytes are too few for the header of a batch")
-        start = <uint8_t *>buffer.buf
-        put_int64(start, offset)
-        put_int32(start + 12, leader_epoch)
-        return (
-            offset,
-            int32_at(start + 8),
-            leader_epoch,
-            <int8_t>start[16],
-            <uint32_t>int32_at(start + 17),
-            int16_at(start + 21),
-            int32_at(start + 23),
-            int64_at(start + 27),
-            int64_at(start + 35),
-            int64_at(start + 43),
-            int16_at(start + 51),
-            int32_at(start + 53),
-            int32_at(start + 57),
-        )
-    finally:
-        PyBuffer_Release(&buffer)
 
 
 def offset_after(const uint8_t[::1] data not None):

@@ -17,9 +17,7 @@ from typing import Final
 
 from barnabas.common.errors import ApiError
 from barnabas.records.batch import (
-    HEADER,
     HEADER_SIZE,
-    PARTITION_LEADER_EPOCH_OFFSET,
     TRANSACTIONAL_MASK,
     RecordBatch,
 )
@@ -27,8 +25,6 @@ from barnabas.records.validation import validate_header, validate_records
 
 _SPECIAL: Final = 0xFFFF & ~TRANSACTIONAL_MASK
 """All attributes but one: a transaction makes no difference here."""
-_INT64: Final = struct.Struct(">q")
-_INT32: Final = struct.Struct(">i")
 _EPOCH: Final = struct.Struct(">qii")
 """Base offset, length and leader epoch of a batch."""
 _OFFSETS: Final = struct.Struct(">qi11xi")
@@ -57,15 +53,6 @@ def is_plain_batch(
         return False
     highest, earliest = summary.max_timestamp, now_ms - before_max_ms
     return highest < 0 or (highest - now_ms <= after_max_ms and (summary.min_timestamp >= earliest or earliest <= 0))
-
-
-def place_batch(data: memoryview, offset: int, leader_epoch: int) -> tuple[int, ...]:
-    """Writes offset and leader epoch into the header of a batch; returns all fields of it, in their order."""
-    if len(data) < HEADER_SIZE:
-        raise ValueError(f"{len(data)} bytes are too few for the header of a batch")
-    _INT64.pack_into(data, 0, offset)
-    _INT32.pack_into(data, PARTITION_LEADER_EPOCH_OFFSET, leader_epoch)
-    return HEADER.unpack_from(data)
 
 
 def offset_after(data: memoryview) -> int | None:

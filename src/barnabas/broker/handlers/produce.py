@@ -27,6 +27,7 @@ import logging
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, Protocol
 
 from barnabas.broker.handlers.current_leader import current_leader
@@ -72,6 +73,7 @@ from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
+from barnabas.server.throttling import Throttler
 
 logger = LimitedLogger(logging.getLogger(__name__))
 
@@ -165,7 +167,8 @@ class ProduceHandler:
         if self._auth.authorizer is not None:
             self._refuse_denied_topics(request, entries, refused)
         acks = body.acks
-        respond = self._responder(request, acks, refused)
+        # What this refers to lives as long as the request waits for other replicas: no records may be among it.
+        respond = partial(self._respond, request, acks, refused)
         if not entries:
             respond({})
             return
@@ -248,20 +251,6 @@ class ProduceHandler:
             return True
         return False
 
-    def _responder(
-        self, request: Request, acks: int, refused: Mapping[TopicIdPartition, ProduceResult]
-    ) -> ProduceCallback:
-        """Returns the callback that responds to a request, given the results of the appends."""
-
-        # What the callback refers to lives as long as the request waits for other replicas: no records may be among it.
-        def respond(results: dict[TopicIdPartition, ProduceResult]) -> None:
-            try:
-                self._respond(request, acks, {**results, **refused} if refused else results)
-            except Exception as error:  # noqa: BLE001 - on the thread of the caller, where nobody else would respond
-                self._helper.handle_error(request, error)
-
-        return respond
-
     # Which partitions get as far as the log
 
     def _authorize_transactional_id(self, request: Request, body: ProduceRequest) -> str:
@@ -300,7 +289,13 @@ class ProduceHandler:
             for data in topic.partition_data:
                 index, records = data.index, data.records
                 partition = _new_tuple(TopicIdPartition, (topic_id, name, index))
-                size, magic, attributes = first_batch(records)
+                size = 0 if records is None else len(records)
+                length = magic = attributes = 0
+                if size > _LEADING_FIELDS.size:
+                    length, magic, attributes = _unpack_leading_fields(records)
+                is_one_batch = magic == MAGIC and length + LOG_OVERHEAD == size
+                if not is_one_batch:
+                    _, _, attributes = first_batch(records)
                 all_attributes |= attributes
                 if found is None:
                     error = Errors.UNKNOWN_TOPIC_ID if version >= _TOPIC_IDS else Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -309,7 +304,7 @@ class ProduceHandler:
                     refused[partition] = ProduceResult(Errors.UNKNOWN_TOPIC_OR_PARTITION)
                 else:
                     try:
-                        if records is None or magic != MAGIC or size != len(records) or version < _ZSTD:
+                        if not is_one_batch or version < _ZSTD:
                             records = the_one_batch(records, version)
                         entries[partition] = records
                     except ApiError as error:
@@ -340,22 +335,37 @@ class ProduceHandler:
 
     # The response
 
-    def _respond(self, request: Request, acks: int, results: dict[TopicIdPartition, ProduceResult]) -> None:
+    def _respond(
+        self,
+        request: Request,
+        acks: int,
+        refused: dict[TopicIdPartition, ProduceResult],
+        results: dict[TopicIdPartition, ProduceResult],
+    ) -> None:
+        """Sends the response, given the results of the appends. Any thread may call it, and no error may escape."""
         helper = self._helper
-        quotas = helper.quotas
-        bandwidth_ms = request_ms = throttle_time_ms = 0
-        if quotas.produce.is_enabled:
-            bandwidth_ms = quotas.produce.maybe_record_and_get_throttle_time_ms(request, request.size, self._now_ms())
-        if acks != _NO_ACKS and quotas.request.is_enabled:
-            request_ms = quotas.request.maybe_record_and_get_throttle_time_ms(request, self._now_ms())
-        if bandwidth_ms or request_ms:
-            throttle_time_ms = max(bandwidth_ms, request_ms)
-            request.api_throttle_time_ms = throttle_time_ms
-            helper.throttle(quotas.produce if bandwidth_ms > request_ms else quotas.request, request, throttle_time_ms)
-        if acks == _NO_ACKS:
-            self._end_without_response(request, results)
-        else:
-            helper.send(request, self._response(request, results, throttle_time_ms))
+        try:
+            if refused:
+                results = {**results, **refused}
+            quotas = helper.quotas
+            bandwidth_ms = request_ms = throttle_time_ms = 0
+            if quotas.produce.is_enabled:
+                bandwidth_ms = quotas.produce.maybe_record_and_get_throttle_time_ms(
+                    request, request.size, self._now_ms()
+                )
+            if acks != _NO_ACKS and quotas.request.is_enabled:
+                request_ms = quotas.request.maybe_record_and_get_throttle_time_ms(request, self._now_ms())
+            if bandwidth_ms or request_ms:
+                throttle_time_ms = max(bandwidth_ms, request_ms)
+                request.api_throttle_time_ms = throttle_time_ms
+                larger: Throttler = quotas.produce if bandwidth_ms > request_ms else quotas.request
+                helper.throttle(larger, request, throttle_time_ms)
+            if acks == _NO_ACKS:
+                self._end_without_response(request, results)
+            else:
+                helper.send(request, self._response(request, results, throttle_time_ms))
+        except Exception as error:  # noqa: BLE001 - the caller is another request, or no request at all
+            helper.handle_error(request, error)
 
     def _end_without_response(self, request: Request, results: Mapping[TopicIdPartition, ProduceResult]) -> None:
         errors = {partition: result.error for partition, result in results.items() if result.error}

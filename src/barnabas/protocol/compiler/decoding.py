@@ -103,7 +103,11 @@ class _DecoderSource(Source):
             self.flush(depth, ("i" if wide else "h", name))
             return name
         self.flush(depth, ("B", name))
-        self.emit(depth, f"if {name} > 127: {name}, pos = long_uvarint(buf, pos, {name})")
+        # Two bytes in line: lengths up to 16,383 are nearly all that are longer than one.
+        self.emit(depth, f"if {name} > 127:")
+        self.emit(depth + 1, "second = buf[pos]")
+        self.emit(depth + 1, f"if second < 128: {name} += (second << 7) - 128; pos += 1")
+        self.emit(depth + 1, f"else: {name}, pos = long_uvarint(buf, pos, {name})")
         return name
 
     # -- structs

@@ -152,7 +152,7 @@ class DelayedOperationPurgatory(Generic[T]):
         Who has changed something and hears that nobody waits has nobody to tell: an operation that comes to wait later
         looks once more after it has put itself on the list, and sees the change.
         """
-        return self._shards[hash(key) % SHARDS].has(key)
+        return key in self._shards[hash(key) % SHARDS].watched
 
     def cancel_for_key(self, key: Hashable) -> list[T]:
         """Stops watching the key and takes its operations off the timer; returns those that were not complete.

@@ -25,23 +25,20 @@ class WatcherList(Generic[T]):
     Operations are kept by identity, so that a subclass may define equality as it likes.
     """
 
-    __slots__ = ("_lock", "_watched")
+    __slots__ = ("_lock", "watched")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         """Guards both levels of the map below."""
-        self._watched: dict[Hashable, dict[int, T]] = {}
+        self.watched: dict[Hashable, dict[int, T]] = {}
+        """Keys with at least one operation that watches them. Others may look up a key, without the lock."""
 
     def watch(self, key: Hashable, operation: T) -> None:
         with self._lock:
-            operations = self._watched.get(key)
+            operations = self.watched.get(key)
             if operations is None:
-                operations = self._watched[key] = {}
+                operations = self.watched[key] = {}
             operations[id(operation)] = operation
-
-    def has(self, key: Hashable) -> bool:
-        """Whether anything watches the key, or has until a moment ago: one look at a dictionary, without a lock."""
-        return key in self._watched
 
     def try_complete(self, key: Hashable) -> int:
         """Gives each operation that watches the key its chance; returns how many took it.
@@ -50,7 +47,7 @@ class WatcherList(Generic[T]):
         if it is not complete it goes on waiting.
         """
         with self._lock:
-            operations = self._watched.get(key)
+            operations = self.watched.get(key)
             if operations is None:
                 return 0
             candidates = list(operations.values())
@@ -71,14 +68,14 @@ class WatcherList(Generic[T]):
     def cancel(self, key: Hashable) -> list[T]:
         """Lets go of all operations that watch the key; returns those that were still to be completed."""
         with self._lock:
-            operations = self._watched.pop(key, {})
+            operations = self.watched.pop(key, {})
         return [operation for operation in operations.values() if not operation.is_completed()]
 
     def purge(self) -> int:
         """Lets go of the operations that are complete; returns how many entries that were."""
         purged: list[T] = []  # they are freed after the lock is, in case that runs anybody's finalizer
         with self._lock:
-            for key, operations in list(self._watched.items()):
+            for key, operations in list(self.watched.items()):
                 finished = [operation for operation in operations.values() if operation.is_completed()]
                 self._drop(key, operations, finished)
                 purged += finished
@@ -87,15 +84,15 @@ class WatcherList(Generic[T]):
     def count(self) -> int:
         """How many entries there are; an operation has one for each of its keys."""
         with self._lock:
-            return sum(map(len, self._watched.values()))
+            return sum(map(len, self.watched.values()))
 
     def watched_keys(self) -> list[Hashable]:
         with self._lock:
-            return list(self._watched)
+            return list(self.watched)
 
     def _unwatch(self, key: Hashable, finished: list[T]) -> None:
         with self._lock:
-            operations = self._watched.get(key)
+            operations = self.watched.get(key)
             if operations is not None:
                 self._drop(key, operations, finished)
 
@@ -105,4 +102,4 @@ class WatcherList(Generic[T]):
         for operation in finished:
             operations.pop(id(operation), None)
         if not operations:
-            del self._watched[key]
+            del self.watched[key]

@@ -1,4 +1,4 @@
-"""Appends to partitions without followers, done in one go: nobody can tell them from the others."""
+"""Appends of every kind of batch: what is in the partitions, and what is told of them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ import pytest
 
 from barnabas.common.errors import Errors
 from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.log_validator import LogValidator
 from barnabas.records.batch import CompressionType
 from barnabas.records.control import ControlRecordType
-from barnabas.replica import record_appends
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.partition import Partition
 from log_fixtures import NOW, client_batch, marker
 from replica_fixtures import T0, T0_ID, TOPIC_ID, ReplicaBox, consumer
 from unit.records.strategies import with_crc
 
-plain_appends = pytest.importorskip("barnabas.replica._plain_appends", reason="not built")
-
 
 @pytest.fixture
 def boxes(tmp_path: Path) -> Iterator[list[ReplicaBox]]:
-    boxes = [ReplicaBox([tmp_path / name]) for name in ("short", "long")]
+    boxes = [ReplicaBox([tmp_path / name]) for name in ("whole", "steps")]
     yield boxes
     for box in boxes:
         box.kill()
@@ -74,76 +72,42 @@ def batch(chance: random.Random, number: int) -> bytearray:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_it_makes_no_difference(boxes: list[ReplicaBox], monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_it_makes_no_difference_how_batches_are_validated(
+    boxes: list[ReplicaBox], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     chance = random.Random(seed)
+    whole = LogValidator._validate_whole
     all_settings: list[dict[str, Any]] = [{}, {"flush.messages": 20}, {"cleanup.policy": "compact"}]
     settings = all_settings[seed % 3]
     for box in boxes:
         box.overrides["topic"] = dict(settings)
         box.create_topic(partitions=3)
-    taken: list[Any] = []
-
-    def append_next(*arguments: Any) -> Any:
-        found = plain_appends.append_next(*arguments)
-        taken.append(found)
-        return found
-
     for number in range(40):
         entries = {
             TopicIdPartition(TOPIC_ID, "topic", index): batch(chance, number) for index in range(chance.randrange(1, 5))
         }
         acks = chance.choice([-1, 0, 1])
         waits = chance.random() < 0.3
-        for box, way in zip(boxes, (append_next, lambda *_: None), strict=True):
-            monkeypatch.setattr(record_appends, "append_next", way)
+        for box, way in zip(boxes, (whole, lambda *_: None), strict=True):
+            monkeypatch.setattr(LogValidator, "_validate_whole", way)
             if waits:
                 end = box.manager.partitions.online[T0].local_log_or_raise().log_end_offset
                 box.fetch({T0_ID: end}, params=consumer(max_wait_ms=10_000))
             box.produce({partition: memoryview(bytearray(data)) for partition, data in entries.items()}, acks=acks)
         assert state(boxes[0]) == state(boxes[1])
         assert len(boxes[0].answers.fetched) == len(boxes[1].answers.fetched)
-    assert sum(found is not None for found in taken) > 15
-    assert any(found is None for found in taken)
+    errors = {result.error for produced in boxes[0].answers.produced for result in produced.values()}
+    assert {Errors.NONE, Errors.CORRUPT_MESSAGE} <= errors
 
 
-def test_what_is_not_plain_is_left_alone(box: ReplicaBox, monkeypatch: pytest.MonkeyPatch) -> None:
-    box.create_topic()
-    partition = box.manager.partitions.online[T0]
-    for _ in range(2):  # the first ones of a log are more work
-        box.produce()
-    log = partition.local_log_or_raise()
-
-    def append(data: bytes | bytearray | None = None) -> Any:
-        return plain_appends.append_next(partition, client_batch() if data is None else data)
-
-    assert append() == (2, 2, 0, True)
-    end = log.log_end_offset
-    assert append(bytes(client_batch())) is None, "it may not be written to"
-    assert append(client_batch()[:20]) is None
-    assert append(client_batch(compression=CompressionType.GZIP)) is None
-    assert append(client_batch(producer_id=3, epoch=0, sequence=0)) is None, "nobody knows it yet"
-    assert append(client_batch(producer_id=3, epoch=0, sequence=0, transactional=True)) is None
-    with monkeypatch.context() as patch:
-        patch.setattr(log._partition_metadata, "_dirty_topic_id", TOPIC_ID)
-        assert append() is None
-    with monkeypatch.context() as patch:
-        patch.setattr(log._local_log, "is_closed", True)
-        assert append() is None
-    log._local_log.guard.channel.maybe_add_offline_log_dir(Path("/elsewhere"), "test")
-    assert append() is None
-    assert log.log_end_offset == end
-
-
-def test_a_partition_that_is_replicated_or_led_elsewhere_is_left_alone(box: ReplicaBox) -> None:
+def test_the_high_watermark_of_a_replicated_partition_waits_for_followers(box: ReplicaBox) -> None:
     box.create_topic(replicas=[1, 2])
     partition = box.manager.partitions.online[T0]
     for _ in range(2):
         box.produce(acks=1)
     log = partition.local_log_or_raise()
-    assert plain_appends.append_next(partition, client_batch()) is None
     assert (log.log_end_offset, log.high_watermark) == (2, 0)
     box.change(leader=2)
-    assert plain_appends.append_next(partition, client_batch()) is None
     box.produce()
     assert box.answers.produced[-1][T0_ID].error is Errors.NOT_LEADER_OR_FOLLOWER
 
@@ -168,12 +132,12 @@ def test_an_open_transaction_of_another_producer_holds_the_last_stable_offset(bo
     guard = log.producers.maybe_start_transaction_verification(7, 0, 0, supports_epoch_bump=False)
     transactional = client_batch(producer_id=7, epoch=0, sequence=0, transactional=True)
     partition.append_records_to_leader(transactional, AppendOrigin.CLIENT, 1, guard, transaction_version=1)
-    assert plain_appends.append_next(partition, client_batch()) == (3, 3, 0, True)
+    box.produce()
     assert (log.high_watermark, log.last_stable_offset) == (4, 2)
     abort = marker(ControlRecordType.ABORT, 7, 0)
     log.append_as_leader(abort, 0, AppendOrigin.COORDINATOR, transaction_version=1)
     assert log.last_stable_offset == 2, "the high watermark has not come to the marker"
-    assert plain_appends.append_next(partition, client_batch()) == (5, 5, 0, True)
+    box.produce()
     assert log.last_stable_offset == 6
 
 

@@ -1,4 +1,4 @@
-"""Plain batches take a shorter way into the log. It must not show."""
+"""Appends by a leader: whether a kernel checks a batch as a whole, or each check is made, the log is the same."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from barnabas.common.errors import ApiError, KafkaStorageError
-from barnabas.log import log_writer
-from barnabas.log.local_log import LocalLog
 from barnabas.log.log_append_info import LogAppendInfo
 from barnabas.log.log_validator import LogValidator
-from barnabas.log.plain_append import append_plain
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.log.verification_state import SENTINEL
 from barnabas.records.batch import CompressionType
@@ -25,8 +22,7 @@ STEPS = 60
 
 
 class Twins:
-    """Logs that get the same appends: one by the shortest way there is; one without what is compiled of it, if anything
-    is; and one that is never told that a batch is plain."""
+    """Logs that get the same appends. For the second one, the kernel never finds that a batch needs no change."""
 
     def __init__(
         self,
@@ -37,7 +33,7 @@ class Twins:
     ) -> None:
         self.monkeypatch = monkeypatch
         self.default_compression = default_compression
-        self.boxes = [LogBox(directory / name) for name in ("short", "middle", "long")]
+        self.boxes = [LogBox(directory / name) for name in ("whole", "steps")]
         self.logs = [box.open(box.config(**settings)) for box in self.boxes]
 
     def append(self, leader_epoch: int, **options: Any) -> Any:
@@ -46,19 +42,15 @@ class Twins:
         return self.do(lambda log: append(log, b"x" * 300, b"y" * 300, leader_epoch=leader_epoch, **options))
 
     def do(self, step: Any) -> Any:
-        short, middle, long = self.logs
-        said = [self._try(step, short)]
+        whole, steps = self.logs
+        said = [self._try(step, whole)]
         with self.monkeypatch.context() as patch:
-            patch.setattr(log_writer, "append_plain", lambda *_: None)
-            said.append(self._try(step, middle))
-            patch.setattr(LogValidator, "plain_batch", lambda *_: None)
-            patch.setattr(LogValidator, "compressed_batch", lambda *_: None)
-            said.append(self._try(step, long))
-        assert said[0] == said[1] == said[2]
-        for log in (short, middle):
-            log.move_high_watermark_to_end()
-        long.maybe_increment_high_watermark(long.log_end_offset_metadata)
-        assert self._state(short) == self._state(middle) == self._state(long)
+            patch.setattr(LogValidator, "_validate_whole", lambda *_: None)
+            said.append(self._try(step, steps))
+        assert said[0] == said[1]
+        whole.move_high_watermark_to_end()
+        steps.maybe_increment_high_watermark(steps.log_end_offset_metadata)
+        assert self._state(whole) == self._state(steps)
         return said[0]
 
     def _try(self, step: Any, log: UnifiedLog) -> Any:
@@ -94,9 +86,7 @@ class Twins:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_short_way_and_the_long_one_lead_to_the_same_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_both_validations_lead_to_the_same_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     source = random.Random(seed)
     twins = Twins(tmp_path, monkeypatch, segment_bytes=source.choice([4_000, 100_000]), index_interval_bytes=1_000)
     epochs, sequences, leader_epoch, now = dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 0), 0, NOW
@@ -159,16 +149,12 @@ def test_batches_with_every_codec_whatever_is_wrong_with_them(
     twins.close()
 
 
-def test_the_short_way_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or nothing in here would compare anything."""
+def test_a_batch_that_needs_no_change_is_validated_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = LogBox(tmp_path).open()
-    for sequence in range(2):  # the first ones of a log, and of a producer, are more work
-        append(log, producer_id=1, epoch=0, sequence=sequence)
-    monkeypatch.setattr(LogValidator, "validate", lambda *_: pytest.fail("this is the long way"))
-    if append_plain.__module__ != "barnabas.log.plain_append":  # it is built
-        monkeypatch.setattr(LocalLog, "append_if_room", lambda *_: pytest.fail("this is not the shortest way"))
+    append(log, producer_id=1, epoch=0, sequence=0)
+    monkeypatch.setattr("barnabas.log.log_validator.validate_records", lambda *_, **__: pytest.fail("step by step"))
     for number, compression in enumerate(CompressionType):
-        place = {"producer_id": 1, "epoch": 0, "sequence": 1 + number} if number % 2 else {}
+        place = {"producer_id": 1, "epoch": 0, "sequence": number if number == 1 else 3} if number % 2 else {}
         info = append(log, b"x" * 300, b"y" * 70_000, compression=compression, **place)
         assert info.source_compression is compression
         assert (info.stats.temporary_memory_bytes > 70_300) is (compression is not CompressionType.NONE)
