@@ -206,7 +206,7 @@ def test_apache_kafka_forgets_all_but_the_last_batch(kafka: KafkaServer) -> None
         kafka.pause()
         for number in range(1, 5):
             futures.append(producer.send("numbers", b"%d" % number, partition=0))
-            turns.until(lambda: len(manager.window(partition)[0]) == len(futures) - 1)
+            turns.until(lambda: len(manager.partitions.window(partition)[0]) == len(futures) - 1)
         kafka.resume()
         eventually(lambda: len(stored(kafka.data, "numbers", 0)) == 5)
         producer.client.disconnect("1")  # whatever it has answered is not heard

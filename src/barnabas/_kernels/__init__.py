@@ -2,8 +2,8 @@
 
 A kernel is a function on buffers and numbers. It knows no class of the layers above, keeps no state, and touches no
 private attribute of another class. Four compiled classes are allowed beside them, because they run per record or per
-event and hold no policy: the channel and selector (`reactor`), the request's `timeline`, the producer's append state,
-and the `consumer_record`.
+event and hold no policy: the channel and selector (`reactor`), the request's `timeline`, the producer's
+`append_state`, and the `consumer_record`.
 
 `compiled/NAME.pyx` is the kernel, `pure/NAME.py` its twin with the same public names and the same behaviour. Use::
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from barnabas._kernels.pure import (
+        append_state,
         checksum,
         columns,
         compressed_batch,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "append_state",
     "checksum",
     "columns",
     "compressed_batch",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from barnabas._kernels import checksum, record_codec
+from barnabas._kernels import append_state, checksum, record_codec
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.cleaner_offset_map import OffsetMap
 from barnabas.log.cleaner_stats import CleanerStats
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata
 
 Record = record_codec.Record
-RecordAppender = record_codec.RecordAppender
+AppendState = append_state.AppendState
 iterate_records = record_codec.iterate_records
 crc32c = checksum.crc32c
 
@@ -196,7 +196,7 @@ class CleanerBatchFilter:
 
     def _with_delete_horizon(self, batch: RecordBatch, survivors: list[Record]) -> RetainedBatch:
         horizon = self._new_delete_horizon_ms
-        appender = RecordAppender(horizon, _LARGEST_BATCH, 1.0)
+        appender = AppendState(horizon, _LARGEST_BATCH, 1.0)
         base_offset = batch.base_offset
         for record in survivors:
             appender.append_with_delta(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from barnabas._kernels import checksum, record_codec
+from barnabas._kernels import append_state, checksum, record_codec
 from barnabas._kernels.varint import size_of_varint, size_of_varlong
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
@@ -32,7 +32,7 @@ from barnabas.records.compression import check_level, compress
 if TYPE_CHECKING:
     from barnabas._kernels.pure.record_codec import BytesLike, Headers
 
-RecordAppender = record_codec.RecordAppender
+AppendState = append_state.AppendState
 size_of_payload = record_codec.size_of_payload
 crc32c = checksum.crc32c
 
@@ -44,7 +44,7 @@ _UINT32: Final = struct.Struct(">I")
 _UNCOMPRESSED: Final = CompressionType.NONE
 
 
-class RecordBatchBuilder(RecordAppender):
+class RecordBatchBuilder(AppendState):
     """One batch under construction.
 
     Records are appended one by one, which is all that happens per record: an encoder, compiled where possible, writes
@@ -278,6 +278,11 @@ class RecordBatchBuilder(RecordAppender):
             f"RecordBatchBuilder({state}, offsets={self.base_offset}..{self.last_offset}, records={self.record_count}, "
             f"size={self.size_in_bytes}, compression={self.compression.codec_name})"
         )
+
+
+NO_BATCH: Final = RecordBatchBuilder(max_size=0)
+"""Stands where there is no batch to append to: it refuses every record."""
+NO_BATCH.close_for_appends()
 
 
 def estimate_size_in_bytes_upper_bound(

@@ -198,7 +198,9 @@ class TransactionalTask:
         if manager.enable_two_phase_commit:
             producer.prepare_transaction()
         identity = manager.producer_id_and_epoch
-        transaction = TaskTransaction(identity.producer_id, identity.epoch, manager.is_transaction_v2_enabled)
+        transaction = TaskTransaction(
+            identity.producer_id, identity.epoch, manager.coordinators.is_transaction_v2_enabled
+        )
         # By force, for a producer that is closed with patience aborts what is open. All is acknowledged.
         producer.close(0)
         return transaction

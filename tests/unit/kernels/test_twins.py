@@ -173,9 +173,9 @@ def _(kernel: Any, given: Any) -> Any:
     return kernel.size_of_payload(given.key, given.value, given.headers)
 
 
-@case("record_codec.RecordAppender", st.lists(record_inputs, max_size=5))
+@case("append_state.AppendState", st.lists(record_inputs, max_size=5))
 def _(kernel: Any, given: Any) -> Any:
-    appender = kernel.RecordAppender(None, 10_000, 1.0)
+    appender = kernel.AppendState(None, 10_000, 1.0)
     results = [outcome(lambda record=record: appender.append(*record)) for record in given]
     return results, bytes(appender.take(0))
 

@@ -15,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas._kernels.faults import Fault, record_error
+from barnabas._kernels.pure import append_state as pure_state
 from barnabas._kernels.pure import record_codec as pure
 from barnabas._kernels.varint import encode_varint, encode_varlong
 from barnabas.common.errors import ApiError
 from unit.records.strategies import RecordInput, mutate, payloads, record_inputs, section_of
 
+states = (pytest.importorskip("barnabas._kernels.compiled.append_state", reason="it was not built"), pure_state)
 compiled = pytest.importorskip("barnabas._kernels.compiled.record_codec", reason="the compiled codec was not built")
 
 Outcome = tuple[str, Any]
@@ -167,7 +169,7 @@ def test_damaged_sections(records: list[RecordInput], seed: int) -> None:
 def test_writing(
     base_timestamp: int | None, max_size: int, factor: float, steps: list[tuple[RecordInput, int, bool]]
 ) -> None:
-    twins = [twin.RecordAppender(base_timestamp, max_size, factor) for twin in (compiled, pure)]
+    twins = [twin.AppendState(base_timestamp, max_size, factor) for twin in states]
 
     def same(question: Callable[[Any], Any]) -> Any:
         first, second = (question(twin) for twin in twins)
@@ -196,6 +198,82 @@ def test_writing(
             twin.append(1, None, None)
 
 
+class Promise:
+    """As much of a future as an append state sets."""
+
+    __slots__ = ("batch_result", "index")
+
+    def __init__(self, batch_result: object, index: int) -> None:
+        self.batch_result = batch_result
+        self.index = index
+
+
+@given(
+    st.integers(60, 400),
+    st.integers(0, 400),
+    st.integers(0, 400),
+    st.sampled_from([1.0, 0.5, 1.05]),
+    st.lists(st.tuples(record_inputs, st.booleans(), st.booleans(), st.booleans(), st.booleans()), max_size=8),
+)
+def test_accepting(
+    max_size: int,
+    limit: int,
+    sticky_limit: int,
+    factor: float,
+    steps: list[tuple[RecordInput, bool, bool, bool, bool]],
+) -> None:
+    """Futures, callbacks, limits and counts of the append state."""
+    twins, fields, now = [], [], iter(range(1, 100))
+    for twin in states:
+        appender = twin.AppendState(None, max_size, factor)
+        fields.append(bytearray())
+        appender.give_futures(Promise, "result", fields[-1], lambda: 7)
+        appender.limit, appender.sticky_limit = limit, sticky_limit
+        twins.append(appender)
+    accepted = 0
+    for inputs, sticky, decided, dated, called in steps:
+        callback = next(now) if called else None
+        futures = [
+            twin.accept(
+                inputs.timestamp if dated else None, inputs.key, inputs.value, inputs.headers, callback, sticky, decided
+            )
+            for twin in twins
+        ]
+        shown = [None if future is None else (future.batch_result, future.index) for future in futures]
+        assert shown[0] == shown[1]
+        assert shown[0] in {None, ("result", accepted)}
+        accepted += shown[0] is not None
+        for name in ("record_count", "estimated_size", "max_record_size", "max_timestamp", "is_open"):
+            assert getattr(twins[0], name) == getattr(twins[1], name), name
+        assert [thunk[:2] for thunk in twins[0].thunks or ()] == [thunk[:2] for thunk in twins[1].thunks or ()]
+        if not decided and shown[0] is not None:
+            assert twins[0].estimated_size < (sticky_limit if sticky else limit)
+    assert twins[0].take_sticky_bytes() == twins[1].take_sticky_bytes() <= twins[0].estimated_size
+    assert twins[0].take_sticky_bytes() == 0
+    assert fields[0][: 16 * accepted] == fields[1]
+    for twin in twins:
+        twin.close_for_appends()
+        assert twin.accept(1, None, None, (), None, False, True) is None
+    assert twins[0].take(61) == twins[1].take(61)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        (-1, None, b"v", ()),
+        (1, "text", b"v", ()),
+        (1, None, bytearray(b"v"), ()),
+        (1, None, b"v", {"a": b"b"}),
+    ],
+)
+def test_what_is_not_accepted_as_it_is(record: tuple[Any, ...]) -> None:
+    for twin in states:
+        appender = twin.AppendState(None, 1000, 1.0)
+        appender.give_futures(Promise, None, bytearray(), None)
+        assert appender.accept(*record, None, False, True) is None
+        assert appender.record_count == 0
+
+
 @given(payloads, payloads, st.lists(st.tuples(st.text(max_size=5), payloads), max_size=3))
 def test_sizes(key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> None:
     assert compiled.size_of_payload(key, value, headers) == pure.size_of_payload(key, value, headers)
@@ -214,21 +292,21 @@ def test_errors_of_the_writers_agree() -> None:
     for arguments in bad:
         for method in ("append", "try_append"):
             raised = []
-            for twin in (compiled, pure):
-                appender = twin.RecordAppender(None, 1000, 1.0)
+            for twin in states:
+                appender = twin.AppendState(None, 1000, 1.0)
                 with pytest.raises((TypeError, ValueError)) as caught:
                     getattr(appender, method)(*arguments)
                 raised.append(caught.type)
             assert raised[0] is raised[1]
-    for twin in (compiled, pure):
+    for twin in states:
         with pytest.raises(ValueError, match="invalid timestamp -5"):
-            twin.RecordAppender(-5, 1000, 1.0)
+            twin.AppendState(-5, 1000, 1.0)
 
 
 def test_taking_with_another_reserve() -> None:
-    for twin in (compiled, pure):
+    for twin in states:
         for reserve in (0, 5, 61, 100):
-            appender = twin.RecordAppender(None, 1000, 1.0)
+            appender = twin.AppendState(None, 1000, 1.0)
             appender.append(1, None, b"v")
             assert appender.take(reserve) == bytes(reserve) + record(HEAD, NULL, encode_varint(1), b"v", NO_HEADERS)
 

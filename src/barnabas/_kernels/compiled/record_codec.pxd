@@ -1,5 +1,5 @@
-# What other compiled modules use of the record codec: the parser of a record with what it finds, and
-# the appender, for whoever fills a batch record by record.
+# What other compiled modules use of the record codec: the parser of a record with what it finds, and what writes the
+# fields of a record.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 
@@ -61,23 +61,27 @@ cdef struct Fields:
 cdef int parse_record(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Fields *fields) noexcept nogil
 
 
-cdef class RecordAppender:
-    # The batch header's place, then the records, then room to grow. None once it has been taken.
-    cdef bytearray _buffer
-    cdef Py_ssize_t _capacity
-    cdef Py_ssize_t _used
-    cdef bint _open
-    cdef bint _has_base_timestamp
-    cdef int64_t _base_timestamp
-    cdef int32_t _count
-    cdef int64_t _next_delta
-    cdef public Py_ssize_t max_size
-    cdef public double size_factor
-    cdef readonly int64_t max_timestamp
-    cdef readonly int32_t offset_delta_of_max_timestamp
+cdef inline uint64_t zigzag64(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
 
-    cdef Py_ssize_t _estimate(self) noexcept
-    cdef bint _write(
-        self, int64_t delta, int64_t timestamp, object key, object value, object headers, bint if_room
-    ) except -1
-    cdef int _grow(self, Py_ssize_t size) except -1
+
+cdef inline Py_ssize_t size_of(uint64_t raw) noexcept nogil:
+    cdef Py_ssize_t size = 1
+    while raw >= 0x80:
+        raw >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t *put(uint8_t *out, uint64_t raw) noexcept nogil:
+    while raw >= 0x80:
+        out[0] = <uint8_t>(raw | 0x80)
+        out += 1
+        raw >>= 7
+    out[0] = <uint8_t>raw
+    return out + 1
+
+
+cdef bytes as_bytes(object data)
+cpdef bytes encode_headers(headers)
+cdef Py_ssize_t payload_size(object key, object value, object headers) except -1

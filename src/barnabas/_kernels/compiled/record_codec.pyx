@@ -9,7 +9,6 @@ interpreter's lock. Reader and walk are two ways to use it. It only finds out wh
 """
 
 cimport cython
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -20,40 +19,14 @@ from barnabas._kernels.compiled.faults cimport *
 from barnabas._kernels.faults import record_error
 
 cdef extern from "Python.h":
-    long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
-cdef enum:
-    BATCH_HEADER_SIZE = 61
-    SMALLEST_BUFFER = 512
-    LARGEST_FIRST_BUFFER = 16384
 
 
 # ---------------------------------------------------------------------------------------------------- numbers
 
 cdef inline uint32_t zigzag32(int32_t value) noexcept nogil:
     return (<uint32_t>value << 1) ^ <uint32_t>(value >> 31)
-
-
-cdef inline uint64_t zigzag64(int64_t value) noexcept nogil:
-    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-
-
-cdef inline Py_ssize_t size_of(uint64_t raw) noexcept nogil:
-    cdef Py_ssize_t size = 1
-    while raw >= 0x80:
-        raw >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t *put(uint8_t *out, uint64_t raw) noexcept nogil:
-    while raw >= 0x80:
-        out[0] = <uint8_t>(raw | 0x80)
-        out += 1
-        raw >>= 7
-    out[0] = <uint8_t>raw
-    return out + 1
 
 
 cdef inline int get_varlong(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, int64_t *value) noexcept nogil:
@@ -378,12 +351,12 @@ def walk_records(data, int32_t count, int64_t base_timestamp, int32_t last_offse
 
 # ---------------------------------------------------------------------------------------------------- writing
 
-cdef inline bytes as_bytes(object data):
+cdef bytes as_bytes(object data):
     """A copy of anything bytes-like; bytes are bytes already."""
     return <bytes>data if PyBytes_CheckExact(data) else memoryview(data).tobytes()
 
 
-def encode_headers(headers):
+cpdef bytes encode_headers(headers):
     """The header section of a record, with the count in front."""
     cdef list fields = []  # key, value, key, value ...: a str that has its UTF-8 form at hand, bytes, or None
     cdef Py_ssize_t size, length = 0, count = 0
@@ -450,213 +423,3 @@ cdef inline Py_ssize_t size_of_field(object field) except -1:
     else:
         length = len(field)
     return size_of(<uint64_t>length << 1) + length
-
-
-cdef class RecordAppender:
-    """The records of a batch under construction: grows by `append`, and is taken out once, with `take`.
-
-    `size_factor` turns the bytes written so far into the bytes expected after compression, which is what `has_room_for`
-    and `try_append` hold against `max_size` (a limit for the whole batch, header included). One record always
-    fits, so that a record larger than the limit still gets a batch, of its own.
-
-    Not synchronised: a batch under construction belongs to one thread, or is guarded by its owner's lock. (The critical
-    sections keep a mistake there from writing outside the buffer; they cost nothing where there is a GIL.)
-    """
-
-    def __init__(self, base_timestamp, Py_ssize_t max_size, double size_factor):
-        self._has_base_timestamp = base_timestamp is not None
-        self._base_timestamp = check_timestamp(base_timestamp) if self._has_base_timestamp else -1
-        self.max_size = max_size
-        self.size_factor = size_factor
-        self.max_timestamp = -1
-        self.offset_delta_of_max_timestamp = -1
-        self._capacity = min(max(max_size, SMALLEST_BUFFER), LARGEST_FIRST_BUFFER)
-        self._buffer = bytearray(self._capacity)
-        self._used = BATCH_HEADER_SIZE
-        self._open = True
-        self._count = 0
-        self._next_delta = 0
-
-    @property
-    def base_timestamp(self):
-        """The timestamp that deltas count from: the first record's, unless given; -1 before the first record."""
-        return self._base_timestamp
-
-    @property
-    def record_count(self):
-        return self._count
-
-    @property
-    def last_offset_delta(self):
-        """The offset delta of the record appended last; -1 before the first."""
-        return self._next_delta - 1
-
-    @property
-    def records_size(self):
-        """The bytes of all records so far, before compression."""
-        return self._used - BATCH_HEADER_SIZE
-
-    @property
-    def is_open(self):
-        return self._open
-
-    @property
-    def estimated_size(self):
-        """What the batch is expected to take up if it is closed now, header included."""
-        return self._estimate()
-
-    cdef Py_ssize_t _estimate(self) noexcept:
-        return BATCH_HEADER_SIZE + <Py_ssize_t>(<double>(self._used - BATCH_HEADER_SIZE) * self.size_factor)
-
-    @cython.critical_section
-    def append(self, timestamp_ms, key, value, headers=()):
-        """Adds a record at the next offset; returns its offset delta."""
-        cdef int64_t delta = self._next_delta
-        self._write(delta, check_timestamp(timestamp_ms), key, value, headers, False)
-        return delta
-
-    @cython.critical_section
-    def append_with_delta(self, offset_delta, timestamp_ms, key, value, headers=()):
-        """Adds a record with an offset delta of its own, which may leave a gap but not go back."""
-        cdef int overflow = 0
-        cdef int64_t delta = PyLong_AsLongLongAndOverflow(offset_delta, &overflow)
-        if overflow:
-            raise ValueError(f"offset delta {offset_delta} does not follow {self._next_delta - 1} within 31 bits")
-        self._write(delta, check_timestamp(timestamp_ms), key, value, headers, False)
-        return delta
-
-    @cython.critical_section
-    def try_append(self, timestamp_ms, key, value, headers=()):
-        """`append` where `has_room_for` allows it, in one call; None where it does not."""
-        cdef int64_t delta = self._next_delta
-        if not self._open or not self._write(delta, check_timestamp(timestamp_ms), key, value, headers, True):
-            return None
-        return delta
-
-    @cython.critical_section
-    def has_room_for(self, key, value, headers=(), timestamp_ms=None):
-        """Whether one more record should stay within `max_size`; without a timestamp, the longest delta is assumed."""
-        cdef Py_ssize_t size
-        cdef uint64_t difference
-        if not self._open:
-            return False
-        if self._count == 0:
-            return True
-        size = 1 + size_of(<uint64_t>self._next_delta << 1) + payload_size(key, value, headers)
-        if timestamp_ms is None:
-            size += 10
-        else:
-            # Unsigned: it wraps for the one difference that is too large, which still comes to ten bytes.
-            difference = <uint64_t>check_timestamp(timestamp_ms) - <uint64_t>self._base_timestamp
-            size += size_of(zigzag64(<int64_t>difference))
-        size += size_of(<uint64_t>size << 1)
-        return size <= self.max_size - self._estimate()
-
-    cdef bint _write(
-        self, int64_t delta, int64_t timestamp, object key, object value, object headers, bint if_room
-    ) except -1:
-        """Any record at all: checks everything before it changes anything. False if there must be room and is none."""
-        cdef int64_t base
-        cdef Py_ssize_t key_length = -1, value_length = -1, body, size
-        cdef uint64_t timestamp_delta
-        cdef bytes key_bytes = None, value_bytes = None, header_bytes = None
-        cdef uint8_t *out
-
-        if not self._open:
-            raise RuntimeError("this batch is closed: no more records can be appended")
-        if delta < self._next_delta or delta > INT32_MAX:
-            raise ValueError(f"offset delta {delta} does not follow {self._next_delta - 1} within 31 bits")
-        base = self._base_timestamp if self._has_base_timestamp else timestamp
-        # Both are -1 or more, so this is the one difference that 64 bits cannot hold.
-        if timestamp == INT64_MAX and base == -1:
-            raise ValueError(f"timestamp {timestamp} is too far from the base timestamp {base}")
-        timestamp_delta = zigzag64(timestamp - base)
-        body = 1 + size_of(timestamp_delta) + size_of(<uint64_t>delta << 1)
-        if key is None:
-            body += 1
-        else:
-            key_bytes = as_bytes(key)
-            key_length = PyBytes_GET_SIZE(key_bytes)
-            body += size_of(<uint64_t>key_length << 1) + key_length
-        if value is None:
-            body += 1
-        else:
-            value_bytes = as_bytes(value)
-            value_length = PyBytes_GET_SIZE(value_bytes)
-            body += size_of(<uint64_t>value_length << 1) + value_length
-        if headers:
-            header_bytes = encode_headers(headers)
-            body += PyBytes_GET_SIZE(header_bytes)
-        else:
-            body += 1
-        size = body + size_of(<uint64_t>body << 1)
-        if if_room and self._count != 0 and size > self.max_size - self._estimate():
-            return False
-        if self._used + size > INT32_MAX:
-            raise ValueError(f"a record of {size} bytes makes the batch larger than 2 GiB")
-        if self._used + size > self._capacity:
-            self._grow(size)
-
-        out = <uint8_t *>PyByteArray_AS_STRING(self._buffer) + self._used
-        out = put(out, <uint64_t>body << 1)
-        out[0] = 0
-        out = put(out + 1, timestamp_delta)
-        out = put(out, <uint64_t>delta << 1)
-        if key_length < 0:
-            out = put(out, 1)
-        else:
-            out = put(out, <uint64_t>key_length << 1)
-            memcpy(out, PyBytes_AS_STRING(key_bytes), key_length)
-            out += key_length
-        if value_length < 0:
-            out = put(out, 1)
-        else:
-            out = put(out, <uint64_t>value_length << 1)
-            memcpy(out, PyBytes_AS_STRING(value_bytes), value_length)
-            out += value_length
-        if header_bytes is None:
-            out[0] = 0
-        else:
-            memcpy(out, PyBytes_AS_STRING(header_bytes), PyBytes_GET_SIZE(header_bytes))
-
-        self._base_timestamp = base
-        self._has_base_timestamp = True
-        self._used += size
-        self._count += 1
-        self._next_delta = delta + 1
-        if timestamp > self.max_timestamp:
-            self.max_timestamp = timestamp
-            self.offset_delta_of_max_timestamp = <int32_t>delta
-        return True
-
-    cdef int _grow(self, Py_ssize_t size) except -1:
-        cdef Py_ssize_t capacity = max(self._used + size, self._capacity * 2)
-        PyByteArray_Resize(self._buffer, capacity)
-        self._capacity = capacity
-        return 0
-
-    def close_for_appends(self):
-        """No more records from here on; what is there waits for `take`."""
-        self._open = False
-
-    @cython.critical_section
-    def take(self, Py_ssize_t reserve):
-        """All records in one buffer, behind `reserve` bytes of zeros for the header. Works once."""
-        cdef bytearray buffer = self._buffer
-        self._open = False
-        if buffer is None:
-            raise RuntimeError("the records of this batch have been taken already")
-        self._buffer = None
-        PyByteArray_Resize(buffer, self._used)
-        # The place of a batch header is there already; any other size is for tests and pays with a copy.
-        if reserve != BATCH_HEADER_SIZE:
-            buffer[:BATCH_HEADER_SIZE] = bytes(reserve)
-        return buffer
-
-
-cdef inline int64_t check_timestamp(object timestamp_ms) except? -2:
-    cdef int overflow = 0
-    cdef int64_t timestamp = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
-    if overflow or timestamp < -1:
-        raise ValueError(f"invalid timestamp {timestamp_ms}")
-    return timestamp

@@ -135,13 +135,13 @@ class AsyncKafkaProducer:
         try:
             yield self
         except BaseException:
-            if not manager.has_fatal_error and self._producer.sender.is_running:
+            if not manager.machine.has_fatal_error and self._producer.sender.is_running:
                 await self.abort_transaction()
             raise
         try:
             await self.commit_transaction()
         except BarnabasError:
-            if manager.has_abortable_error:
+            if manager.machine.has_abortable_error:
                 await self.abort_transaction()
             raise
 

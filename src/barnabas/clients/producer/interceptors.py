@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from barnabas.clients.producer.producer_record import ProducerRecord
-from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION, RecordMetadata
+from barnabas.clients.producer.record_metadata import RecordMetadata
 from barnabas.common.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -35,9 +35,6 @@ class ProducerInterceptors:
     def __init__(self, interceptors: Sequence[ProducerInterceptor] = ()) -> None:
         self._interceptors = tuple(interceptors)
 
-    def __bool__(self) -> bool:
-        return bool(self._interceptors)
-
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         for interceptor in self._interceptors:
             try:
@@ -53,12 +50,9 @@ class ProducerInterceptors:
             except Exception:
                 log.exception("%r failed to look at an acknowledgement", interceptor)
 
-    def on_send_error(self, record: ProducerRecord, partition: TopicPartition | None, error: Exception) -> None:
+    def on_send_error(self, partition: TopicPartition, error: Exception) -> None:
         """A record that did not get as far as the accumulator."""
-        where = partition or TopicPartition(
-            record.topic, UNKNOWN_PARTITION if record.partition is None else record.partition
-        )
-        self.on_acknowledgement(RecordMetadata(*where, -1, -1, -1, -1), error)
+        self.on_acknowledgement(RecordMetadata(*partition, -1, -1, -1, -1), error)
 
     def close(self) -> None:
         for interceptor in self._interceptors:

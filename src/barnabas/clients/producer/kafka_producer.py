@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from barnabas._kernels import murmur2
 from barnabas.clients.common.bootstrap import bootstrap_nodes
@@ -31,22 +31,27 @@ from barnabas.clients.producer.errors import (
 from barnabas.clients.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from barnabas.clients.producer.internals.buffer_pool import BufferPool
 from barnabas.clients.producer.internals.core_sharing import CoreSharing
-from barnabas.clients.producer.internals.fast_send import make_fast_send
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
 from barnabas.clients.producer.internals.produce_request_result import ProduceRequestResult
 from barnabas.clients.producer.internals.producer_batch import Callback
 from barnabas.clients.producer.internals.producer_metadata import ProducerMetadata
 from barnabas.clients.producer.internals.producer_metrics import GROUP, KafkaProducerMetrics, SenderMetrics
-from barnabas.clients.producer.internals.record_accumulator import AccumulatorConfig, RecordAccumulator
+from barnabas.clients.producer.internals.record_accumulator import (
+    NO_WAIT,
+    AccumulatorConfig,
+    RecordAccumulator,
+    SerializedRecord,
+)
 from barnabas.clients.producer.internals.record_input import Headers, as_headers, serialize
 from barnabas.clients.producer.internals.sender import Sender
 from barnabas.clients.producer.internals.sender_config import SenderConfig
 from barnabas.clients.producer.internals.transaction_manager import TransactionManager
+from barnabas.clients.producer.internals.transaction_state import State
 from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from barnabas.clients.producer.partitioner import Partitioner
 from barnabas.clients.producer.prepared_txn_state import PreparedTxnState
 from barnabas.clients.producer.producer_config import CONFIG, ProducerConfig
-from barnabas.clients.producer.producer_record import ProducerRecord
+from barnabas.clients.producer.producer_record import ProducerRecord, check_record
 from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION, RecordMetadata
 from barnabas.clients.producer.serialization import Serializer, as_serializer
 from barnabas.clients.producer.table_metadata import TableFuture
@@ -80,9 +85,10 @@ log = logging.getLogger(__name__)
 NETWORK_THREAD_PREFIX: Final = "kafka-producer-network-thread"
 
 
-class _Waited(NamedTuple):
-    snapshot: MetadataSnapshot
-    waited_ms: int
+class _NotIdempotent:
+    """Stands for the state machine of a producer that has none."""
+
+    failed: Final = False
 
 
 class KafkaProducer:
@@ -149,7 +155,8 @@ class KafkaProducer:
         plugged = [
             configured("interceptor.classes", name, originals) for name in values.get_list("interceptor.classes")
         ]
-        self._interceptors = ProducerInterceptors([*plugged, *interceptors])
+        plugged += interceptors
+        self._interceptors = ProducerInterceptors(plugged) if plugged else None
 
         self._metrics = make_metrics(values, cfg.client_id, clock)
         self._producer_metrics = KafkaProducerMetrics(self._metrics)
@@ -232,27 +239,13 @@ class KafkaProducer:
                 lambda: self.client.has_referred, cfg.max_request_size, cfg.buffer_memory
             )
         self._is_transactional = cfg.transactional_id is not None
-        self._fast_send = make_fast_send(
-            self.accumulator,
-            self.metadata,
-            self.sender,
-            self.transaction_manager,
-            clock,
-            self._send_the_long_way,
-            max_size=min(cfg.max_request_size, cfg.buffer_memory),
-            batch_size=cfg.batch_size,
-            ignore_keys=cfg.partitioner_ignore_keys,
-            usable=not (
-                self._interceptors
-                or self._key_serializer
-                or self._value_serializer
-                or self._partitioner
-                or self._is_transactional
-            ),
-        )
-        if type(self).send is KafkaProducer.send:
-            # Straight into the compiled way in: a method in Python around it costs a third of what it does itself.
-            self.send = self._fast_send.send  # type: ignore[method-assign]
+        self._idempotence = _NotIdempotent() if self.transaction_manager is None else self.transaction_manager.machine
+        plugged_in = self._interceptors or self._key_serializer or self._value_serializer or self._partitioner
+        self._open_topics = {} if plugged_in or self._is_transactional else self.accumulator.topics
+        """The topics whose records `send` may put into an open batch as they are: no plug-in wants to see them, and no
+        transaction has to be open."""
+        self._ignore_keys = cfg.partitioner_ignore_keys
+        self._max_record_size = min(cfg.max_request_size, cfg.buffer_memory)
         self._tables: TableSender | None = None
         self._thread = threading.Thread(
             target=self.sender.run, name=f"{NETWORK_THREAD_PREFIX} | {cfg.client_id}", daemon=True
@@ -293,30 +286,27 @@ class KafkaProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         callback: Callback | None = None,
+        max_block_ms: int | None = None,
     ) -> FutureRecordMetadata:
         """Sends a record; returns the future of its place in the topic.
 
         ``callback(metadata, error)`` is called when the outcome is known. Headers are pairs of a text and bytes, or a
         mapping. Without a partition the key decides, and without a key the built-in partitioner; without a timestamp
-        it is now.
+        it is now. ``max_block_ms`` replaces ``max.block.ms`` for this record.
         """
-        # Nearly every record takes this way: its topic is known, and there is room in the last batch, or memory for
-        # another one.
-        return self._fast_send.send(topic, value, key, headers, partition, timestamp_ms, callback)
-
-    def _send_the_long_way(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        callback: Callback | None = None,
-    ) -> FutureRecordMetadata:
-        return self._send(
-            ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms), callback, None
-        )
+        entry = self._open_topics.get(topic)
+        if entry is not None and entry.snapshot is self.metadata.snapshot and not self._idempotence.failed:
+            # Most records end here: the topic is known, and the open batch of their partition has room.
+            if partition is None and (key is None or self._ignore_keys):
+                future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
+            else:
+                batch = entry.open_batch(partition, key)
+                future = batch.accept(timestamp_ms, key, value, headers, callback, False)
+            if future is not None:
+                return future  # type: ignore[no-any-return]
+        if max_block_ms is None:
+            max_block_ms = self._max_block_ms
+        return self._do_send(topic, value, key, headers, partition, timestamp_ms, callback, max_block_ms)
 
     def send_nowait(
         self,
@@ -332,26 +322,21 @@ class KafkaProducer:
 
         With interceptors, they see the record once more when it is sent again.
         """
-        future = self._fast_send.try_send(topic, value, key, headers, partition, timestamp_ms, callback)
-        if future is not None:
-            return future
         self._raise_if_closed()
         snapshot = self.metadata.snapshot
         count = snapshot.partition_count(topic)
         if (count is None or (partition is not None and partition >= count)) and topic not in snapshot.invalid_topics:
             return None
-        # Whether there is memory is only known when it is needed, which most records do not.
-        if self.accumulator.pool.queued or self.accumulator.pool.available_memory() < self.config.batch_size:
-            return None
-        record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
         try:
-            return self._send(record, callback, 0, raise_exhausted=True)
+            return self.send(topic, value, key, headers, partition, timestamp_ms, callback, NO_WAIT)
         except BufferExhaustedError:
             return None
 
     def send_record(self, record: ProducerRecord, callback: Callback | None = None) -> FutureRecordMetadata:
         """`send` for a record in one piece."""
-        return self._send(record, callback, None)
+        return self.send(
+            record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms, callback
+        )
 
     def send_table(
         self, topic: str, table: object, *, partition: int | None = None, timestamp_ms: int | None = None
@@ -405,7 +390,7 @@ class KafkaProducer:
             from barnabas.clients.producer.internals.table_partitioner import TablePartitioner  # noqa: PLC0415
             from barnabas.clients.producer.internals.table_send import TableSender  # noqa: PLC0415
 
-        if self._interceptors:
+        if self._interceptors is not None:
             log.warning("The interceptors of %s do not see what send_table sends", self.config.client_id)
         sharing = self.sender.core_sharing = CoreSharing.if_useful()
 
@@ -417,7 +402,7 @@ class KafkaProducer:
             self.accumulator,
             self.config,
             TablePartitioner(self.accumulator, self._partitioner, ignore_keys=self.config.partitioner_ignore_keys),
-            lambda topic, partition: self._wait_on_metadata(topic, partition, self._max_block_ms).snapshot,
+            lambda topic, partition: self._wait_on_metadata(topic, partition, self._max_block_ms)[0],
             lambda: self.metadata.snapshot,
             self.sender.wake_for_work,
             self.transaction_manager,
@@ -425,90 +410,78 @@ class KafkaProducer:
             fills_here,
         )
 
-    def _send(
+    def _do_send(
         self,
-        record: ProducerRecord,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
         callback: Callback | None,
-        max_block_ms: int | None,
-        *,
-        raise_exhausted: bool = False,
+        max_block_ms: int,
     ) -> FutureRecordMetadata:
+        """Sends a record step by step: interceptors, metadata, serializers, partitioner, batch.
+
+        With `NO_WAIT`, raises `BufferExhaustedError` if the record has to wait for memory.
+        """
+        if partition is not None or timestamp_ms is not None:
+            check_record(partition, timestamp_ms)
+        pairs = as_headers(headers) if headers else ()
         interceptors = self._interceptors
-        if interceptors:
-            record = interceptors.on_send(record)
+        if interceptors is not None:
+            record = interceptors.on_send(ProducerRecord(topic, value, key, pairs, partition, timestamp_ms))
+            topic, value, key, pairs = record.topic, record.value, record.key, record.headers
+            partition, timestamp_ms = record.partition, record.timestamp_ms
             callback = _intercepted(interceptors, callback)
-        partition = UNKNOWN_PARTITION if record.partition is None else record.partition
+        chosen = UNKNOWN_PARTITION if partition is None else partition
+        manager = self.transaction_manager
         try:
             self._raise_if_closed()
             if self._is_transactional:
-                assert self.transaction_manager is not None
-                self.transaction_manager.ensure_in_transaction()
-            block_ms = self._max_block_ms if max_block_ms is None else max_block_ms
-            waited = self._wait_on_metadata(record.topic, record.partition, block_ms)
-            key = serialize(self._key_serializer, record, record.key, "key")
-            value = serialize(self._value_serializer, record, record.value, "value")
-            snapshot = waited.snapshot
-            partition = self._partition(record, key, value, snapshot)
-            size = estimate_size_in_bytes_upper_bound(key, value, record.headers)
-            self._ensure_valid_record_size(size)
-            timestamp_ms = self._clock.milliseconds() if record.timestamp_ms is None else record.timestamp_ms
-            remaining_ms = max(0, block_ms - waited.waited_ms)
+                assert manager is not None
+                manager.ensure_in_transaction()
+            snapshot, remaining_ms = self._wait_on_metadata(topic, partition, max_block_ms)
+            key_bytes = serialize(self._key_serializer, topic, pairs, key, "key")
+            value_bytes = serialize(self._value_serializer, topic, pairs, value, "value")
+            if partition is None:
+                chosen = self._partition(topic, key, key_bytes, value, value_bytes, snapshot)
+            size = estimate_size_in_bytes_upper_bound(key_bytes, value_bytes, pairs)
+            if size > self._max_record_size:
+                raise self._record_too_large(size)
+            made = SerializedRecord(timestamp_ms, key_bytes, value_bytes, pairs, callback, size)
             result = self.accumulator.append(
-                record.topic,
-                partition,
-                timestamp_ms,
-                key,
-                value,
-                record.headers,
-                callback,
-                size,
-                snapshot,
-                remaining_ms,
-                abort_on_new_batch=self._partitioner is not None,
+                topic, chosen, made, snapshot, remaining_ms, abort_on_new_batch=self._partitioner is not None
             )
             if result.abort_for_new_batch:
                 assert self._partitioner is not None
-                self._partitioner.on_new_batch(record.topic, snapshot, partition)
-                partition = self._partition(record, key, value, snapshot)
-                result = self.accumulator.append(
-                    record.topic,
-                    partition,
-                    timestamp_ms,
-                    key,
-                    value,
-                    record.headers,
-                    callback,
-                    size,
-                    snapshot,
-                    remaining_ms,
-                )
-            partition = result.partition
-            manager = self.transaction_manager
-            if manager is not None and (self._is_transactional or manager.failed):
-                manager.maybe_add_partition(TopicPartition(record.topic, partition))
+                self._partitioner.on_new_batch(topic, snapshot, chosen)
+                if partition is None:
+                    chosen = self._partition(topic, key, key_bytes, value, value_bytes, snapshot)
+                result = self.accumulator.append(topic, chosen, made, snapshot, remaining_ms)
+            chosen = result.partition
+            if manager is not None and (self._is_transactional or manager.machine.failed):
+                manager.maybe_add_partition(TopicPartition(topic, chosen))
             if result.wake:
                 self.sender.wake_for_work()
             assert result.future is not None
             return result.future
         except ApiError as error:
-            if raise_exhausted and isinstance(error, BufferExhaustedError):
+            if max_block_ms == NO_WAIT and isinstance(error, BufferExhaustedError):
                 raise
-            return self._send_failed(record, partition, error, callback)
-        except BarnabasError as error:
-            self._sender_metrics.errors.record_unchecked()
-            interceptors.on_send_error(record, TopicPartition(record.topic, partition), error)
-            raise
+            return self._send_failed(TopicPartition(topic, chosen), error, callback)
         except Exception as error:
-            interceptors.on_send_error(record, TopicPartition(record.topic, partition), error)
+            if isinstance(error, BarnabasError):
+                self._sender_metrics.errors.record_unchecked()
+            if interceptors is not None:
+                interceptors.on_send_error(TopicPartition(topic, chosen), error)
             raise
 
-    def _send_failed(
-        self, record: ProducerRecord, partition: int, error: ApiError, callback: Callback | None
-    ) -> FutureRecordMetadata:
-        """The record was not accepted, for a reason that the cluster or the state of things has: not raised, but in
-        the future, so that an application has one place to look for such errors."""
-        log.debug("A record for %s was not accepted: %r", record.topic, error)
-        where = TopicPartition(record.topic, partition)
+    def _send_failed(self, where: TopicPartition, error: ApiError, callback: Callback | None) -> FutureRecordMetadata:
+        """Returns a future with the error of a record that the cluster does not allow, or that ran out of time.
+
+        Such an error is not raised, so that an application has one place to look for it."""
+        log.debug("A record for %s was not accepted: %r", where.topic, error)
         if callback is not None:
             try:
                 callback(RecordMetadata(*where, -1, -1, -1, -1), error)
@@ -520,11 +493,19 @@ class KafkaProducer:
         result = ProduceRequestResult(where)
         result.set(-1, -1, lambda _index: error)
         result.done()
-        return FutureRecordMetadata(result, 0, -1, -1, -1)
+        return FutureRecordMetadata(result, 0)
 
-    def _wait_on_metadata(self, topic: str, partition: int | None, max_wait_ms: int) -> _Waited:
+    def _wait_on_metadata(self, topic: str, partition: int | None, max_wait_ms: int) -> tuple[MetadataSnapshot, int]:
+        """Returns metadata that has the topic and the partition, and how much of the time is left."""
         metadata = self.metadata
         snapshot = metadata.snapshot
+        entry = self.accumulator.topics.get(topic)
+        if (
+            entry is not None
+            and entry.snapshot is snapshot
+            and (partition is None or partition < entry.partition_count)
+        ):
+            return snapshot, max_wait_ms
         now = self._clock.hi_res_milliseconds()
         if topic in snapshot.invalid_topics:
             raise InvalidTopicError(f"Invalid topics: [{topic}]", invalid_topics=[topic])
@@ -532,7 +513,7 @@ class KafkaProducer:
         count = snapshot.partition_count(topic)
         if count is not None and (partition is None or partition < count):
             self._remember(topic, snapshot, count)
-            return _Waited(snapshot, 0)
+            return snapshot, max_wait_ms
         started_ns = self._clock.nanoseconds()
         elapsed_ms = 0
         while True:
@@ -558,10 +539,10 @@ class KafkaProducer:
                 break
         self._producer_metrics.metadata_wait.record_unchecked(self._clock.nanoseconds() - started_ns)
         self._remember(topic, snapshot, count)
-        return _Waited(snapshot, elapsed_ms)
+        return snapshot, max(0, max_wait_ms - elapsed_ms)
 
     def _remember(self, topic: str, snapshot: MetadataSnapshot, count: int) -> None:
-        """Lets the next records of this topic take the fast way, until there is newer metadata."""
+        """Notes the number of partitions, which holds until there is newer metadata."""
         entry = self.accumulator.entry(topic)
         if entry.snapshot is not snapshot:
             entry.partition_count = count
@@ -585,35 +566,38 @@ class KafkaProducer:
         return error
 
     def _partition(
-        self, record: ProducerRecord, key: bytes | None, value: bytes | None, snapshot: MetadataSnapshot
+        self,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        snapshot: MetadataSnapshot,
     ) -> int:
-        if record.partition is not None:
-            return record.partition
         if self._partitioner is not None:
-            chosen = self._partitioner.partition(record.topic, record.key, key, record.value, value, snapshot)
+            chosen = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, snapshot)
             if chosen < 0:
                 raise ValueError(
                     f"The partitioner generated an invalid partition number: {chosen}. Partition number should always "
                     "be non-negative."
                 )
             return chosen
-        if key is not None and not self.config.partitioner_ignore_keys:
-            count = snapshot.partition_count(record.topic)
+        if key_bytes is not None and not self._ignore_keys:
+            count = snapshot.partition_count(topic)
             assert count is not None
-            return partition_for_key(key, count)
+            return partition_for_key(key_bytes, count)
         return UNKNOWN_PARTITION
 
-    def _ensure_valid_record_size(self, size: int) -> None:
+    def _record_too_large(self, size: int) -> RecordTooLargeError:
         if size > self.config.max_request_size:
-            raise RecordTooLargeError(
+            return RecordTooLargeError(
                 f"The message is {size} bytes when serialized which is larger than {self.config.max_request_size}, "
                 "which is the value of the max.request.size configuration."
             )
-        if size > self.config.buffer_memory:
-            raise RecordTooLargeError(
-                f"The message is {size} bytes when serialized which is larger than the total memory buffer you have "
-                "configured with the buffer.memory configuration."
-            )
+        return RecordTooLargeError(
+            f"The message is {size} bytes when serialized which is larger than the total memory buffer you have "
+            "configured with the buffer.memory configuration."
+        )
 
     def _raise_if_closed(self) -> None:
         if not self.sender.is_running:
@@ -698,11 +682,12 @@ class KafkaProducer:
 
         If there is none, because it has been ended before, nothing is done."""
         manager = self._manager()
-        if not manager.is_prepared:
-            if manager.has_ongoing_transaction:
-                raise IllegalStateError(f"Cannot complete a transaction that is not prepared ({manager.state.name})")
+        machine = manager.machine
+        if machine.state is not State.PREPARED_TRANSACTION:
+            if machine.has_ongoing_transaction:
+                raise IllegalStateError(f"Cannot complete a transaction that is not prepared ({machine.state.name})")
             return
-        if manager.prepared_txn_state == prepared:
+        if manager.transaction.prepared == prepared:
             self.commit_transaction()
         else:
             self.abort_transaction()
@@ -715,14 +700,14 @@ class KafkaProducer:
             yield self
         except BaseException:
             manager = self.transaction_manager
-            if manager is not None and not manager.has_fatal_error and self.sender.is_running:
+            if manager is not None and not manager.machine.has_fatal_error and self.sender.is_running:
                 self.abort_transaction()
             raise
         try:
             self.commit_transaction()
         except BarnabasError:
             manager = self.transaction_manager
-            if manager is not None and manager.has_abortable_error:
+            if manager is not None and manager.machine.has_abortable_error:
                 self.abort_transaction()
             raise
 
@@ -750,7 +735,7 @@ class KafkaProducer:
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic, with their leaders. Blocks while they are not known."""
         self._raise_if_closed()
-        return self._wait_on_metadata(topic, None, self._max_block_ms).snapshot.partitions_for(topic)
+        return self._wait_on_metadata(topic, None, self._max_block_ms)[0].partitions_for(topic)
 
     def metrics(self) -> dict[MetricName, KafkaMetric]:
         """All metrics by name: ``record-send-rate``, ``batch-size-avg`` and so on."""
@@ -799,7 +784,8 @@ class KafkaProducer:
             self.sender.force_close()
             if self._thread.ident is None:
                 self.sender.run()
-        self._interceptors.close()
+        if self._interceptors is not None:
+            self._interceptors.close()
         self._metrics.close()
         for plug_in in (self._key_serializer, self._value_serializer, self._partitioner):
             if plug_in is not None:

@@ -178,8 +178,8 @@ class MockProducer:
             self._raise_if_prepared()
             if self.send_error is not None:
                 raise self.send_error
-            key = serialize(self._key_serializer, record, record.key, "key")
-            value = serialize(self._value_serializer, record, record.value, "value")
+            key = serialize(self._key_serializer, record.topic, record.headers, record.key, "key")
+            value = serialize(self._value_serializer, record.topic, record.headers, record.value, "value")
             return self._accept(record, key, value, callback)[1]
 
     def send_table(
@@ -216,9 +216,8 @@ class MockProducer:
                 -1 if key is None else len(key),
                 -1 if value is None else len(value),
             )
-            future = FutureRecordMetadata(
-                result, 0, metadata.timestamp_ms, metadata.serialized_key_size, metadata.serialized_value_size
-            )
+            result.add_fields(metadata.timestamp_ms, metadata.serialized_key_size, metadata.serialized_value_size)
+            future = FutureRecordMetadata(result, 0)
             (self._uncommitted if self.in_transaction else self._history).append(record)
             completion = _Completion(result, metadata, callback)
             if self.auto_complete:

@@ -22,9 +22,12 @@ class ProducerRecord:
     timestamp_ms: int | None = None
 
     def __post_init__(self) -> None:
-        if self.timestamp_ms is not None and self.timestamp_ms < 0:
-            raise ValueError(f"Invalid timestamp: {self.timestamp_ms}. Timestamp should always be non-negative.")
-        if self.partition is not None and self.partition < 0:
-            raise ValueError(
-                f"Invalid partition: {self.partition}. Partition number should always be non-negative or None."
-            )
+        check_record(self.partition, self.timestamp_ms)
+
+
+def check_record(partition: int | None, timestamp_ms: int | None) -> None:
+    """Raises `ValueError` for a negative partition or timestamp."""
+    if timestamp_ms is not None and timestamp_ms < 0:
+        raise ValueError(f"Invalid timestamp: {timestamp_ms}. Timestamp should always be non-negative.")
+    if partition is not None and partition < 0:
+        raise ValueError(f"Invalid partition: {partition}. Partition number should always be non-negative or None.")

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from barnabas.clients.producer import KafkaProducer
-from barnabas.clients.producer.internals import core_sharing
 from barnabas.clients.producer.internals.core_sharing import CORES, CoreSharing
 from barnabas.embedded import EmbeddedBroker
 
@@ -75,14 +74,15 @@ def test_a_core_that_is_not_ours() -> None:
 @pytest.mark.parametrize("cores", [1, CORES, CORES + 1, 64])
 def test_for_machines_with_two_cores(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    monkeypatch.setattr(core_sharing, "current_core", lambda: 0)
     assert (CoreSharing.if_useful() is not None) is (cores == CORES)
 
 
-def test_not_without_the_compiled_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_system_says_where_a_thread_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = os.sched_getaffinity(0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(CORES)))
-    monkeypatch.setattr(core_sharing, "current_core", None)
-    assert CoreSharing.if_useful() is None
+    sharing = CoreSharing.if_useful()
+    assert sharing is not None
+    assert sharing._core() in allowed
 
 
 @pytest.mark.parametrize("is_local", [True, False])

@@ -12,8 +12,8 @@ from barnabas.clients.producer.errors import TransactionError
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
 from barnabas.clients.producer.internals.partition_result import PartitionResult
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch, ProducerIdAndEpoch
+from barnabas.clients.producer.internals.transaction_coordinators import CoordinatorType
 from barnabas.clients.producer.internals.transaction_manager import MAX_EPOCH, TransactionManager
-from barnabas.clients.producer.internals.transaction_requests import CoordinatorType
 from barnabas.clients.producer.kafka_producer import KafkaProducer
 from barnabas.clients.testing import Fate, ScriptedCluster
 from barnabas.common.errors import ClusterAuthorizationError, Errors, KafkaTimeoutError
@@ -66,7 +66,7 @@ def test_an_id_is_asked_for_once_and_sequences_count_records() -> None:
     assert isinstance(request, InitProducerIdRequest)
     assert (request.transactional_id, request.transaction_timeout_ms) == (None, 2**31 - 1)
     assert headers(cluster) == [(0, 0), (0, 1), (0, 2)]
-    assert manager.last_acked_sequence(T0) == 2
+    assert manager.partitions.last_acked_sequence(T0) == 2
     assert manager.producer_id_and_epoch == ProducerIdAndEpoch(1001, 0)
 
 
@@ -85,15 +85,15 @@ def test_a_turn_leaves_out_what_is_about_identity_only_if_there_is_nothing_to_do
     assert quiet()
     batch = ProducerBatch(T0, RecordBatchBuilder(max_size=100), 0, producer.accumulator.estimator)
     batch.builder.append(0, None, b"v")
-    manager.mark_sequence_unresolved(batch)
+    manager.partitions.mark_sequence_unresolved(batch)
     assert not quiet()
     producer.sender.run_once()
     cluster.run_until(producer, lambda: manager.is_quiet)
     changes: list[Callable[[TransactionManager], object]] = [
-        lambda manager: manager.set_in_flight_correlation_id(1),
+        lambda manager: setattr(manager.requests, "in_flight_correlation_id", 1),
         lambda manager: manager.lookup_coordinator(CoordinatorType.TRANSACTION, "x"),
-        lambda manager: manager._new_partitions.update({T0: None}),
-        lambda manager: manager.sequence_questions.update({T0: None}),  # type: ignore[dict-item]
+        lambda manager: manager.transaction.new_partitions.update({T0: None}),
+        lambda manager: manager.partitions.sequence_questions.update({T0: None}),  # type: ignore[dict-item]
         lambda manager: manager.set_producer_id_and_epoch(ProducerIdAndEpoch(-1, -1)),
         lambda manager: manager.transition_to_fatal_error(KafkaTimeoutError("x")),
     ]
@@ -205,12 +205,12 @@ def test_nothing_new_is_drained_while_the_sequence_is_unresolved() -> None:
     cluster.clock.advance(500)
     second = send(producer, b"2")
     producer.sender.run_once()
-    manager.mark_sequence_unresolved(manager._partitions.get_or_create(T0).in_flight[0])
+    manager.partitions.mark_sequence_unresolved(manager.partitions.get_or_create(T0).in_flight[0])
     third = send(producer, b"3")
     sent = len(cluster.requests(ApiKey.PRODUCE))
     producer.sender.run_once()
     assert len(cluster.requests(ApiKey.PRODUCE)) == sent
-    assert manager.has_unresolved_sequence(T0)
+    assert manager.partitions.unresolved_sequence(T0) is not None
     settle(cluster, producer, first + second + third)
     assert stored(cluster) == [b"0", b"1", b"2", b"3"]
     assert manager.producer_id_and_epoch.epoch == 0, "all was written after all: there was no gap"
@@ -234,14 +234,14 @@ def test_what_may_have_been_written_is_not_numbered_anew() -> None:
     settle(cluster, producer, send(producer, b"0"))
     cluster.fate_of = lambda _: Fate(delay_ms=50)
     futures = send(producer, b"1", b"2")
-    in_flight = manager._partitions.get_or_create(T0).in_flight
+    in_flight = manager.partitions.get_or_create(T0).in_flight
     cluster.run_until(producer, lambda: len(in_flight) == 2)
     first = in_flight[0]
     first.created_ms -= 200_000
     now = cluster.clock.hi_res_milliseconds()
     producer.sender._completion.complete_batch(first, PartitionResult(Errors.REQUEST_TIMED_OUT), now)
     assert futures[0].exception(0) is not None
-    assert manager.has_unresolved_sequence(T0)
+    assert manager.partitions.unresolved_sequence(T0) is not None
     cluster.break_connections(1)
     settle(cluster, producer, futures)
     assert stored(cluster) == [b"0", b"1", b"2"]
@@ -313,14 +313,14 @@ def test_a_duplicate_that_the_broker_cannot_place_is_success() -> None:
 def test_sequences_wrap_around() -> None:
     cluster, producer, manager = made()
     settle(cluster, producer, send(producer, b"0"))
-    entry = manager._partitions.get_or_create(T0)
+    entry = manager.partitions.get_or_create(T0)
     entry.next_sequence = 2**31 - 1
     entry.last_acked_sequence = 2**31 - 2
     state = cluster.topics["t"].partitions[0].producers[1001]
     state.batches[-1] = state.batches[-1]._replace(last_sequence=2**31 - 2)
     settle(cluster, producer, send(producer, b"1", b"2", b"3"))
     assert [sequence for _, sequence in headers(cluster)] == [0, 2**31 - 1, 0, 1]
-    assert manager.last_acked_sequence(T0) == 1
+    assert manager.partitions.last_acked_sequence(T0) == 1
     assert stored(cluster) == [b"0", b"1", b"2", b"3"]
 
 
@@ -340,7 +340,7 @@ def test_after_a_fatal_error_nothing_is_sent() -> None:
     cluster.fail_next(ApiKey.PRODUCE, Errors.CLUSTER_AUTHORIZATION_FAILED)
     futures = send(producer, b"0", b"1")
     settle(cluster, producer, futures)
-    assert manager.has_fatal_error
+    assert manager.machine.has_fatal_error
     assert all(future.exception(0) is not None for future in futures)
     with pytest.raises(TransactionError, match="error state"):
         producer.send("t", b"2", partition=0)

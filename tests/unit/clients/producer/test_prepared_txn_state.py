@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.clients.producer import MockProducer, PreparedTxnState
 from barnabas.clients.producer.errors import IllegalStateError
+from barnabas.clients.producer.internals.pending_operation import PendingOperation
 from barnabas.clients.producer.internals.producer_batch import ProducerIdAndEpoch
 from barnabas.clients.producer.internals.transaction_manager import TransactionManager
 from barnabas.clients.producer.internals.transaction_state import State
@@ -39,10 +40,10 @@ def test_a_manager_is_left_a_transaction() -> None:
     manager = initializing()
     kept = PreparedTxnState(5, 2)
     manager.initialized(ProducerIdAndEpoch(5, 3), is_epoch_bump=False, kept=kept)
-    assert manager.state is State.PREPARED_TRANSACTION
-    assert manager.prepared_txn_state == kept
-    assert manager.transaction_started, "or there would be nothing to end"
-    assert not manager.has_ongoing_transaction, "or closing the producer would abort it"
+    assert manager.machine.state is State.PREPARED_TRANSACTION
+    assert manager.transaction.prepared == kept
+    assert manager.transaction.started, "or there would be nothing to end"
+    assert not manager.machine.has_ongoing_transaction, "or closing the producer would abort it"
 
 
 @pytest.mark.mechanism("P14")
@@ -50,14 +51,14 @@ def test_a_manager_prepares_if_it_may() -> None:
     for enabled in (False, True):
         manager = initializing(enable_two_phase_commit=enabled)
         manager.initialized(ProducerIdAndEpoch(5, 3), is_epoch_bump=False, kept=PreparedTxnState())
-        assert manager.state is State.READY
-        manager._pending_transition = None
+        assert manager.machine.state is State.READY
+        manager._operation = PendingOperation()  # the application has seen the end of initTransactions
         with pytest.raises(IllegalStateError if enabled else InvalidTxnStateError):
             manager.prepare_transaction()
         manager.begin_transaction()
         if enabled:
             assert manager.prepare_transaction() == PreparedTxnState(5, 3)
-            assert manager.is_prepared
+            assert manager.machine.state.name == "PREPARED_TRANSACTION"
         else:
             with pytest.raises(InvalidTxnStateError):
                 manager.prepare_transaction()

@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from barnabas.clients.producer.internals import _future_pure, future_record_metadata
 from barnabas.clients.producer.internals.compression_ratio_estimator import CompressionRatioEstimator
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
 from barnabas.clients.producer.internals.produce_request_result import ProduceRequestResult
@@ -35,7 +34,9 @@ def append(target: ProducerBatch, value: bytes, calls: list[Call] | None = None)
         assert calls is not None
         calls.append((metadata.offset, error))
 
-    future = target.try_append(1_000, b"key", value, (), None if calls is None else note, 100)
+    future: FutureRecordMetadata | None = target.builder.accept(
+        1_000, b"key", value, (), None if calls is None else note, False, True
+    )
     assert future is not None
     return future
 
@@ -87,7 +88,7 @@ def test_a_bad_callback_poisons_nothing(caplog: pytest.LogCaptureFixture) -> Non
     def bad(metadata: RecordMetadata, error: Exception | None) -> None:
         raise RuntimeError("bad callback")
 
-    target.try_append(1, None, b"v", (), bad, 1)
+    target.builder.accept(1, None, b"v", (), bad, False, True)
     future = append(target, b"w", calls)
     target.complete(0, -1)
     assert calls == [(1, None)]
@@ -105,7 +106,7 @@ def test_callbacks_come_before_whoever_waits() -> None:
         assert future is not None
         seen.append(future.done())
 
-    future = target.try_append(1, None, b"v", (), look, 1)
+    future = target.builder.accept(1, None, b"v", (), look, False, True)
     target.complete(0, -1)
     assert seen == [False]
 
@@ -221,13 +222,17 @@ def test_a_split_of_a_split() -> None:
     target.produce_future.wait_for_all()
 
 
-@pytest.mark.parametrize("kind", [_future_pure.FutureRecordMetadata, future_record_metadata.FutureRecordMetadata])
-class TestFuture:
-    """The compiled future and its twin."""
+def future_of(result: ProduceRequestResult, index: int, *fields: int) -> FutureRecordMetadata:
+    """The future of the last of ``index + 1`` records with these fields: timestamp, key size and value size."""
+    for _ in range(index + 1):
+        result.add_fields(*fields)
+    return FutureRecordMetadata(result, index)
 
-    def test_waits(self, kind: type[FutureRecordMetadata]) -> None:
+
+class TestFuture:
+    def test_waits(self) -> None:
         result = ProduceRequestResult(TP)
-        future = kind(result, 2, 9, -1, 4)
+        future = future_of(result, 2, 9, -1, 4)
         assert future.running()
         assert not future.cancel()
         assert not future.cancelled()
@@ -244,9 +249,9 @@ class TestFuture:
         assert got == [RecordMetadata("t", 3, 42, 9, -1, 4)] == [future.get()]
         assert "t-3@42" in repr(future)
 
-    def test_done_callbacks(self, kind: type[FutureRecordMetadata], caplog: pytest.LogCaptureFixture) -> None:
+    def test_done_callbacks(self, caplog: pytest.LogCaptureFixture) -> None:
         result = ProduceRequestResult(TP)
-        future = kind(result, 0, 9, -1, 4)
+        future = future_of(result, 0, 9, -1, 4)
         seen: list[object] = []
 
         def bad(_: object) -> None:
@@ -286,7 +291,7 @@ def test_what_is_learnt_about_compression() -> None:
 def test_a_batch_takes_more_records_of_a_topic_that_compresses_well() -> None:
     def filled(estimator: CompressionRatioEstimator) -> int:
         target = batch(CompressionType.GZIP, 1_000, estimator)
-        while target.try_append(1, None, b"x" * 50, (), None, 1) is not None:
+        while target.builder.accept(1, None, b"x" * 50, (), None, False, True) is not None:
             pass
         target.close()
         return target.record_count

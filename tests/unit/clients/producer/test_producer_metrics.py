@@ -19,11 +19,10 @@ def batch(topic: str, records: int, size: int, waited_ms: int, largest: int, rat
     """As much of one as the metrics look at."""
     made = SimpleNamespace(
         topic_partition=TopicPartition(topic, 0),
-        builder=SimpleNamespace(record_count=records),
+        builder=SimpleNamespace(record_count=records, max_record_size=largest),
         estimated_size_in_bytes=size,
         created_ms=1_000,
         drained_ms=1_000 + waited_ms,
-        max_record_size=largest,
         compression_ratio=ratio,
     )
     return cast("ProducerBatch", made)
@@ -42,7 +41,7 @@ class OneByOne:
                 topic = made._topic(sent.topic_partition.topic)
                 made.batch_size.record_unchecked(sent.estimated_size_in_bytes, now_ms)
                 made.queue_time.record_unchecked(sent.drained_ms - sent.created_ms, now_ms)
-                made.record_size.record_unchecked(sent.max_record_size, now_ms)
+                made.record_size.record_unchecked(sent.builder.max_record_size, now_ms)
                 made.compression_rate.record_unchecked(sent.compression_ratio, now_ms)
                 topic.records.record_unchecked(sent.builder.record_count, now_ms)
                 topic.bytes.record_unchecked(sent.estimated_size_in_bytes, now_ms)

@@ -168,7 +168,7 @@ class Schedule:
         manager = self.producer.transaction_manager
         assert manager is not None
         for partition in range(self.partitions):
-            assert not manager.has_in_flight_batches(TopicPartition("t", partition))
+            assert not manager.partitions.has_in_flight_batches(TopicPartition("t", partition))
 
 
 def run_schedules(seeds: range, *, crashes: bool = False) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Forgotten:
 
     @property
     def in_flight(self) -> list[ProducerBatch]:
-        return self.manager.window(T0)[0]
+        return self.manager.partitions.window(T0)[0]
 
     def send(self, count: int) -> list[FutureRecordMetadata]:
         first = len(self.futures)
@@ -143,7 +143,7 @@ class Forgotten:
         assert not accumulator.has_undrained
         assert not self.in_flight
         self.producer.sender.run_once()
-        assert not self.manager.sequence_questions
+        assert not self.manager.partitions.sequence_questions
 
 
 def test_what_is_in_the_log_already_is_not_written_again() -> None:
@@ -187,14 +187,14 @@ def test_nothing_else_of_the_partition_is_sent_while_the_question_is_open() -> N
         delay_ms=5_000 if handled.header.api_key is ApiKey.DESCRIBE_PRODUCERS else 0
     )
     world.crash()
-    world.cluster.run_until(world.producer, lambda: bool(world.manager.sequence_questions))
+    world.cluster.run_until(world.producer, lambda: bool(world.manager.partitions.sequence_questions))
     world.send(2)
     other = world.producer.send("t", b"other", partition=1)
     sent = len(world.cluster.requests(ApiKey.PRODUCE))
     world.cluster.run_until(world.producer, other.done)
     assert len(world.asked) == 1
     assert len(world.cluster.requests(ApiKey.PRODUCE)) == sent + 1, "other partitions do not wait"
-    assert world.manager.sequence_questions[T0].holds_back
+    assert world.manager.partitions.sequence_questions[T0].holds_back
     world.settle()
     assert world.stored == [0, 1, 2, 3, 4, 5]
     assert world.epoch == 0
@@ -394,7 +394,7 @@ def test_time_of_the_witness_runs_out_on_the_way() -> None:
 def test_sequences_that_wrap_around() -> None:
     world = Forgotten(count=1, written=1)
     world.settle()
-    entry = world.manager._partitions.get_or_create(T0)
+    entry = world.manager.partitions.get_or_create(T0)
     entry.next_sequence = LAST
     entry.last_acked_sequence = LAST - 1
     state = world.cluster.topics["t"].partitions[0].producers[1001]

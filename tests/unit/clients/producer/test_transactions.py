@@ -79,7 +79,7 @@ def test_commit(world: World) -> None:
     assert world.cluster.committed_values("t", 0) == [b"a"]
     assert world.cluster.committed_values("t", 1) == [b"b"]
     assert all(record.transactional for record in world.cluster.records("t", 0))
-    assert world.manager.state is State.READY
+    assert world.manager.machine.state is State.READY
 
 
 def test_which_requests_are_sent() -> None:
@@ -153,7 +153,7 @@ def test_offsets(world: World) -> None:
     row = request.topics[0].partitions[0]
     assert (row.committed_metadata, row.committed_leader_epoch) == ("meta", 2)
     with_offsets = ApiKey.ADD_OFFSETS_TO_TXN in world.kinds()
-    assert with_offsets is not world.manager.is_transaction_v2_enabled
+    assert with_offsets is not world.manager.coordinators.is_transaction_v2_enabled
     producer.begin_transaction()
     world.call(lambda: producer.send_offsets_to_transaction({source: 9}, "g"))
     world.call(producer.abort_transaction)
@@ -186,7 +186,7 @@ def test_another_one_takes_over(world: World) -> None:
     world.call(successor.init_transactions, successor)
     with pytest.raises(ProducerFencedError):
         world.call(world.producer.commit_transaction)
-    assert world.manager.has_fatal_error
+    assert world.manager.machine.has_fatal_error
     with pytest.raises(ProducerFencedError, match="fenced by another producer"):
         world.producer.begin_transaction()
     assert isinstance(world.send(b"x").exception(0), ProducerFencedError)
@@ -209,7 +209,7 @@ def test_steps_out_of_order(world: World) -> None:
     world.producer.begin_transaction()
     with pytest.raises(IllegalStateError, match="IN_TRANSACTION to state IN_TRANSACTION"):
         world.producer.begin_transaction()
-    assert not world.manager.has_error, "a mistake of the caller is no reason to give up"
+    assert not world.manager.machine.failed, "a mistake of the caller is no reason to give up"
     plain = world.cluster.producer()
     with pytest.raises(IllegalStateError, match=r"transactional\.id"):
         plain.init_transactions()
@@ -252,7 +252,7 @@ def test_a_record_whose_time_is_over(world: World) -> None:
     world.settle(future)
     assert isinstance(future.exception(0), KafkaTimeoutError)
     world.cluster.fate_of = None
-    error = world.manager.last_error
+    error = world.manager.machine.last_error
     assert isinstance(error, TransactionAbortableError | TransactionError)
     world.call(producer.abort_transaction)
     producer.begin_transaction()
@@ -300,10 +300,10 @@ def test_commit_that_is_refused(error: Errors, kind: type[Exception], fatal: boo
     world.cluster.fail_next(ApiKey.END_TXN, error)
     with pytest.raises(kind):
         world.call(world.producer.commit_transaction)
-    assert world.manager.has_fatal_error is fatal
+    assert world.manager.machine.has_fatal_error is fatal
     if not fatal:
         world.call(world.producer.abort_transaction)
-        assert world.manager.state is State.READY
+        assert world.manager.machine.state is State.READY
 
 
 def test_partitions_that_are_refused() -> None:
@@ -317,7 +317,7 @@ def test_partitions_that_are_refused() -> None:
     world.producer.begin_transaction()
     world.cluster.fail_next(ApiKey.ADD_PARTITIONS_TO_TXN, Errors.UNKNOWN_TOPIC_OR_PARTITION)
     world.settle(world.send(b"b"))
-    assert world.manager.state is State.IN_TRANSACTION, "that one passes"
+    assert world.manager.machine.state is State.IN_TRANSACTION, "that one passes"
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_offsets_that_are_refused(error: Errors, kind: type[Exception]) -> None:
     world.cluster.fail_next(ApiKey.TXN_OFFSET_COMMIT, error)
     with pytest.raises(kind):
         world.call(lambda: world.producer.send_offsets_to_transaction({TopicPartition("in", 0): 1}, "g"))
-    assert world.manager.has_fatal_error is (error is Errors.PRODUCER_FENCED)
+    assert world.manager.machine.has_fatal_error is (error is Errors.PRODUCER_FENCED)
 
 
 def test_offsets_are_sent_again() -> None:
@@ -362,7 +362,7 @@ def test_a_commit_that_takes_too_long_can_be_called_again() -> None:
     with pytest.raises(IllegalStateError, match="must be retried"):
         world.producer.abort_transaction()
     cluster = world.cluster
-    cluster.run_until(world.producer, lambda: not world.manager.has_in_flight_request)
+    cluster.run_until(world.producer, lambda: world.manager.requests.in_flight_correlation_id is None)
     world.call(world.producer.commit_transaction)
     world.producer.begin_transaction()
     assert cluster.committed_values("t") == [b"a"]
@@ -394,9 +394,9 @@ def test_without_the_right_to_the_id() -> None:
         cluster.run_while(producer, producer.init_transactions)
     manager = producer.transaction_manager
     assert manager is not None
-    cluster.run_until(producer, lambda: manager.state is State.UNINITIALIZED)
+    cluster.run_until(producer, lambda: manager.machine.state is State.UNINITIALIZED)
     cluster.run_while(producer, producer.init_transactions)
-    assert manager.state is State.READY, "the same producer, once it may"
+    assert manager.machine.state is State.READY, "the same producer, once it may"
 
 
 def test_the_cluster_moves_to_version_2() -> None:
@@ -410,7 +410,7 @@ def test_the_cluster_moves_to_version_2() -> None:
         world.cluster.break_connections(node)
     world.settle(world.send(b"b"))
     world.call(world.producer.commit_transaction)
-    assert world.manager.is_transaction_v2_enabled
+    assert world.manager.coordinators.is_transaction_v2_enabled
     assert world.manager.producer_id_and_epoch.epoch == epoch + 1
     world.producer.begin_transaction()
     world.send(b"c")

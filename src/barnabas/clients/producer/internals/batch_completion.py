@@ -74,7 +74,7 @@ class BatchCompletion:
         elif error is Errors.MESSAGE_TOO_LARGE and batch.record_count > 1:
             log.warning("A batch for %s is too large and is split", batch.topic_partition)
             if manager is not None:
-                manager.remove_in_flight_batch(batch)
+                manager.partitions.remove_in_flight_batch(batch)
             accumulator.split_and_reenqueue(batch)
             self._remove_and_deallocate(batch)
             self._metrics.batch_split.record_unchecked()
@@ -83,7 +83,8 @@ class BatchCompletion:
         elif (
             error is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
             and manager is not None
-            and manager.is_confirmed_by_a_later_one(batch)
+            and not manager.is_transactional
+            and manager.partitions.is_confirmed_by_a_later_one(batch)
         ):
             log.info(
                 "The batch for %s with sequence %d is in the log already, before one that was confirmed",
@@ -152,10 +153,10 @@ class BatchCompletion:
     def write_down_success(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> bool:
         manager = self._transaction_manager
         if manager is not None:
-            if manager.sequence_questions:
+            if manager.partitions.sequence_questions:
                 assert self.resolver is not None
                 self.resolver.proved(batch)
-            manager.handle_completed_batch(batch, base_offset)
+            manager.partitions.handle_completed_batch(batch, base_offset)
         if self._accumulator.last_errors:
             self._accumulator.last_errors.pop(batch.topic_partition, None)
         return batch.complete(base_offset, log_append_time)
@@ -177,8 +178,8 @@ class BatchCompletion:
             adjust_sequence_numbers=certain,
         )
         manager = self._transaction_manager
-        if not certain and manager is not None and batch.has_sequence and not manager.has_fatal_error:
-            manager.mark_sequence_unresolved(batch)
+        if not certain and manager is not None and batch.has_sequence and not manager.machine.has_fatal_error:
+            manager.partitions.mark_sequence_unresolved(batch)
 
     def _fail(
         self,
@@ -211,4 +212,4 @@ class BatchCompletion:
             )
             # It was sent, and may have been written: which sequence is next is not known.
             if self._transaction_manager is not None and batch.has_sequence:
-                self._transaction_manager.mark_sequence_unresolved(batch)
+                self._transaction_manager.partitions.mark_sequence_unresolved(batch)

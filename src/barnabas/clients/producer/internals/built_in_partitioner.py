@@ -6,11 +6,12 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from random import Random
 from typing import TYPE_CHECKING
 
 from barnabas._kernels import murmur2
-from barnabas.clients.producer.internals.append_state import PartitionerCore, StickyPartitionInfo, load_table
+from barnabas.records.builder import NO_BATCH, RecordBatchBuilder
 
 if TYPE_CHECKING:
     from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
@@ -33,7 +34,8 @@ class PartitionLoadStats:
     __slots__ = ("cumulative_frequency_table", "partition_ids")
 
     def __init__(self, queue_sizes: Sequence[int], partition_ids: Sequence[int]) -> None:
-        self.cumulative_frequency_table = load_table(queue_sizes)
+        most = max(queue_sizes) + 1
+        self.cumulative_frequency_table = list(accumulate([most - size for size in queue_sizes]))
         self.partition_ids = partition_ids
 
     def draw(self, random: int) -> int:
@@ -41,7 +43,21 @@ class PartitionLoadStats:
         return self.partition_ids[bisect_right(table, random % table[-1])]
 
 
-class BuiltInPartitioner(PartitionerCore):
+class StickyPartitionInfo:
+    """The current sticky partition and the bytes appended to it.
+
+    A switch makes a new object, even if the same partition is drawn again: the object is the identity of the choice.
+    """
+
+    __slots__ = ("partition", "produced_bytes")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.produced_bytes = 0
+        """Guarded by the lock of the partition's queue. Bytes that ``open_batch`` still counts are not included."""
+
+
+class BuiltInPartitioner:
     """The adaptive sticky partitioner (KIP-480, KIP-794), one for each topic.
 
     *Sticky*: one partition gets about ``batch.size`` bytes before it is another one's turn. Batches become full that
@@ -55,8 +71,12 @@ class BuiltInPartitioner(PartitionerCore):
         with queue_of(info.partition).lock:
             if partitioner.is_partition_changed(info):
                 start again
-            appended = append(...)
-            partitioner.update_partition_info(info, appended, snapshot, enable_switch)
+            batch = append(...)
+            partitioner.update_partition_info(info, 0, snapshot, batch.is_ready)
+            partitioner.stick_to(batch.builder, ...)
+
+    Until the batch reaches the limit that `stick_to` computes, no switch is possible, so that records are appended to
+    ``open_batch`` without these steps. It counts their bytes, which the next `update_partition_info` collects.
 
     **When to switch**: after ``batch.size`` bytes, unless the last batch of the queue has room: switching then would
     leave a batch half full behind, to be sent when it has lingered. After twice ``batch.size`` it happens anyway.
@@ -69,14 +89,18 @@ class BuiltInPartitioner(PartitionerCore):
         "_rack_load_stats",
         "_random",
         "_sticky_batch_size",
+        "open_batch",
+        "sticky",
         "topic",
     )
 
     def __init__(self, topic: str, sticky_batch_size: int, *, rack: str | None = None, random: Random) -> None:
         if sticky_batch_size < 1:
             raise ValueError(f"sticky_batch_size must be >= 1 but got {sticky_batch_size}")
-        super().__init__()
         self.topic = topic
+        self.sticky: StickyPartitionInfo | None = None
+        self.open_batch: RecordBatchBuilder = NO_BATCH
+        """The last batch of the sticky partition, as long as it takes records without a decision."""
         self._sticky_batch_size = sticky_batch_size
         self._rack = rack
         """Prefer partitions whose leader is in this rack, if there is one; None: any."""
@@ -131,12 +155,35 @@ class BuiltInPartitioner(PartitionerCore):
         snapshot: MetadataSnapshot,
         enable_switch: bool = True,
     ) -> None:
-        """Counts what was appended, and switches if it is time. With the lock of the partition's queue held."""
+        """Counts the appended bytes, and switches if it is time. With the lock of the partition's queue held."""
         if info is None:
             return
-        produced = info.produced_bytes = info.produced_bytes + appended_bytes
+        open_batch = self.open_batch
+        produced = info.produced_bytes = info.produced_bytes + appended_bytes + open_batch.take_sticky_bytes()
         if (enable_switch and produced >= self._sticky_batch_size) or produced >= 2 * self._sticky_batch_size:
+            open_batch.sticky_limit = 0
+            self.open_batch = NO_BATCH
             self.sticky = StickyPartitionInfo(self._next_partition(snapshot))
+
+    def stick_to(self, info: StickyPartitionInfo, batch: RecordBatchBuilder, limit: int, ready: bool) -> None:
+        """Lets records go straight into this batch until it reaches a size at which a switch is possible, or ``limit``.
+
+        With the lock of the partition's queue held, after `update_partition_info`.
+        """
+        if self.sticky is not info:
+            return
+        if self.open_batch is not batch:
+            self.open_batch.sticky_limit = 0
+            self.open_batch = batch
+        most = self._sticky_batch_size if ready else 2 * self._sticky_batch_size
+        batch.sticky_limit = min(limit, batch.estimated_size + most - info.produced_bytes)
+
+    def forget(self, batch: RecordBatchBuilder) -> None:
+        """A batch has left the queue of its partition, whose lock is held. Collects the bytes that it counted."""
+        if self.open_batch is batch:
+            if self.sticky is not None:
+                self.sticky.produced_bytes += batch.take_sticky_bytes()
+            self.open_batch = NO_BATCH
 
     # -- load
 

@@ -5,16 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from barnabas.clients.producer.internals._fast import current_core
-else:
-    current_core = None
-    if os.environ.get("BARNABAS_PURE") != "1":
-        with suppress(ImportError):  # not built
-            from barnabas.clients.producer.internals._fast import current_core
+from typing import Final
 
 ANYWHERE: Final = -1
 CORES: Final = 2
@@ -43,10 +34,10 @@ class CoreSharing:
     @classmethod
     def if_useful(cls) -> CoreSharing | None:
         """None on other machines than those."""
-        if sys.platform != "linux" or current_core is None:
+        if sys.platform != "linux":
             return None
         allowed = os.sched_getaffinity(0)
-        return cls(allowed, current_core) if len(allowed) == CORES else None
+        return cls(allowed, _system_call_for_core()) if len(allowed) == CORES else None
 
     @property
     def is_bound(self) -> bool:
@@ -72,6 +63,14 @@ class CoreSharing:
             os.sched_setaffinity(0, self._allowed if core == ANYWHERE else {core})
         except OSError:  # somebody has taken that core away from us: wherever the system wants
             self._wanted = ANYWHERE
+
+
+def _system_call_for_core() -> Callable[[], int]:
+    """``sched_getcpu``, which Python's ``os`` does not have: the number of the core that the calling thread runs on."""
+    import ctypes  # noqa: PLC0415 - takes milliseconds to load, and only send_table needs it
+
+    call: Callable[[], int] = ctypes.CDLL(None).sched_getcpu
+    return call
 
 
 __all__ = ["ANYWHERE", "CORES", "CoreSharing"]

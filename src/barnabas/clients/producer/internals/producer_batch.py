@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from barnabas._kernels import checksum
-from barnabas.clients.producer.internals.append_state import BatchCore
 from barnabas.clients.producer.internals.compression_ratio_estimator import CompressionRatioEstimator
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
 from barnabas.clients.producer.internals.produce_request_result import (
@@ -88,19 +87,11 @@ class FinalState(Enum):
 _SUCCEEDED: Final = FinalState.SUCCEEDED
 
 
-class Thunk(NamedTuple):
-    """A record whose application wants to be called back. Records without a callback need none."""
-
-    position: int
-    callback: Callback
-    future: FutureRecordMetadata
-
-
-class ProducerBatch(BatchCore):
+class ProducerBatch:
     """Records on their way to one partition, in the bytes in which they will be sent.
 
-    Not synchronised: while it is in a queue, the lock of that queue guards it; once drained it belongs to the I/O
-    thread.
+    While it is in a queue, the lock of that queue guards it; once drained it belongs to the I/O thread. Any thread may
+    append records with ``builder.accept`` and without the lock, until the builder is closed for appends.
 
     The producer's identity and the sequence number of the first record are kept beside the bytes, and written into
     their header by `close`. A batch that has been sent keeps its sequence, or the broker could not tell that it is the
@@ -113,9 +104,13 @@ class ProducerBatch(BatchCore):
         "_estimator",
         "_records",
         "_reopened",
-        "_thunks",
+        "attempts",
         "attempts_when_leader_last_changed",
         "base_sequence",
+        "builder",
+        "created_ms",
+        "current_leader_epoch",
+        "drained_ms",
         "final_state",
         "in_flight",
         "is_split_batch",
@@ -123,8 +118,11 @@ class ProducerBatch(BatchCore):
         "last_attempt_ms",
         "may_be_written",
         "ordinal",
+        "produce_future",
         "producer_epoch",
         "producer_id",
+        "ready_size",
+        "reserved_bytes",
         "retry",
         "retry_backoff_ms",
         "topic_partition",
@@ -139,9 +137,21 @@ class ProducerBatch(BatchCore):
         *,
         reserved_bytes: int = 0,
         is_split_batch: bool = False,
+        now: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(builder, ProduceRequestResult(topic_partition), created_ms, reserved_bytes)
+        """``now`` gives records without a timestamp theirs, in milliseconds; None: the system's clock does."""
         self.topic_partition = topic_partition
+        self.builder = builder
+        self.produce_future = ProduceRequestResult(topic_partition)
+        builder.give_futures(FutureRecordMetadata, self.produce_future, self.produce_future.record_fields, now)
+        self.ready_size = builder.max_size
+        """The batch is ready from this size on. It takes more records while it waits to be drained, if it has room."""
+        self.created_ms = created_ms
+        self.drained_ms = 0
+        self.reserved_bytes = reserved_bytes
+        """The memory of the buffer pool that it holds; 0 for a part of a split batch."""
+        self.attempts = 0
+        self.current_leader_epoch: int | None = None
         self.last_attempt_ms = created_ms
         self.is_split_batch = is_split_batch
         self.retry = False
@@ -160,7 +170,6 @@ class ProducerBatch(BatchCore):
         self.ordinal = 0
         """The how many-th batch of its partition it is to have got a sequence."""
         self.attempts_when_leader_last_changed = 0
-        self._thunks: list[Thunk] | None = None
         self._reopened = False
         self._records: bytearray | memoryview | None = None
         self._estimator = estimator
@@ -184,40 +193,10 @@ class ProducerBatch(BatchCore):
     def estimated_size_in_bytes(self) -> int:
         return len(self._records) if self._records is not None else self.builder.size_in_bytes
 
-    def try_append(
-        self,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        callback: Callback | None,
-        size_upper_bound: int,
-    ) -> FutureRecordMetadata | None:
-        """Adds a record if there is room, and returns its future; None if there is not."""
-        index = self.builder.try_append(timestamp_ms, key, value, headers)
-        if index is None:
-            return None
-        self.max_record_size = max(self.max_record_size, size_upper_bound)
-        future = FutureRecordMetadata(
-            self.produce_future,
-            index,
-            timestamp_ms,
-            -1 if key is None else len(key),
-            -1 if value is None else len(value),
-        )
-        if callback is not None:
-            self.add_thunk(index, callback, future)
-        return future
-
     @property
     def has_callbacks(self) -> bool:
         """Whether anything of the application's will run when it ends."""
-        return self._thunks is not None or self.produce_future.has_listeners
-
-    def add_thunk(self, index: int, callback: Callback, future: FutureRecordMetadata) -> None:
-        if self._thunks is None:
-            self._thunks = []
-        self._thunks.append(Thunk(index, callback, future))
+        return self.builder.thunks is not None or self.produce_future.has_listeners
 
     def close_for_record_appends(self) -> None:
         self.builder.close_for_appends()
@@ -358,7 +337,7 @@ class ProducerBatch(BatchCore):
 
     def complete(self, base_offset: int, log_append_time: int) -> bool:
         """The broker has it. Returns whether that is news."""
-        if self.final_state is None and self._thunks is None:
+        if self.final_state is None and self.builder.thunks is None:
             self.final_state = _SUCCEEDED
             self.produce_future.succeed(base_offset, log_append_time)
             return True
@@ -384,15 +363,13 @@ class ProducerBatch(BatchCore):
 
     def _complete(self, base_offset: int, log_append_time: int, errors: RecordErrors | None) -> None:
         self.produce_future.set(base_offset, log_append_time, errors)
-        thunks, self._thunks = self._thunks, None
-        for thunk in thunks or ():
+        thunks, self.builder.thunks = self.builder.thunks, None
+        for index, callback, future in thunks or ():
             try:
                 if errors is None:
-                    thunk.callback(thunk.future.value(), None)
+                    callback(future.value(), None)
                 else:
-                    thunk.callback(
-                        RecordMetadata(*self.topic_partition, -1, NO_TIMESTAMP, -1, -1), errors(thunk.position)
-                    )
+                    callback(RecordMetadata(*self.topic_partition, -1, NO_TIMESTAMP, -1, -1), errors(index))
             except Exception:
                 log.exception("The callback of a record for %s failed", self.topic_partition)
         self.produce_future.done()
@@ -409,24 +386,21 @@ class ProducerBatch(BatchCore):
         batches: list[ProducerBatch] = []
         parts: list[SplitPart] = []
         batch: ProducerBatch | None = None
-        thunks = iter(self._thunks or ())
-        thunk = next(thunks, None)
-        self._thunks = None
+        thunks = {index: (callback, future) for index, callback, future in self.builder.thunks or ()}
+        self.builder.thunks = None
         for index, record in enumerate(read_records(RecordBatch(self._records))):
-            size = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
             position = None
             if batch is not None:
                 position = batch.builder.try_append(record.timestamp, record.key, record.value, record.headers)
             if batch is None or position is None:
+                size = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
                 batch = self._split_batch(max(size, split_batch_size))
                 position = batch.builder.try_append(record.timestamp, record.key, record.value, record.headers)
                 batches.append(batch)
                 parts.append(SplitPart(index, batch.produce_future))
-            batch.max_record_size = max(batch.max_record_size, size)
-            if thunk is not None and thunk.position == index:
+            if index in thunks:
                 assert position is not None
-                batch.add_thunk(position, thunk.callback, thunk.future)
-                thunk = next(thunks, None)
+                batch.builder.add_thunk(position, *thunks[index])
         sequence = self.base_sequence
         for part in batches:
             part.close_for_record_appends()

@@ -194,7 +194,7 @@ class SenderMetrics:
                         count,
                         batch.estimated_size_in_bytes,
                         batch.drained_ms - batch.created_ms,
-                        batch.max_record_size,
+                        batch.builder.max_record_size,
                         batch.compression_ratio if self._compresses else 1.0,
                     )
                 )

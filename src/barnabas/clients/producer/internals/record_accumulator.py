@@ -11,31 +11,25 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
-from barnabas.clients.common.metadata_snapshot import EMPTY_SNAPSHOT, MetadataSnapshot
+from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
 from barnabas.clients.producer.errors import BufferExhaustedError, ProducerClosedError
-from barnabas.clients.producer.internals.append_state import (
-    PartitionQueue,
-    StickyPartitionInfo,
-    TopicEntry,
-    scan_queues,
-    take_batches,
-)
 from barnabas.clients.producer.internals.buffer_pool import BufferPool
-from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner
+from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner, StickyPartitionInfo
 from barnabas.clients.producer.internals.compression_ratio_estimator import CompressionRatioEstimator
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
 from barnabas.clients.producer.internals.incomplete_batches import IncompleteBatches
+from barnabas.clients.producer.internals.partition_queue import PartitionQueue, TopicQueues
 from barnabas.clients.producer.internals.producer_batch import Callback, ProducerBatch
 from barnabas.clients.producer.internals.spare_buffers import SpareBuffers
 from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION
-from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.clock import SYSTEM_CLOCK, Clock, SystemClock
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.registry import Metrics
 from barnabas.network.exponential_backoff import ExponentialBackoff
 from barnabas.network.inflight import FOREVER
 from barnabas.network.node import Node
-from barnabas.records.batch import HEADER_SIZE, CompressionType, decrement_sequence
-from barnabas.records.builder import RecordBatchBuilder
+from barnabas.records.batch import HEADER_SIZE, MAX_RECORD_OVERHEAD, CompressionType, decrement_sequence
+from barnabas.records.builder import NO_BATCH, RecordBatchBuilder
 
 if TYPE_CHECKING:
     from barnabas.clients.producer.internals.transaction_manager import TransactionManager
@@ -43,6 +37,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METRIC_GROUP: Final = "producer-metrics"
+_ACCEPTED: Final = 5
+"""The first fields of a `SerializedRecord`, so many, are the first arguments of ``accept``."""
+NO_WAIT: Final = -1
+"""A time to block for callers that do not wait at all, and do not count that as a record that was dropped."""
 _YOUNG: Final = 10
 """A batch that has used up one part in so many of ``delivery.timeout.ms`` is not expanded any more: all of its records
 fail with the first one, and those that come late would have hardly any time."""
@@ -67,6 +65,19 @@ class AccumulatorConfig:
     partition_availability_timeout_ms: int = 0
     rack: str | None = None
     """The rack to prefer; None: not rack aware."""
+
+
+class SerializedRecord(NamedTuple):
+    """A record as it is written into a batch, and its application's callback."""
+
+    timestamp_ms: int | None
+    """None: the time at which it is appended."""
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    callback: Callback | None
+    size: int
+    """An upper bound of the size of a batch with just this record."""
 
 
 class RecordAppendResult(NamedTuple):
@@ -173,6 +184,9 @@ class RecordAccumulator:
             _close_for_appends if transaction_manager is None else transaction_manager.prepare_to_send
         )
         self._clock = clock
+        self._now = None if isinstance(clock, SystemClock) else clock.milliseconds
+        self._record_limit = min(config.max_request_size, pool.total_memory) - MAX_RECORD_OVERHEAD
+        """A batch below this size has no record that is too large for a request or for the pool."""
         self._random = Random() if random is None else random  # noqa: S311 - spreads load, keeps no secret
         self._retry_backoff = ExponentialBackoff(
             config.retry_backoff_ms,
@@ -183,7 +197,8 @@ class RecordAccumulator:
         )
         self._lock = threading.Lock()
         """Guards the growth of the topics and of their queues, and the count of flushes. Nothing is locked in it."""
-        self.topics: dict[str, TopicEntry] = {}
+        self.topics: dict[str, TopicQueues] = {}
+        """Grows while other threads look at it: who goes through it takes a copy of its values."""
         self._layout = 0
         """Grows after a topic or a queue has come."""
         self.incomplete = IncompleteBatches()
@@ -219,7 +234,7 @@ class RecordAccumulator:
 
     # -- append
 
-    def entry(self, topic: str) -> TopicEntry:
+    def entry(self, topic: str) -> TopicQueues:
         entry = self.topics.get(topic)
         if entry is None:
             with self._lock:
@@ -228,13 +243,12 @@ class RecordAccumulator:
                     config = self.config
                     chance = Random(self._random.getrandbits(64))  # noqa: S311 - spreads load, keeps no secret
                     partitioner = BuiltInPartitioner(topic, config.batch_size, rack=config.rack, random=chance)
-                    entry = TopicEntry(topic, partitioner, EMPTY_SNAPSHOT)
-                    # Replaced, not changed: the I/O thread goes through it meanwhile.
-                    self.topics = {**self.topics, topic: entry}
+                    entry = TopicQueues(topic, partitioner)
+                    self.topics[topic] = entry
                     self._layout += 1
         return entry
 
-    def _queue(self, entry: TopicEntry, partition: int) -> PartitionQueue:
+    def _queue(self, entry: TopicQueues, partition: int) -> PartitionQueue:
         queue = entry.queues.get(partition)
         if queue is None:
             with self._lock:
@@ -249,57 +263,123 @@ class RecordAccumulator:
         self,
         topic: str,
         partition: int,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        callback: Callback | None,
-        size: int,
+        record: SerializedRecord,
         snapshot: MetadataSnapshot,
         max_time_to_block_ms: float,
         *,
         abort_on_new_batch: bool = False,
     ) -> RecordAppendResult:
-        """Adds a record to a batch, a new one if need be. ``size`` is an upper bound of the batch with just this
-        record; ``partition`` may be `UNKNOWN_PARTITION`, then the built-in partitioner chooses."""
-        entry = self.entry(topic)
+        """Adds a record to a batch, a new one if need be. ``partition`` may be `UNKNOWN_PARTITION`, then the built-in
+        partitioner chooses."""
+        entry = self.topics.get(topic) or self.entry(topic)
         entry.touched = True
         partitioner = entry.partitioner
+        wanted = max(self.config.batch_size, record.size)
         reserved = 0
         try:
             while True:
                 sticky: StickyPartitionInfo | None = None
                 effective = partition
                 if partition == UNKNOWN_PARTITION:
-                    sticky = partitioner.peek_current_partition_info(snapshot)
+                    sticky = partitioner.sticky or partitioner.peek_current_partition_info(snapshot)
                     effective = sticky.partition
-                queue = self._queue(entry, effective)
+                queue = entry.queues.get(effective) or self._queue(entry, effective)
                 with queue.lock:
-                    if self._partition_changed(partitioner, sticky, queue, snapshot):
+                    if self.closed:
+                        raise ProducerClosedError("Producer closed while send in progress")
+                    if sticky is not None and self._partition_changed(partitioner, sticky, queue, snapshot):
                         continue
-                    result = self._try_append(
-                        partitioner, sticky, queue, snapshot, timestamp_ms, key, value, headers, callback, size
-                    )
+                    result = self._append_to_last(queue, entry, sticky, record, snapshot)
+                    if result is None:
+                        if sticky is not None and self._partition_changed(partitioner, sticky, queue, snapshot):
+                            continue
+                        if reserved or (not abort_on_new_batch and self.pool.try_allocate(wanted)):
+                            reserved = 0
+                            result = self._append_to_new(queue, entry, sticky, record, snapshot)
                     if result is not None:
                         return result
-                    if reserved:
-                        batch = self.add_batch(queue, size, reserved)
-                        reserved = 0
-                        future = batch.try_append(timestamp_ms, key, value, headers, callback, size)
-                        assert future is not None, "the first record always fits"
-                        ready = batch.is_ready
-                        partitioner.update_partition_info(sticky, batch.estimated_size_in_bytes, snapshot, ready)
-                        # A third batch changes nothing for the I/O thread: with two, the first one was ready.
-                        return RecordAppendResult(future, effective, len(queue.batches) <= 2, True)
                 if abort_on_new_batch:
                     return RecordAppendResult(None, effective, False, False, True)
+                if max_time_to_block_ms == NO_WAIT:
+                    raise BufferExhaustedError("No memory for another batch")
                 try:
-                    reserved = self.pool.allocate(max(self.config.batch_size, size), max_time_to_block_ms)
+                    reserved = self.pool.allocate(wanted, max_time_to_block_ms)
                 except BufferExhaustedError as error:
                     raise BufferExhaustedError(f"{error}{self._why_memory_is_not_freed()}") from None
         finally:
             if reserved:
                 self.pool.deallocate(reserved)
+
+    def _append_to_last(
+        self,
+        queue: PartitionQueue,
+        entry: TopicQueues,
+        sticky: StickyPartitionInfo | None,
+        record: SerializedRecord,
+        snapshot: MetadataSnapshot,
+    ) -> RecordAppendResult | None:
+        """Appends to the last batch of a queue, whose lock is held. Closes the batch if the record does not fit."""
+        batches = queue.batches
+        if not batches:
+            return None
+        batch = batches[-1]
+        before = batch.builder.estimated_size
+        accept = batch.builder.accept
+        future = accept(*record[:_ACCEPTED], sticky is not None, True)
+        if future is None and self.expand(batch, record.size):
+            future = accept(*record[:_ACCEPTED], sticky is not None, True)
+        if future is None:
+            batch.close_for_record_appends()
+            return None
+        ready = batch.is_ready
+        self._open(batch, entry, sticky, snapshot, ready)
+        # More records in a batch that was ready before change nothing for the I/O thread.
+        wake = ready and before < batch.ready_size and len(batches) == 1
+        return RecordAppendResult(future, queue.topic_partition.partition, wake, False)
+
+    def _append_to_new(
+        self,
+        queue: PartitionQueue,
+        entry: TopicQueues,
+        sticky: StickyPartitionInfo | None,
+        record: SerializedRecord,
+        snapshot: MetadataSnapshot,
+    ) -> RecordAppendResult:
+        """Appends to a new batch, whose memory is reserved, at the end of a queue, whose lock is held."""
+        batch = self.add_batch(queue, record.size)
+        future = batch.builder.accept(*record[:_ACCEPTED], sticky is not None, True)
+        assert future is not None, "the first record always fits"
+        self._open(batch, entry, sticky, snapshot, batch.is_ready)
+        # A third batch changes nothing for the I/O thread: with two, the first one was ready.
+        return RecordAppendResult(future, queue.topic_partition.partition, len(queue.batches) <= 2, True)
+
+    def _open(
+        self,
+        batch: ProducerBatch,
+        entry: TopicQueues,
+        sticky: StickyPartitionInfo | None,
+        snapshot: MetadataSnapshot,
+        ready: bool,
+    ) -> None:
+        """Counts the bytes of a sticky choice, and sets the size up to which ``builder.accept`` decides by itself.
+
+        At that size something has to be decided: the batch becomes ready and the I/O thread is woken up, or the sticky
+        partition may change.
+        """
+        builder = batch.builder
+        limit = builder.limit = self._record_limit if ready else min(self._record_limit, batch.ready_size)
+        if sticky is None:
+            return
+        partitioner = entry.partitioner
+        partitioner.update_partition_info(sticky, builder.take_sticky_bytes(), snapshot, ready)
+        current = partitioner.sticky
+        if current is sticky:
+            partitioner.stick_to(sticky, builder, limit, ready)
+        elif current is not None and (queue := entry.queues.get(current.partition)) is not None:
+            # The next partition, whose lock is not held. That is safe: its batch only ever grows, so that a limit
+            # computed from an older size is too low, and a batch that was closed meanwhile refuses all records.
+            builder = queue.open_batch
+            partitioner.stick_to(current, builder, builder.limit, builder.limit == self._record_limit)
 
     def note_error(self, partition: TopicPartition, error: str) -> None:
         """Remembers why a batch is sent again."""
@@ -348,52 +428,17 @@ class RecordAccumulator:
     def _partition_changed(
         self,
         partitioner: BuiltInPartitioner,
-        sticky: StickyPartitionInfo | None,
+        sticky: StickyPartitionInfo,
         queue: PartitionQueue,
         snapshot: MetadataSnapshot,
     ) -> bool:
-        if sticky is None:
-            return False
-        if partitioner.is_partition_changed(sticky):
+        if partitioner.sticky is not sticky:
             return True
         # A switch that was put off because the last batch was not ready: now it is, or is gone.
         if not queue.batches or queue.batches[-1].is_ready:
             partitioner.update_partition_info(sticky, 0, snapshot, enable_switch=True)
-            return partitioner.is_partition_changed(sticky)
+            return partitioner.sticky is not sticky
         return False
-
-    def _try_append(
-        self,
-        partitioner: BuiltInPartitioner,
-        sticky: StickyPartitionInfo | None,
-        queue: PartitionQueue,
-        snapshot: MetadataSnapshot,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        callback: Callback | None,
-        size: int,
-    ) -> RecordAppendResult | None:
-        if self.closed:
-            raise ProducerClosedError("Producer closed while send in progress")
-        batches = queue.batches
-        if not batches:
-            return None
-        last = batches[-1]
-        before = last.builder.estimated_size
-        future = last.try_append(timestamp_ms, key, value, headers, callback, size)
-        if future is None and self.expand(last, size):
-            future = last.try_append(timestamp_ms, key, value, headers, callback, size)
-        if future is None:
-            last.close_for_record_appends()
-            return None
-        ready = last.is_ready
-        if sticky is not None:
-            partitioner.update_partition_info(sticky, last.builder.estimated_size - before, snapshot, ready)
-        # More records in a batch that was ready before change nothing for the I/O thread.
-        wake = ready and before < last.ready_size and len(batches) == 1
-        return RecordAppendResult(future, queue.topic_partition.partition, wake, False)
 
     def expand(self, batch: ProducerBatch, size: int) -> bool:
         """Makes room in the last batch of a queue, whose lock is held, for a record of at most ``size`` bytes with its
@@ -417,22 +462,25 @@ class RecordAccumulator:
         builder.max_size = wanted
         return True
 
-    def add_batch(self, queue: PartitionQueue, size: int, reserved: int) -> ProducerBatch:
-        """Another batch at the end of a queue, whose lock is held; the first record is up to the caller."""
+    def add_batch(self, queue: PartitionQueue, record_size: int) -> ProducerBatch:
+        """Adds a batch for a record of this size to the end of a queue, whose lock is held. Its memory is reserved."""
         config = self.config
+        size = max(config.batch_size, record_size)
         builder = RecordBatchBuilder(
             compression=config.compression,
             level=config.compression_level,
-            max_size=max(config.batch_size, size),
+            max_size=size,
         )
         batch = ProducerBatch(
             queue.topic_partition,
             builder,
             self._clock.hi_res_milliseconds(),
             self.estimator,
-            reserved_bytes=reserved,
+            reserved_bytes=size,
+            now=self._now,
         )
         queue.batches.append(batch)
+        queue.open_batch = builder
         self.incomplete.add(batch)
         return batch
 
@@ -452,20 +500,18 @@ class RecordAccumulator:
             self._flushes_in_progress > 0
             or self.closed
             or self.pool.queued > 0
-            or (manager is not None and manager.is_transactional and manager.is_completing)
+            or (manager is not None and manager.is_transactional and manager.machine.is_completing)
         )
         may_be_stuck = config.partition_availability_timeout_ms > 0
         delay_ms = FOREVER
         earliest_ms = FOREVER
-        for entry in self.topics.values():
+        for entry in list(self.topics.values()):
             topic = entry.topic
             plan = self._plans.get(topic)
             if plan is None or plan.snapshot is not snapshot or plan.queues is not entry.queues:
                 plan = self._plans[topic] = self._make_plan(entry, snapshot)
             sizes: list[int] = []
-            oldest_ms, wait_ms, leaderless = scan_queues(
-                plan.rows, ready_nodes, sizes, send_all, plan.weigh_by, now, self._postponed
-            )
+            oldest_ms, wait_ms, leaderless = self._scan_queues(plan, ready_nodes, sizes, send_all, now)
             earliest_ms = min(earliest_ms, oldest_ms)
             delay_ms = min(delay_ms, wait_ms)
             if leaderless:
@@ -485,7 +531,54 @@ class RecordAccumulator:
         self.next_expiry_time_ms = FOREVER if earliest_ms == FOREVER else earliest_ms + config.delivery_timeout_ms
         return ReadyCheckResult(list(ready_nodes.values()), delay_ms, unknown_leader_topics)
 
-    def _make_plan(self, entry: TopicEntry, snapshot: MetadataSnapshot) -> _ReadyPlan:
+    def _scan_queues(
+        self, plan: _ReadyPlan, ready_nodes: dict[int, Node], sizes: list[int], send_all: bool, now: int
+    ) -> tuple[int, int, bool]:
+        """Puts the nodes that lead a partition with a ready batch into ``ready_nodes``, and the number of batches of
+        each partition that has a leader into ``sizes``.
+
+        Returns the time at which the oldest batch was created, the delay until the next look, and whether a partition
+        with batches has no leader.
+        """
+        oldest_ms = delay_ms = FOREVER
+        leaderless = False
+        for queue, leader, node_id, leader_epoch in plan.rows:
+            batches = queue.batches
+            if not batches:
+                if leader is not None:
+                    sizes.append(0)
+                continue
+            with queue.lock:
+                if not batches:
+                    if leader is not None:
+                        sizes.append(0)
+                    continue
+                batch = batches[0]
+                size = len(batches)
+                full = size > 1 or batch.is_ready
+                if plan.weigh_by:
+                    # An expanded batch counts as the batches that there would be otherwise.
+                    size = max(size, sum([waiting.reserved_bytes for waiting in batches]) // plan.weigh_by)
+                if batch.current_leader_epoch != leader_epoch:
+                    batch.maybe_update_leader_epoch(leader_epoch)
+            oldest_ms = min(oldest_ms, batch.created_ms)
+            if leader is None:
+                leaderless = True
+                continue
+            sizes.append(size)
+            if node_id in ready_nodes or queue.muted:
+                continue
+            if not batch.attempts and (full or send_all):
+                ready_nodes[node_id] = leader
+                continue
+            wait_ms = self._postponed(batch, full or send_all, now)
+            if wait_ms < 0:
+                ready_nodes[node_id] = leader
+            elif wait_ms < delay_ms:
+                delay_ms = wait_ms
+        return oldest_ms, delay_ms, leaderless
+
+    def _make_plan(self, entry: TopicQueues, snapshot: MetadataSnapshot) -> _ReadyPlan:
         queues = entry.queues
         rows: list[_PlanRow] = []
         for queue in queues.values():
@@ -569,13 +662,48 @@ class RecordAccumulator:
         rows = state.drain_rows
         if not rows:
             return []
-        ready, state.drain_index = take_batches(
-            rows, state.drain_index % len(rows), max_size, now, self._prepare, self._backs_off
-        )
+        ready: list[ProducerBatch] = []
+        size = 0
+        count = len(rows)
+        index = state.drain_index % count
+        for step in range(count):
+            if step:
+                index = index + 1 if index + 1 < count else 0
+            row = rows[index]
+            if row is None:
+                continue
+            queue, epoch = row
+            batches = queue.batches
+            if not batches or queue.muted:
+                continue
+            with queue.lock:
+                if not batches:
+                    continue
+                batch = batches[0]
+                if batch.current_leader_epoch != epoch:
+                    batch.maybe_update_leader_epoch(epoch)
+                if batch.attempts and self._should_back_off(batch, batch.waited_time_ms(now)):
+                    continue
+                if ready and size + batch.estimated_size_in_bytes > max_size:
+                    break  # the next request begins with it
+                if not self._prepare(batch):
+                    continue
+                batches.popleft()
+                self._forget_open_batch(queue, batch)
+            # Outside the lock: compression and checksum take their time, and nobody else has the batch any more.
+            size += len(batch.close())
+            ready.append(batch)
+            batch.drained_ms = max(batch.drained_ms, now)
+        state.drain_index = index
         return ready
 
-    def _backs_off(self, batch: ProducerBatch, now: int) -> bool:
-        return self._should_back_off(batch, batch.waited_time_ms(now))
+    def _forget_open_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """A batch has left its queue, whose lock is held: nothing must keep its memory, which the pool counts as free
+        when the batch is done."""
+        builder = batch.builder
+        if queue.open_batch is builder:
+            queue.open_batch = NO_BATCH
+        self.topics[queue.topic_partition.topic].partitioner.forget(builder)
 
     def _plan_drain(self, state: _NodeState, snapshot: MetadataSnapshot, node: Node) -> None:
         """Finds the queues of a node's partitions. They are the same until there is other metadata, or a queue more."""
@@ -617,7 +745,7 @@ class RecordAccumulator:
         assert manager is not None
         if not batch.has_sequence:
             raise RuntimeError(f"{batch!r} is sent again and has no sequence, although idempotence is on")
-        if not manager.has_in_flight_batches(batch.topic_partition):
+        if not manager.partitions.has_in_flight_batches(batch.topic_partition):
             raise RuntimeError(f"{batch!r} is sent again and is not tracked as in flight")
         position = 0
         for other in batches:
@@ -639,7 +767,7 @@ class RecordAccumulator:
         size = self.config.batch_size
         if big.is_split_batch:
             # It has been split to this size before, and that was not enough: the broker's limit is lower.
-            size = max(big.max_record_size, big.estimated_size_in_bytes // 2)
+            size = max(big.builder.max_record_size, big.estimated_size_in_bytes // 2)
         batches = big.split(size)
         queue = self._queue(self.entry(big.topic_partition.topic), big.topic_partition.partition)
         for batch in reversed(batches):
@@ -647,7 +775,7 @@ class RecordAccumulator:
             with queue.lock:
                 if self._transaction_manager is not None:
                     batch.ordinal = big.ordinal
-                    self._transaction_manager.add_in_flight_batch(batch)
+                    self._transaction_manager.partitions.add_in_flight_batch(batch)
                 self._insert(queue, batch)
         return len(batches)
 
@@ -664,11 +792,12 @@ class RecordAccumulator:
                 while queue.batches and queue.batches[0].has_reached_delivery_timeout(timeout_ms, now):
                     batch = queue.batches.popleft()
                     batch.close_for_record_appends()
+                    self._forget_open_batch(queue, batch)
                     expired.append(batch)
         return expired
 
     def _queues(self) -> Iterator[PartitionQueue]:
-        for entry in self.topics.values():
+        for entry in list(self.topics.values()):
             yield from entry.queues.values()
 
     # -- memory
@@ -759,6 +888,7 @@ class RecordAccumulator:
                 if undrained_only and drained:
                     continue
                 batch.close_for_record_appends()
+                self._forget_open_batch(queue, batch)
                 if batch in queue.batches:
                     queue.batches.remove(batch)
             if not batch.is_done:
@@ -768,6 +898,10 @@ class RecordAccumulator:
     def close(self) -> None:
         """No record is accepted any more."""
         self.closed = True
+        for queue in self._queues():
+            with queue.lock:
+                if queue.batches:
+                    queue.batches[-1].close_for_record_appends()
         self.pool.close()
         self.spare_buffers.clear()
 
@@ -786,12 +920,12 @@ class RecordAccumulator:
         return None if entry is None else entry.queues.get(partition.partition)
 
     def take_touched(self, topic: str) -> bool:
-        """Whether a topic was used since this was last asked."""
+        """Whether a topic was used since this was last asked. One with batches is: they may take records."""
         entry = self.topics.get(topic)
         if entry is None:
             return False
         touched, entry.touched = entry.touched, False
-        return touched
+        return touched or any(queue.batches for queue in entry.queues.values())
 
     def __repr__(self) -> str:
         return f"RecordAccumulator({len(self.incomplete)} incomplete batches, {self.pool!r})"

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from barnabas.clients.producer.errors import SerializationError
-from barnabas.clients.producer.producer_record import ProducerRecord
 from barnabas.clients.producer.serialization import Serializer
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
@@ -21,8 +20,10 @@ def as_headers(headers: Headers | None) -> tuple[tuple[str, bytes | None], ...]:
     return tuple((key, value) for key, value in headers)
 
 
-def serialize(serializer: Serializer | None, record: ProducerRecord, data: Any, what: str) -> bytes | None:
-    """The bytes of a key or a value; `SerializationError` if there are none to be had."""
+def serialize(
+    serializer: Serializer | None, topic: str, headers: Sequence[tuple[str, bytes | None]], data: Any, what: str
+) -> bytes | None:
+    """Returns the bytes of a key or a value; raises `SerializationError` if it cannot be serialized."""
     if serializer is None:
         if data is None or type(data) is bytes:
             return data
@@ -33,7 +34,7 @@ def serialize(serializer: Serializer | None, record: ProducerRecord, data: Any, 
             f"without a {what}_serializer it must be bytes"
         )
     try:
-        made = serializer.serialize(record.topic, record.headers, data)
+        made = serializer.serialize(topic, headers, data)
     except (TypeError, AttributeError, ValueError) as error:
         raise SerializationError(
             f"Can't convert {what} of class {type(data).__name__} with {type(serializer).__name__}: {error}"

@@ -22,8 +22,10 @@ from barnabas.clients.producer.internals.producer_metrics import SenderMetrics
 from barnabas.clients.producer.internals.record_accumulator import RecordAccumulator
 from barnabas.clients.producer.internals.sender_config import SenderConfig
 from barnabas.clients.producer.internals.sequence_resolution import SequenceResolver
+from barnabas.clients.producer.internals.transaction_coordinators import CoordinatorType
 from barnabas.clients.producer.internals.transaction_manager import TransactionManager
-from barnabas.clients.producer.internals.transaction_requests import CoordinatorType, TxnRequestHandler
+from barnabas.clients.producer.internals.transaction_requests import TxnRequestHandler
+from barnabas.clients.producer.internals.transaction_state import State
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import (
     AuthenticationError,
@@ -139,14 +141,14 @@ class Sender:
         ):
             self._run_once_logged()
         deadline_ms = self._now() + self._config.max_block_ms
-        while not self._force_close and manager is not None and manager.has_ongoing_transaction:
+        while not self._force_close and manager is not None and manager.machine.has_ongoing_transaction:
             if self._now() >= deadline_ms:
                 log.warning(
                     "The producer closes with an open transaction: it could not be ended within %d ms (max.block.ms)",
                     self._config.max_block_ms,
                 )
                 self._force_close = True
-            elif not manager.is_completing and not manager.has_pending_requests:
+            elif not manager.machine.is_completing and not manager.requests:
                 log.info("Aborting the open transaction, because the producer is closed")
                 try:
                     manager.begin_abort()
@@ -198,15 +200,15 @@ class Sender:
         manager = self._transaction_manager
         if manager is not None and not manager.is_quiet:
             manager.maybe_resolve_sequences()
-            last_error = manager.last_error
-            if manager.has_fatal_error:
+            last_error = manager.machine.last_error
+            if manager.machine.has_fatal_error:
                 if last_error is not None:
                     self._maybe_abort_batches(last_error)
                 self._client.poll(self._pause_ms, self._now())
                 return
-            if manager.has_abortable_error and self._should_handle_authorization_error(manager, last_error):
+            if manager.machine.has_abortable_error and self._should_handle_authorization_error(manager, last_error):
                 return
-            if manager.sequence_questions:
+            if manager.partitions.sequence_questions:
                 assert self._resolver is not None
                 delay_ms = self._resolver.run(self._now())
             manager.bump_idempotent_epoch_and_reset_id_if_needed()
@@ -251,31 +253,33 @@ class Sender:
         else for how long there is nothing to do about steps."""
         # An answer, or somebody who wants something, ends the poll: it may be long.
         answer_ms = self._config.request_timeout_ms
-        if manager.has_in_flight_request:
+        if manager.requests.in_flight_correlation_id is not None:
             self._client.poll(answer_ms, self._now())
             return None
-        if (manager.has_abortable_error or manager.is_aborting) and self._accumulator.has_incomplete:
-            error = manager.last_error or TransactionAbortedError()
+        machine = manager.machine
+        aborts = machine.has_abortable_error or machine.state is State.ABORTING_TRANSACTION
+        if aborts and self._accumulator.has_incomplete:
+            error = machine.last_error or TransactionAbortedError()
             self._accumulator.abort_undrained_batches(error)
         now = self._now()
         handler = manager.next_request(has_incomplete_batches=self._accumulator.has_incomplete, now=now)
         if isinstance(handler, int):
             return handler
         kind = handler.coordinator_type
-        node = self._client.least_loaded_node(now).node if kind is None else manager.coordinator(kind)
+        node = self._client.least_loaded_node(now).node if kind is None else manager.coordinators.get(kind)
         if node is None:
             if kind is None:
-                manager.enqueue(handler)
+                manager.requests.push(handler)
                 self._client.poll(self._pause_ms, now)
             else:
                 manager.lookup_coordinator(kind, handler.coordinator_key)
-                manager.enqueue(handler)
+                manager.requests.push(handler)
             return None
         if not self._client.ready(node, now):
             self._await_node(manager, handler, node, now)
             return None
         if kind is CoordinatorType.TRANSACTION:
-            manager.handle_coordinator_ready()
+            manager.coordinators.handle_coordinator_ready()
         request = self._client.new_client_request(
             node.id_string,
             handler,
@@ -284,7 +288,7 @@ class Sender:
             callback=handler.on_complete,
         )
         log.debug("Sending %s to node %s", handler.operation, node)
-        manager.set_in_flight_correlation_id(request.correlation_id)
+        manager.requests.in_flight_correlation_id = request.correlation_id
         self._client.send(request, now)
         self._client.poll(answer_ms, self._now())
         return None
@@ -300,9 +304,9 @@ class Sender:
                 manager.lookup_coordinator(handler.coordinator_type, handler.coordinator_key)
             else:
                 self._metadata.request_update()
-            manager.retry(handler)
+            manager.requests.retry(handler)
         else:
-            manager.enqueue(handler)
+            manager.requests.push(handler)
         self._client.poll(min(self._config.request_timeout_ms, self._client.poll_delay_ms(node, now)), now)
 
     # -- data
@@ -409,7 +413,7 @@ class Sender:
         manager = self._transaction_manager
         if manager is not None and manager.is_transactional:
             transactional_id = manager.transactional_id
-            if not manager.is_transaction_v2_enabled:
+            if not manager.coordinators.is_transaction_v2_enabled:
                 highest = min(highest, LAST_PRODUCE_BEFORE_TRANSACTION_V2)
         request = ProduceRequest(
             transactional_id=transactional_id,

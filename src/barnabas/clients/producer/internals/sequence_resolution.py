@@ -152,7 +152,7 @@ class SequenceResolver:
     def run(self, now: int) -> int:
         """Does what can be done about the open questions; returns for how long there is nothing more."""
         delay_ms = FOREVER
-        for partition, question in list(self._manager.sequence_questions.items()):
+        for partition, question in list(self._manager.partitions.sequence_questions.items()):
             delay_ms = min(delay_ms, self._advance(partition, question, now))
         return delay_ms
 
@@ -164,7 +164,7 @@ class SequenceResolver:
             # It was not confirmed, or `proved` would have been called. The world has changed: from the beginning.
             self._ask_again(question, now)
         if question.is_over:
-            del self._manager.sequence_questions[partition]
+            del self._manager.partitions.sequence_questions[partition]
             return FOREVER
         if question.stage is Stage.ASKED or question.stage is Stage.RESEND:
             return FOREVER
@@ -207,13 +207,13 @@ class SequenceResolver:
 
     def _give_up(self, partition: TopicPartition, why: str) -> None:
         log.info("Whether the leader of %s has a batch that it refused cannot be told: %s", partition, why)
-        del self._manager.sequence_questions[partition]
+        del self._manager.partitions.sequence_questions[partition]
         self._manager.request_idempotent_epoch_bump_for_partition(partition)
 
     # -- answers
 
     def _answered(self, partition: TopicPartition, question: SequenceQuestion, response: ClientResponse) -> None:
-        if self._manager.sequence_questions.get(partition) is not question or question.is_over:
+        if self._manager.partitions.sequence_questions.get(partition) is not question or question.is_over:
             return  # it does not matter any more
         now = response.received_ms
         if response.version_mismatch is not None:
@@ -237,7 +237,7 @@ class SequenceResolver:
 
     def _decide(self, partition: TopicPartition, question: SequenceQuestion, known: int | None, now: int) -> None:
         batch = question.batch
-        in_flight, next_sequence = self._manager.window(partition)
+        in_flight, next_sequence = self._manager.partitions.window(partition)
         outcome = verdict(batch.base_sequence, batch.last_sequence, next_sequence, known)
         if outcome is Verdict.EXPECTED:
             question.stage = Stage.RESEND
@@ -269,10 +269,10 @@ class SequenceResolver:
     def proved(self, batch: ProducerBatch) -> None:
         """A batch was confirmed. If it is a witness, so are those before it, which come first."""
         partition = batch.topic_partition
-        question = self._manager.sequence_questions.get(partition)
+        question = self._manager.partitions.sequence_questions.get(partition)
         if question is None or question.witness is not batch:
             return
-        del self._manager.sequence_questions[partition]
+        del self._manager.partitions.sequence_questions[partition]
         for earlier in question.before:
             if not earlier.is_done:
                 self._accumulator.take(earlier)

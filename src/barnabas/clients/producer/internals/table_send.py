@@ -229,7 +229,7 @@ class TableSender:
                 accumulator.estimator,
                 reserved_bytes=reserved,
             )
-            batch.max_record_size = int(np.maximum.reduce(sizes)) + HEADER_SIZE + MAX_RECORD_OVERHEAD
+            builder.max_record_size = int(np.maximum.reduce(sizes)) + HEADER_SIZE + MAX_RECORD_OVERHEAD
             wake = accumulator.append_batch(batch)
         except BaseException:
             accumulator.pool.deallocate(reserved)
@@ -237,7 +237,7 @@ class TableSender:
         if wake:
             self._wake()
         manager = self._manager
-        if manager is not None and (manager.is_transactional or manager.failed):
+        if manager is not None and (manager.is_transactional or manager.machine.failed):
             manager.maybe_add_partition(where)
         progress.add(batch.produce_future, rows)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from barnabas.clients.producer.errors import CommitFailedError, TransactionError
 from barnabas.clients.producer.internals.producer_batch import ProducerIdAndEpoch
+from barnabas.clients.producer.internals.transaction_coordinators import CoordinatorType
 from barnabas.clients.producer.internals.transactional_request_result import TransactionalRequestResult
 from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from barnabas.clients.producer.prepared_txn_state import PreparedTxnState
@@ -56,13 +57,6 @@ LAST_END_TXN_BEFORE_V2: Final = 4
 LAST_TXN_OFFSET_COMMIT_BEFORE_V2: Final = 4
 LAST_TXN_OFFSET_COMMIT_BY_NAME: Final = 5
 _MAX_INT32: Final = 2**31 - 1
-
-
-class CoordinatorType(IntEnum):
-    """Who coordinates what; the numbers are those of FindCoordinator."""
-
-    GROUP = 0
-    TRANSACTION = 1
 
 
 class Priority(IntEnum):
@@ -133,23 +127,23 @@ class TxnRequestHandler:
     def abortable_error_if_possible(self, error: Exception) -> None:
         """Cured by aborting, if the coordinator can give this producer a new epoch."""
         manager = self.manager
-        if manager.can_handle_abortable_error:
-            if manager.need_to_trigger_epoch_bump_from_client:
+        if manager.coordinators.can_handle_abortable_error:
+            if manager.coordinators.need_to_trigger_epoch_bump_from_client:
                 manager.require_epoch_bump()
             self.abortable_error(error)
         else:
             self.fatal_error(error)
 
     def reenqueue(self) -> None:
-        self.manager.retry(self)
+        self.manager.requests.retry(self)
 
     def on_complete(self, response: ClientResponse) -> None:
         manager = self.manager
         with manager.lock:
-            if not manager.is_in_flight(response.correlation_id):
+            if manager.requests.in_flight_correlation_id != response.correlation_id:
                 self.fatal_error(RuntimeError("Detected more than one in-flight transactional request."))
                 return
-            manager.set_in_flight_correlation_id(None)
+            manager.requests.in_flight_correlation_id = None
             if response.authentication_error is not None:
                 self.fatal_error(response.authentication_error)
             elif response.disconnected:
@@ -314,7 +308,7 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
                 if error is Errors.NONE:
                     continue
                 if error is Errors.CONCURRENT_TRANSACTIONS:
-                    if not self.manager.partitions_in_transaction:
+                    if not self.manager.transaction.partitions:
                         self._retry_backoff_ms = ADD_PARTITIONS_RETRY_BACKOFF_MS
                     self.reenqueue()
                     return
@@ -327,7 +321,7 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
                 else:
                     log.error("Could not add partition %s to the transaction: %s", partition, error.name)
                     failed[partition] = error
-        self.manager.partitions_added(answered, successful=not unauthorized and not failed)
+        self.manager.transaction.partitions_added(answered, successful=not unauthorized and not failed)
         if unauthorized:
             self.abortable_error(
                 TopicAuthorizationError(f"Not authorized to access topics: [{', '.join(sorted(unauthorized))}]")
@@ -371,7 +365,7 @@ class FindCoordinatorHandler(TxnRequestHandler):
         error = Errors.for_code(code)
         exception = error.to_exception()
         if exception is None:
-            self.manager.set_coordinator(self._kind, node)
+            self.manager.coordinators.set(self._kind, node)
             self.result.done()
         elif error.retriable:
             self.reenqueue()
@@ -428,7 +422,7 @@ class EndTxnHandler(TxnRequestHandler):
             if response.producer_id != -1:
                 # Version 2: each transaction has an epoch of its own, and counting starts over.
                 manager.set_producer_id_and_epoch(ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
-                manager.reset_sequence_numbers()
+                manager.partitions.reset()
             manager.reset_transaction_state()
             self.result.done()
         elif error is Errors.TRANSACTION_ABORTABLE and not self._committed:
@@ -473,8 +467,8 @@ class AddOffsetsToTxnHandler(TxnRequestHandler):
         manager = self.manager
         error = Errors.for_code(response.error_code)
         if error is Errors.NONE:
-            manager.transaction_started = True
-            manager.enqueue(manager.txn_offset_commit_handler(self.result, self._offsets, self._group))
+            manager.transaction.started = True
+            manager.requests.push(manager.txn_offset_commit_handler(self.result, self._offsets, self._group))
         elif error is Errors.GROUP_AUTHORIZATION_FAILED:
             self.abortable_error(GroupAuthorizationError(f"Not authorized to access group: {self._group.group_id}"))
         elif not self._handle_common(error):
@@ -513,7 +507,7 @@ class TxnOffsetCommitHandler(TxnRequestHandler):
 
     def build(self, version: int) -> Request:
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (topic, partition), offset in self.manager.pending_offset_commits.items():
+        for (topic, partition), offset in self.manager.transaction.pending_offset_commits.items():
             topics.setdefault(topic, []).append(
                 TxnOffsetCommitRequestPartition(
                     partition_index=partition,
@@ -541,21 +535,22 @@ class TxnOffsetCommitHandler(TxnRequestHandler):
     def handle_response(self, response: Response) -> None:
         assert isinstance(response, TxnOffsetCommitResponse)
         manager = self.manager
+        pending = manager.transaction.pending_offset_commits
         looked_up = False
         for topic in response.topics:
             for row in topic.partitions:
                 error = Errors.for_code(row.error_code)
                 if error is Errors.NONE:
-                    manager.pending_offset_commits.pop(TopicPartition(topic.name, row.partition_index), None)
+                    pending.pop(TopicPartition(topic.name, row.partition_index), None)
                 elif error in {Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR, Errors.REQUEST_TIMED_OUT}:
                     if not looked_up:
                         looked_up = True
                         manager.lookup_coordinator(CoordinatorType.GROUP, self._group.group_id)
                 elif not error.retriable:
                     self._failed(error)
-                    manager.pending_offset_commits.clear()
+                    pending.clear()
                     return
-        if manager.pending_offset_commits:
+        if pending:
             self.reenqueue()
         else:
             self.result.done()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Final
 
 from barnabas.clients.producer.internals.produce_request_result import INVALID_OFFSET
 from barnabas.clients.producer.internals.producer_batch import NO_PRODUCER, ProducerIdAndEpoch
-from barnabas.records.batch import MAX_SEQUENCE, decrement_sequence, increment_sequence
+from barnabas.records.batch import MAX_SEQUENCE, NO_SEQUENCE, decrement_sequence, increment_sequence
 
 if TYPE_CHECKING:
+    from threading import RLock
+
     from barnabas.clients.producer.internals.producer_batch import ProducerBatch
+    from barnabas.clients.producer.internals.sequence_resolution import SequenceQuestion
     from barnabas.common.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -131,12 +135,24 @@ def _follows(batch: ProducerBatch, other: ProducerBatch) -> bool:
 
 
 class TxnPartitionMap:
-    """The entries of all partitions. Guarded by the transaction manager's lock."""
+    """The sequences and in-flight batches of all partitions.
 
-    __slots__ = ("_entries",)
+    A partition's sequence is *unresolved* after a batch that was sent has been given up: nobody knows whether it was
+    written, and so which sequence is next. It is *questioned* while its leader is asked (`SequenceResolver`).
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_entries", "_lock", "_unresolved", "sequence_questions")
+
+    def __init__(self, lock: RLock | None = None) -> None:
+        self._lock = threading.RLock() if lock is None else lock
+        """The transaction manager's, which guards all of this."""
         self._entries: dict[TopicPartition, TxnPartitionEntry] = {}
+        self._unresolved: dict[TopicPartition, int] = {}
+        """By partition, the sequence that is next if all batches were written."""
+        self.sequence_questions: dict[TopicPartition, SequenceQuestion] = {}
+        """Partitions whose leader is asked. Belongs to the I/O thread, which needs no lock for it."""
+
+    # -- entries
 
     def get(self, partition: TopicPartition) -> TxnPartitionEntry | None:
         return self._entries.get(partition)
@@ -148,7 +164,138 @@ class TxnPartitionMap:
         return entry
 
     def remove(self, partition: TopicPartition) -> None:
+        """Forgets a partition: its next batch has sequence 0."""
         self._entries.pop(partition, None)
+        self._unresolved.pop(partition, None)
 
     def reset(self) -> None:
+        """Forgets all partitions, after the producer has got another epoch."""
         self._entries.clear()
+        self._unresolved.clear()
+
+    def start_over(self, partition: TopicPartition, identity: ProducerIdAndEpoch) -> None:
+        """Counts from 0 again, with a new identity."""
+        self.get_or_create(partition).start_sequences_at_beginning(identity)
+        self._unresolved.pop(partition, None)
+
+    # -- batches in flight
+
+    def assign_sequence(self, batch: ProducerBatch, identity: ProducerIdAndEpoch, is_transactional: bool) -> bool:
+        """Gives a batch its sequence, if it has none. False if it has to wait for batches that come before it.
+
+        With the lock of its queue held. A batch that has a sequence is closed for appends.
+        """
+        partition = batch.topic_partition
+        with self._lock:
+            if self.sequence_questions:
+                question = self.sequence_questions.get(partition)
+                if question is not None and question.holds_back:
+                    return False
+            entry = self.get_or_create(partition)
+            in_flight = entry.in_flight
+            if batch.base_sequence != NO_SEQUENCE:
+                # One that is sent again waits until it is the first of those in flight: so recovery goes one by one.
+                return not in_flight or batch.base_sequence == in_flight[0].base_sequence
+            if partition in self._unresolved:
+                return False
+            if in_flight:
+                # A batch of the new epoch starts at 0 and must not overtake those that still have the old one.
+                if entry.producer_id_and_epoch != identity or entry.is_window_full:
+                    return False
+                # A broker that knows nothing of a producer takes any sequence for its first. If the first batch is
+                # refused, because the leader of a new partition is not ready, and the second is taken, the first can
+                # never be written again. So the others follow when the first has been.
+                if entry.last_acked_sequence == NO_LAST_ACKED_SEQUENCE_NUMBER:
+                    return False
+            elif entry.producer_id_and_epoch != identity:
+                # A partition goes over to a new identity as soon as nothing with the old one is in flight.
+                entry.start_sequences_at_beginning(identity)
+            batch.builder.close_for_appends()
+            batch.set_producer_state(identity, entry.next_sequence, is_transactional)
+            entry.take_in(batch)
+            return True
+
+    def add_in_flight_batch(self, batch: ProducerBatch) -> None:
+        if not batch.has_sequence:
+            raise RuntimeError(f"{batch!r} has no sequence and cannot be tracked")
+        with self._lock:
+            self.get_or_create(batch.topic_partition).add_in_flight_batch(batch)
+
+    def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
+        with self._lock:
+            entry = self.get(batch.topic_partition)
+            if entry is not None:
+                entry.remove_in_flight_batch(batch)
+
+    def window(self, partition: TopicPartition) -> tuple[list[ProducerBatch], int]:
+        """Returns the batches in flight in the order of their sequences, and the sequence that is next after them."""
+        with self._lock:
+            entry = self.get_or_create(partition)
+            return list(entry.in_flight), entry.next_sequence
+
+    def has_in_flight_batches(self, partition: TopicPartition) -> bool:
+        with self._lock:
+            return bool(self.get_or_create(partition).in_flight)
+
+    def last_acked_sequence(self, partition: TopicPartition) -> int:
+        with self._lock:
+            entry = self.get(partition)
+            return NO_LAST_ACKED_SEQUENCE_NUMBER if entry is None else entry.last_acked_sequence
+
+    def handle_completed_batch(self, batch: ProducerBatch, base_offset: int) -> None:
+        """A broker has written the batch."""
+        with self._lock:
+            entry = self.get(batch.topic_partition)
+            if entry is None:
+                return
+            count = batch.builder.record_count
+            if (batch.producer_id, batch.producer_epoch) == entry.producer_id_and_epoch:
+                # A response for an earlier identity says nothing about the sequences of this one.
+                entry.maybe_update_last_acked_sequence((batch.base_sequence + count - 1) & MAX_SEQUENCE)
+            if base_offset != INVALID_OFFSET and entry.last_acked_offset < base_offset + count - 1:
+                entry.last_acked_offset = base_offset + count - 1
+            entry.remove_in_flight_batch(batch)
+
+    def is_confirmed_by_a_later_one(self, batch: ProducerBatch) -> bool:
+        """Whether a batch with an unknown outcome must have been written, because one behind it was."""
+        with self._lock:
+            entry = self.get(batch.topic_partition)
+            return (
+                entry is not None
+                and batch.may_be_written
+                and (batch.producer_id, batch.producer_epoch) == entry.producer_id_and_epoch
+                and entry.has_been_passed(batch.last_sequence)
+            )
+
+    # -- unresolved sequences
+
+    @property
+    def are_resolved(self) -> bool:
+        """Whether it is known of all partitions which sequence is next."""
+        return not self._unresolved and not self.sequence_questions
+
+    def unresolved_sequence(self, partition: TopicPartition) -> int | None:
+        """Returns the sequence that is next if all batches were written; None if the sequence is resolved."""
+        with self._lock:
+            return self._unresolved.get(partition)
+
+    def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
+        """A batch that was sent is given up, and may have been written."""
+        with self._lock:
+            following = increment_sequence(batch.last_sequence, 1)
+            partition = batch.topic_partition
+            self._unresolved[partition] = max(self._unresolved.get(partition, following), following)
+            log.debug("The sequence of %s is unresolved; %d is next if all was written", partition, following)
+
+    def resolve_sequences(self) -> list[TxnPartitionEntry]:
+        """Resolves partitions without batches in flight; returns those whose last batch was not written."""
+        gaps: list[TxnPartitionEntry] = []
+        with self._lock:
+            for partition in list(self._unresolved):
+                entry = self.get_or_create(partition)
+                if entry.in_flight:
+                    continue
+                if not entry.is_next_sequence(entry.next_sequence):
+                    gaps.append(entry)
+                self._unresolved.pop(partition)
+        return gaps
