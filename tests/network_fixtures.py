@@ -583,7 +583,8 @@ class ChunkTransport:
 
     is_ready = True
     has_bytes_buffered = False
-    references: Any = None
+    send_whole: Any = None
+    special_frame: Any = None
 
     def __init__(self, chunks: Sequence[bytes] = (), *, takes: Sequence[int] = ()) -> None:
         self.chunks = list(chunks)

@@ -23,7 +23,8 @@ from typing import Any
 import pytest
 
 from barnabas.common.clock import MockClock
-from barnabas.network.channel import READ_AHEAD, KafkaChannel
+from barnabas.network.channel import KafkaChannel
+from barnabas.network.channel_state import READ_AHEAD
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Message
 from barnabas.server.request import Request

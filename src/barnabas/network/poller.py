@@ -24,6 +24,9 @@ _HANGUP = 0x18
 """EPOLLERR and EPOLLHUP: reported unasked, and reported here as readable, because reading tells what happened."""
 
 
+READABLE = READ | _HANGUP
+
+
 class Poller(Protocol):
     """Watches file descriptors; belongs to one thread."""
 

@@ -364,7 +364,7 @@ class Processor:
         received = self.selector.completed_receives
         now = self._now()
         requests = []
-        selector = self.selector
+        mute = self.selector.reactor.request_received
         plane = self._plane
         for channel, payload in received:
             try:
@@ -377,7 +377,7 @@ class Processor:
                 self._pool.release(len(payload))
                 self._channel_failed(channel.id, "Closing connection after a bad request", error)
                 continue
-            selector.request_received(channel)
+            mute(channel)
             requests.append(request)
         received.clear()  # the views must not keep the buffers of this poll alive until the next one
         if requests:

@@ -9,7 +9,7 @@ Python:
 
 * A send is tried at once. Most answers fit into the socket's buffer, and then no write readiness is ever asked for.
 * Reading ahead (see :mod:`barnabas.network.channel`) can leave whole requests in memory. Such channels are kept in
-``_buffered`` and
+``buffered`` and
   visited without waiting.
 * Muting a channel does not touch the poller. Only when a muted channel turns out to be readable is it taken out. When
   it is unmuted it is read first, because there is something to read, and put back when a read finds nothing. So a
@@ -39,12 +39,14 @@ from barnabas.network.channel_factory import ChannelFactory, plaintext
 from barnabas.network.idle import IdleExpiryManager
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.mute import NOT_MUTED
-from barnabas.network.poller import READ, WRITE, Poller, make_poller, make_waker
+from barnabas.network.poller import READ, READABLE, WRITE, Poller, make_poller, make_waker
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import TransportLayer
 
-SelectorCore = reactor.SelectorCore
+Reactor = reactor.Reactor
 SelectorStats = reactor.SelectorStats
+SENT, PARTLY_SENT, RESUME, GONE = reactor.SENT, reactor.PARTLY_SENT, reactor.RESUME, reactor.GONE
+PREPARE, HELD, NOTHING, UNKNOWN = reactor.PREPARE, reactor.HELD, reactor.NOTHING, reactor.UNKNOWN
 
 log = LimitedLogger(logging.getLogger(__name__))
 
@@ -73,7 +75,7 @@ class _SendFailedError(Exception):
         self.cause = cause
 
 
-class Selector(SelectorCore):
+class Selector:
     """Moves bytes for many channels.
 
     After each :meth:`poll`: ``completed_receives`` (channel and payload), ``completed_sends`` (channel and send),
@@ -95,8 +97,14 @@ class Selector(SelectorCore):
         seed: int | None = None,
     ) -> None:
         self._poller = make_poller() if poller is None else poller
-        super().__init__(self._poller.poll, clock.nanoseconds)
-        self.record_time_per_connection = record_time_per_connection
+        self.reactor = Reactor(self._poller.poll, clock.nanoseconds)
+        """Moves the bytes; what it leaves in `attention` is decided here."""
+        self.reactor.record_time_per_connection = record_time_per_connection
+        self._now = clock.nanoseconds
+        self.stats = self.reactor.stats
+        self.channels = self.reactor.channels
+        self.closing_channels: dict[str, KafkaChannel] = {}
+        self.completed_receives = self.reactor.completed_receives
         self._max_receive_size = max_receive_size
         self._pool = memory_pool
         self._low_memory = int(0.1 * memory_pool.size)
@@ -108,6 +116,7 @@ class Selector(SelectorCore):
         self._delayed_closes: deque[tuple[int, KafkaChannel]] = deque()
         self._random = random.Random(seed)  # noqa: S311 - fairness, not secrecy
         self._out_of_memory = False
+        self._may_run_out = self._arrange if memory_pool.bounded else None
         self._parts_moved = False
         """Whether a message has moved by a part since this was reset."""
         self._news = False
@@ -161,7 +170,7 @@ class Selector(SelectorCore):
             sock.close()
             raise
         self.channels[channel_id] = channel
-        self._connecting.add(channel)
+        self.reactor.connecting.add(channel)
         if self._idle is not None:
             self._idle.add(channel, self._now())
 
@@ -220,17 +229,17 @@ class Selector(SelectorCore):
         if not events:
             with contextlib.suppress(OSError):  # the socket may be closed, and the kernel has forgotten it then
                 self._poller.unregister(channel.fd)
-            del self._by_fd[channel.fd]
+            del self.reactor.by_fd[channel.fd]
         elif channel.events:
             self._poller.modify(channel.fd, events)
         else:
             self._poller.register(channel.fd, events)
-            self._by_fd[channel.fd] = channel
+            self.reactor.by_fd[channel.fd] = channel
         channel.events = events
 
     def mute(self, channel: KafkaChannel) -> None:
         channel.mute()
-        self._buffered.pop(channel, None)
+        self.reactor.buffered.pop(channel, None)
 
     def unmute(self, channel: KafkaChannel) -> None:
         """Lets a channel be read again, if nothing else keeps it muted."""
@@ -245,20 +254,60 @@ class Selector(SelectorCore):
         before it has the answer. The read comes first, and only if it yields nothing is the poller asked again.
         """
         if channel.has_bytes_buffered:
-            self._buffered[channel] = None
+            self.reactor.buffered[channel] = None
         elif channel.events & READ:
             return
         elif channel.closing:
             self._do_close(channel, notify=True)  # the last answer is out, and no further request is there
         elif not channel.out_of_memory:
-            self._buffered[channel] = None
+            self.reactor.buffered[channel] = None
+
+    def request_received(self, channel: KafkaChannel) -> None:
+        """Mutes a channel because its request is being handled."""
+        self.reactor.request_received(channel)
+
+    def response_sent(self, channel: KafkaChannel) -> None:
+        """Unmutes a channel after the response, unless it is throttled."""
+        if self.reactor.response_sent(channel):
+            self.resume(channel)
 
     # -- sending
 
-    def _cannot_send_now(self, channel: KafkaChannel, send: NetworkSend) -> None:
-        if channel.send is not None:
+    def send(self, channel: KafkaChannel, send: NetworkSend) -> bool:
+        """Starts sending; returns whether all of it has gone out already."""
+        try:
+            outcome = self.reactor.send(channel, send)
+        except (OSError, EOFError) as error:
+            self._send_failed(channel, send, error)
+            return False
+        if outcome != SENT:
+            self._not_sent(channel, send, outcome)
+        return outcome == SENT
+
+    def answer(self, response: NetworkSend) -> bool:
+        """Sends the response to a request and goes on reading its channel; false if the channel is not open."""
+        try:
+            outcome = self.reactor.answer(response)
+        except (OSError, EOFError) as error:
+            self._send_failed(self.channels[response.request.connection_id], response, error)
+            return True
+        if outcome == SENT:
+            return True
+        if outcome == GONE:
+            return False
+        channel = self.channels[response.request.connection_id]
+        if outcome == RESUME:
+            self.resume(channel)
+        else:
+            self._not_sent(channel, response, outcome)
+        return True
+
+    def _not_sent(self, channel: KafkaChannel, send: NetworkSend, outcome: int) -> None:
+        if outcome == PARTLY_SENT:
+            self._watch(channel, channel.events | WRITE)
+        elif channel.send is not None:
             raise RuntimeError(f"{channel.id} is still sending: {channel.send!r}")
-        if channel.closing:
+        elif channel.closing:
             self._do_close(channel, notify=True)
         else:  # not connected yet
             channel.send = send
@@ -317,15 +366,60 @@ class Selector(SelectorCore):
         for channel, _ in self.completed_receives:
             if channel.mute_state is NOT_MUTED:
                 if channel.has_bytes_buffered:
-                    self._buffered[channel] = None
+                    self.reactor.buffered[channel] = None
                 elif self.closing_channels.get(channel.id) is channel:
                     # Kept only for what it had received. No answer will be sent that would end it for good.
                     self._do_close(channel, notify=True)
                 elif not channel.events & READ and self.channels.get(channel.id) is channel:
-                    self._buffered[channel] = None
+                    self.reactor.buffered[channel] = None
+
+    def _move(self, timeout_ms: float) -> int:
+        """Has the reactor wait and read, and does what it leaves; returns the time when the wait was over."""
+        reactor = self.reactor
+        now = reactor.move(timeout_ms, self._may_run_out)
+        if reactor.attention:
+            left, reactor.attention = reactor.attention, []
+            for channel, flags, error in left:
+                if flags & UNKNOWN:
+                    self._woken(channel)
+                else:
+                    self._attend(channel, flags, error, now)
+        return now
+
+    def _attend(self, channel: KafkaChannel, flags: int, error: Exception | None, now: int) -> None:
+        """Handles a ready channel that is not the common case. One channel's trouble ends that channel only."""
+        started = self._now() if self.reactor.record_time_per_connection else 0
+        try:
+            if error is not None:
+                raise error
+            if not flags & PREPARE:
+                if flags & HELD:
+                    self._watch(channel, channel.events & ~READ)
+                elif flags & NOTHING:
+                    self._nothing_received(channel)
+            elif not self._prepared(channel):
+                return
+            elif flags & READABLE:
+                self._read(channel)
+            if flags & WRITE and channel.events & WRITE and channel.send is not None:
+                self._write(channel)
+        except Exception as problem:  # noqa: BLE001 - this connection's end, not the thread's
+            self._failed(channel, problem, now)
+        finally:
+            if self.reactor.record_time_per_connection:
+                channel.network_thread_time_ns += self._now() - started
+
+    def _read(self, channel: KafkaChannel) -> None:
+        """Reads a channel that has just become ready."""
+        if channel.mute_state is not NOT_MUTED or channel.out_of_memory:
+            self._watch(channel, channel.events & ~READ)
+        elif (payload := channel.read()) is not None:
+            self.completed_receives.append((channel, payload))
+        else:
+            self._nothing_received(channel)
 
     def _arrange(self, events: list[tuple[int, int]]) -> None:
-        if self._pool.bounded and self._pool.available < self._low_memory:
+        if self._pool.available < self._low_memory:
             self._random.shuffle(events)  # or the channels that come first would take all there is, again and again
 
     def _woken(self, fd: int) -> None:
@@ -362,7 +456,7 @@ class Selector(SelectorCore):
     def _finish_connect(self, channel: KafkaChannel) -> bool:
         if not channel.transport.finish_connect():
             return False
-        self._connecting.discard(channel)
+        self.reactor.connecting.discard(channel)
         self._watch(channel, READ | (WRITE if channel.send is not None else 0))
         self.stats.connections_created += 1
         self.connected.append(channel)
@@ -376,7 +470,7 @@ class Selector(SelectorCore):
         self._news = True
         if channel.closing:
             return True
-        if channel in self._connecting and not self._finish_connect(channel):
+        if channel in self.reactor.connecting and not self._finish_connect(channel):
             return False
         wanted = channel.prepare()
         if channel.is_ready:
@@ -395,7 +489,7 @@ class Selector(SelectorCore):
         elif channel.closing:
             self._do_close(channel, notify=True)
         elif channel.has_bytes_buffered:
-            self._buffered[channel] = None
+            self.reactor.buffered[channel] = None
         else:
             self._parts_moved = True
             if not channel.events & READ:  # what was read ahead is used up, and the rest is still to come
@@ -438,7 +532,7 @@ class Selector(SelectorCore):
         A graceful close keeps the channel for as long as it has requests that were sent before its end: what a
         producer sent with acks=0 and then closed must not be lost.
         """
-        self._connecting.discard(channel)
+        self.reactor.connecting.discard(channel)
         self.channels.pop(channel.id, None)
         if self._idle is not None:
             self._idle.remove(channel)
@@ -459,12 +553,12 @@ class Selector(SelectorCore):
         if channel.is_muted or any(received is channel for received, _ in self.completed_receives):
             return True
         if channel.has_bytes_buffered:
-            self._buffered[channel] = None
+            self.reactor.buffered[channel] = None
             return True
         return False
 
     def _do_close(self, channel: KafkaChannel, *, notify: bool) -> None:
-        self._buffered.pop(channel, None)
+        self.reactor.buffered.pop(channel, None)
         self._watch(channel, 0)
         self.channels.pop(channel.id, None)
         self.closing_channels.pop(channel.id, None)

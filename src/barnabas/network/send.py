@@ -11,20 +11,6 @@ from __future__ import annotations
 from barnabas._kernels import reactor
 
 FileRegion = reactor.FileRegion
-SendCore = reactor.SendCore
-
-
-class NetworkSend(SendCore):
-    """A message on its way out.
-
-    ``write_to`` sends as much as the socket takes and may be called again until ``completed``. When the socket has
-    taken less than it was given it is full, and is not asked again before it says that there is room.
-    """
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"NetworkSend({self.size - self.remaining} of {self.size} bytes sent)"
-
+NetworkSend = reactor.NetworkSend
 
 __all__ = ["FileRegion", "NetworkSend"]

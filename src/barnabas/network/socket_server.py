@@ -96,7 +96,7 @@ class SocketServer:
             channel_factory=self._channel_factories.get(endpoint.listener_name, plaintext),
             disconnect_listeners=self._disconnect_listeners,
         )
-        processor.selector.record_time_per_connection = self._record_times
+        processor.selector.reactor.record_time_per_connection = self._record_times
         self._next_processor_id += 1
         self._plane.add_processor(processor)
         return processor
@@ -107,7 +107,7 @@ class SocketServer:
         with self._lock:
             self._record_times = wanted
             for processor in self.processors:
-                processor.selector.record_time_per_connection = wanted
+                processor.selector.reactor.record_time_per_connection = wanted
 
     # -- life
 

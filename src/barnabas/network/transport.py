@@ -13,20 +13,22 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from barnabas._kernels import sockets
 from barnabas.network.loopback import do_not_pace
-
-if TYPE_CHECKING:
-    from barnabas.network.frame_references import FrameReferences
 
 
 class TransportLayer(Protocol):
     """A non-blocking connection. ``BlockingIOError`` means that it would have to wait."""
 
-    references: FrameReferences | None
-    """How large messages go around the socket; None if they do not."""
+    send_whole: Callable[[list[Any], int], bool] | None
+    """Sends all pieces of a message in a way of the transport's own, or returns False; None if there is no such way."""
+    special_frame: Callable[[memoryview, int, Any], tuple[memoryview | None, int] | None] | None
+    """Reads a frame whose length is negative, at some position of a view, for a channel; None if there are none.
+
+    Returns the payload and the position behind the frame; no payload if the frame is not complete; None if the frame is
+    not one of this transport."""
     recv: Callable[[int], bytes | bytearray]
     """Up to so many bytes; empty at the end of the stream."""
     recv_into: Callable[[Any], int]
@@ -82,13 +84,14 @@ class PlaintextTransportLayer:
         "_socket",
         "recv",
         "recv_into",
-        "references",
         "send",
         "send_file",
         "send_more",
         "sendmsg",
     )
 
+    send_whole: Callable[[list[Any], int], bool] | None = None
+    special_frame: Callable[[memoryview, int, Any], tuple[memoryview | None, int] | None] | None = None
     is_ready = True
     has_bytes_buffered = False
     reads_all = True
@@ -98,7 +101,6 @@ class PlaintextTransportLayer:
         self._socket = sock
         self._fd = sock.fileno()
         self._expected = 1
-        self.references: FrameReferences | None = None
         self._can_expect = sys.platform == "linux" and sock.family != socket.AF_UNIX
         self._io = io = sockets.SocketIo(sock)
         self.recv: Callable[[int], bytes | bytearray] = io.recv

@@ -86,7 +86,7 @@ def test_a_request_quota_is_set_enforced_and_taken_away(broker: EmbeddedBroker, 
     assert sockets is not None
 
     def measured() -> set[bool]:
-        return {processor.selector.record_time_per_connection for processor in sockets.processors}
+        return {processor.selector.reactor.record_time_per_connection for processor in sockets.processors}
 
     assert measured() == {False}
     entity = (("client-id", "client"),)

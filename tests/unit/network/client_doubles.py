@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from barnabas._kernels import reactor
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import ApiError, AuthenticationError
-from barnabas.network.channel import ChannelState, KafkaChannel
+from barnabas.network.channel import ANONYMOUS, ChannelState, KafkaChannel
 from barnabas.network.client import NetworkClient
 from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.client_request import ClientRequest, ClientResponse
 from barnabas.network.host_resolver import ResolvedAddress
+from barnabas.network.memory_pool import UNBOUNDED
 from barnabas.network.metadata_updater import ManualMetadataUpdater, MetadataClient
 from barnabas.network.node import Node
 from barnabas.network.selector import CloseMode
@@ -66,7 +67,8 @@ class FakeTransport:
 
     is_ready = True
     has_bytes_buffered = False
-    references: Any = None
+    send_whole: Any = None
+    special_frame: Any = None
 
     def __init__(self) -> None:
         self.written = bytearray()
@@ -148,7 +150,7 @@ class ScriptedSelector:
         if self.connect_error is not None:
             raise self.connect_error
         self.transports[channel_id] = FakeTransport()
-        self.channels[channel_id] = KafkaChannel(channel_id, self.transports[channel_id], LIMIT)
+        self.channels[channel_id] = KafkaChannel(channel_id, self.transports[channel_id], LIMIT, UNBOUNDED, ANONYMOUS)
 
     def replace_socket(self, channel: KafkaChannel, sock: socket.socket) -> TransportLayer:
         raise AssertionError("there is none")

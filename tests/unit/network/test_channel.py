@@ -14,19 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.common.errors import AuthenticationError
-from barnabas.network.channel import (
+from barnabas.network.channel import ANONYMOUS, ChannelState, InvalidReceiveError, KafkaChannel
+from barnabas.network.channel_state import (
     FIRST_ALLOCATION,
+    GROWING,
+    GROWN,
     LARGE,
     MOST_SPARES,
     PIECE,
     READ_AHEAD,
     ROOMY,
+    SPARES_FOR,
+    UNSEEN_ALLOCATION,
     WHOLE_ALLOCATION,
-    ChannelState,
-    InvalidReceiveError,
-    KafkaChannel,
+    with_room_to_grow,
 )
-from barnabas.network.channel_state import GROWING, GROWN, SPARES_FOR, UNSEEN_ALLOCATION, with_room_to_grow
 from barnabas.network.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
 from barnabas.network.poller import WRITE
 from barnabas.network.send import NetworkSend
@@ -46,7 +48,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 def make(transport: ChunkTransport, pool: MemoryPool = UNBOUNDED, max_size: int = MAX_SIZE) -> KafkaChannel:
-    return KafkaChannel("c", transport, max_size, pool)
+    return KafkaChannel("c", transport, max_size, pool, ANONYMOUS)
 
 
 def pool_of(size: int = MAX_SIZE) -> SimpleMemoryPool:

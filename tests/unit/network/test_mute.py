@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from barnabas.network.channel import KafkaChannel
+from barnabas.network.channel import ANONYMOUS, KafkaChannel
+from barnabas.network.memory_pool import UNBOUNDED
 from barnabas.network.mute import (
     MUTED,
     NOT_MUTED,
@@ -40,7 +41,7 @@ PAIRS = list(itertools.product(ChannelMuteState, ChannelMuteEvent))
 
 
 def channel_in(state: ChannelMuteState) -> KafkaChannel:
-    channel = KafkaChannel("c", ChunkTransport(), 100)
+    channel = KafkaChannel("c", ChunkTransport(), 100, UNBOUNDED, ANONYMOUS)
     channel.mute_state = state
     return channel
 

@@ -43,4 +43,6 @@ def test_threads_that_are_added_later_measure_too(policy: Policy) -> None:
         server.sockets.record_time_per_connection(True)
         (listener,) = server.sockets.acceptors
         server.sockets.resize_thread_pool(listener, 2)
-        assert [processor.selector.record_time_per_connection for processor in server.sockets.processors] == [True] * 2
+        assert [processor.selector.reactor.record_time_per_connection for processor in server.sockets.processors] == [
+            True
+        ] * 2

@@ -223,14 +223,14 @@ def test_every_request_comes_out_once_in_order_and_alone(bounded: bool, data: st
 
 def before_each_wait(b: Bench, *steps: Callable[[], object]) -> None:
     """Has these done one by one, each before the poller waits once more."""
-    wait, left = b.selector._wait, list(steps)
+    wait, left = b.selector.reactor.wait, list(steps)
 
     def stepping(timeout_ms: float) -> list[tuple[int, int]]:
         if left:
             left.pop(0)()
         return wait(timeout_ms)
 
-    b.selector._wait = stepping
+    b.selector.reactor.wait = stepping
 
 
 REQUEST = framed(bytes(range(250)) * 1_000)

@@ -18,12 +18,13 @@ from benchmarks.waiting import until
 
 from barnabas import _kernels
 from barnabas._kernels.pure import sockets as pure_sockets
-from barnabas.network.channel import InvalidReceiveError, KafkaChannel
+from barnabas.network.channel import ANONYMOUS, InvalidReceiveError, KafkaChannel
 from barnabas.network.channel_factory import plaintext
 from barnabas.network.client_request import ClientResponse
 from barnabas.network.frame_references import HEAD, MARK
 from barnabas.network.local_socket import say_references
 from barnabas.network.local_transport import LocalTransportLayer
+from barnabas.network.memory_pool import UNBOUNDED
 from barnabas.network.send import FileRegion, NetworkSend
 from barnabas.network.shared_memory import address_of
 from barnabas.network.unread_message import (
@@ -94,7 +95,7 @@ class Line:
         return layer
 
     def reader(self, limit: int = 1 << 25) -> KafkaChannel:
-        channel = KafkaChannel("c", self.receiver, limit)
+        channel = KafkaChannel("c", self.receiver, limit, UNBOUNDED, ANONYMOUS)
         channel.spares = []  # as a client's
         return channel
 

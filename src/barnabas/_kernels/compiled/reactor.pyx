@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=False
 # cython: freethreading_compatible=True, auto_pickle=False
-"""What a selector does for every request, compiled: the twin of `pure.reactor`, which explains it."""
+"""Sends, channels and the reactor that moves their bytes: the twin of `pure.reactor`, which explains them."""
 
 from cpython.buffer cimport PyBUF_WRITE
 from cpython.bytearray cimport (
@@ -17,19 +17,10 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from barnabas._kernels.compiled.octets cimport int32_at
 
-from barnabas._kernels.pure.reactor import SelectorStats as _SelectorStats
-from barnabas.network.channel_state import FIRST_ALLOCATION as _FIRST_ALLOCATION
-from barnabas.network.channel_state import LARGE as _LARGE
-from barnabas.network.channel_state import MOST_SPARES as _MOST_SPARES
-from barnabas.network.channel_state import PIECE as _PIECE
-from barnabas.network.channel_state import READ_AHEAD as _READ_AHEAD
-from barnabas.network.channel_state import SPARES_FOR as _SPARES_FOR
-from barnabas.network.channel_state import UNSEEN_ALLOCATION as _UNSEEN_ALLOCATION
-from barnabas.network.channel_state import WHOLE_ALLOCATION as _WHOLE_ALLOCATION
-from barnabas.network.channel_state import ChannelState
-from barnabas.network.mute import NOT_MUTED as _NOT_MUTED
-from barnabas.network.mute import RESPONSE_PENDING as _RESPONSE_PENDING
-from barnabas.network.mute import ChannelMuteEvent
+from barnabas._kernels.compiled.sockets import large_buffer, new_buffer
+from barnabas.common.errors import AuthenticationError
+from barnabas.common.memory_reuse import is_free
+from barnabas.network import channel_state, mute
 
 cdef extern from "unistd.h" nogil:
     ssize_t pread(int fd, void *buffer, size_t count, int64_t position)
@@ -45,20 +36,39 @@ cdef enum:
     JOIN_UP_TO = 1 << 16
     SMALL = 1 << 10
     MAX_PIECES = 512
+    # Flags in `Reactor.attention`.
+    C_PREPARE = 0x100
+    C_HELD = 0x200
+    C_NOTHING = 0x400
+    C_UNKNOWN = 0x800
+    # What became of a response.
+    C_SENT = 0
+    C_PARTLY_SENT = 1
+    C_RESUME = 2
+    C_BUSY = 3
+    C_GONE = 4
 
-cdef int64_t READ_AHEAD = _READ_AHEAD
-cdef int64_t FIRST_ALLOCATION = _FIRST_ALLOCATION
-cdef int64_t UNSEEN_ALLOCATION = _UNSEEN_ALLOCATION
-cdef int64_t LARGE = _LARGE
-cdef int64_t PIECE = _PIECE
-cdef int64_t MOST_SPARES = _MOST_SPARES
-cdef int64_t SPARES_FOR = _SPARES_FOR
-cdef int64_t WHOLE_ALLOCATION = _WHOLE_ALLOCATION
+PREPARE, HELD, NOTHING, UNKNOWN = C_PREPARE, C_HELD, C_NOTHING, C_UNKNOWN
+SENT, PARTLY_SENT, RESUME, BUSY, GONE = C_SENT, C_PARTLY_SENT, C_RESUME, C_BUSY, C_GONE
+
+cdef int64_t READ_AHEAD = channel_state.READ_AHEAD
+cdef int64_t FIRST_ALLOCATION = channel_state.FIRST_ALLOCATION
+cdef int64_t UNSEEN_ALLOCATION = channel_state.UNSEEN_ALLOCATION
+cdef int64_t LARGE = channel_state.LARGE
+cdef int64_t PIECE = channel_state.PIECE
+cdef int64_t ROOMY = channel_state.ROOMY
+cdef int64_t MOST_SPARES = channel_state.MOST_SPARES
+cdef int64_t SPARES_FOR = channel_state.SPARES_FOR
+cdef int64_t WHOLE_ALLOCATION = channel_state.WHOLE_ALLOCATION
+cdef object with_room_to_grow = channel_state.with_room_to_grow
+cdef object InvalidReceiveError = channel_state.InvalidReceiveError
+cdef object ChannelState = channel_state.ChannelState
 cdef object READY = ChannelState.READY
-cdef object NOT_CONNECTED = ChannelState.NOT_CONNECTED
-cdef object NOT_MUTED = _NOT_MUTED
-cdef object RESPONSE_PENDING = _RESPONSE_PENDING
-cdef object RESPONSE_SENT = ChannelMuteEvent.RESPONSE_SENT
+cdef object NOT_MUTED = mute.NOT_MUTED
+cdef object MUTED = mute.MUTED
+cdef object RESPONSE_PENDING = mute.RESPONSE_PENDING
+cdef object RESPONSE_SENT = mute.ChannelMuteEvent.RESPONSE_SENT
+cdef object next_state = mute.next_state
 
 
 cdef class FileRegion:
@@ -80,7 +90,7 @@ cdef class FileRegion:
         return f"FileRegion(fd={self.fd}, position={self.position}, count={self.count})"
 
 
-cdef class SendCore:
+cdef class NetworkSend:
     """A message on its way out."""
 
     cdef public object request
@@ -145,8 +155,8 @@ cdef class SendCore:
         cdef FileRegion region
         try:
             if self.remaining == self.size:
-                references = transport.references
-                if references is not None and references.send(pieces, self.size):
+                send_whole = transport.send_whole
+                if send_whole is not None and send_whole(pieces, self.size):
                     self._at = count
                     self.remaining = 0
                     return self.size
@@ -197,6 +207,9 @@ cdef class SendCore:
             pieces[self._at] = memoryview(pieces[self._at])[sent:]
         return 0
 
+    def __repr__(self):
+        return f"NetworkSend({self.size - self.remaining} of {self.size} bytes sent)"
+
 
 cdef list read_regions(pieces):
     cdef list parts = []
@@ -241,8 +254,8 @@ cdef list joined_runs(pieces, Py_ssize_t limit):
     return parts
 
 
-cdef class ChannelCore:
-    """One connection: its fields, and the reading of requests that have arrived whole."""
+cdef class KafkaChannel:
+    """One connection: see `barnabas.network.channel`."""
 
     cdef public object id
     cdef public object transport
@@ -254,23 +267,23 @@ cdef class ChannelCore:
     cdef public object client_information
     cdef public object error
     cdef public object ahead
-    cdef public object _pool
+    cdef object _pool
     cdef public list spares
-    cdef public object _head
-    cdef public object _payload
+    cdef object _head
+    cdef readonly object _payload
     cdef public int64_t last_active_ns
     cdef public int64_t network_thread_time_ns
     cdef public int64_t bytes_received
     cdef public int64_t max_receive_size
-    cdef public int64_t _ahead_at
-    cdef public int64_t _likely
-    cdef public int64_t _start
-    cdef public int64_t _filled
-    cdef public int64_t _size
-    cdef public int64_t _small
+    cdef int64_t _ahead_at
+    cdef readonly int64_t _likely
+    cdef int64_t _start
+    cdef int64_t _filled
+    cdef int64_t _size
+    cdef int64_t _small
     cdef public int fd
     cdef public int events
-    cdef public bint _reads_all
+    cdef bint _reads_all
     cdef public bint out_of_memory
     cdef public bint closing
 
@@ -279,7 +292,7 @@ cdef class ChannelCore:
         self.transport = transport
         self.authenticator = authenticator
         self.fd = transport.fileno()
-        self.state = NOT_CONNECTED
+        self.state = ChannelState.NOT_CONNECTED
         self.mute_state = NOT_MUTED
         self.max_receive_size = max_receive_size
         self._pool = pool
@@ -304,7 +317,7 @@ cdef class ChannelCore:
         view = self.ahead
         if view is None:
             if self._pool.bounded:
-                return self._read_exactly()
+                return self.read_exactly()
             try:
                 data = self.read_likely() if self._likely else self.transport.recv(READ_AHEAD)
             except BlockingIOError:
@@ -327,9 +340,9 @@ cdef class ChannelCore:
         if arrived - start >= 4:
             size = int32_at(<const unsigned char *>PyMemoryView_GET_BUFFER(view).buf + start)
             if size < 0:
-                return self._follow(view, start)
+                return self.read_special(view, start, size)
             if size > self.max_receive_size:
-                self._refuse(size)
+                self.refuse(size)
             stop = start + 4 + size
             if arrived >= stop:
                 self.ahead = view if arrived > stop else None
@@ -342,7 +355,7 @@ cdef class ChannelCore:
                             self.spares.clear()
                 return view[start + 4 : stop]
         self.ahead = None
-        return self._collect(view[start:])
+        return self.collect(view[start:])
 
     cdef object read_likely(self):
         """What has arrived of a request that is taken for a large one; None if it is one, and is being read now."""
@@ -354,7 +367,7 @@ cdef class ChannelCore:
         if count >= UNSEEN_ALLOCATION and not self._head:
             size = int32_at(<const unsigned char *>PyByteArray_AS_STRING(data))
             if size > self.max_receive_size:
-                self._refuse(size)
+                self.refuse(size)
             if size >= 0 and count < <int64_t>size + 4:
                 self.bytes_received += count
                 self._size = size
@@ -365,11 +378,8 @@ cdef class ChannelCore:
         PyByteArray_Resize(data, count)
         return data
 
-    def _read_payload(self):
-        """What is still to come of a request, straight into its buffer; the request, if that is all there is to it."""
-        return self.read_payload()
-
     cdef object read_payload(self):
+        """Reads the rest of a request straight into its buffer; returns the request once it is complete."""
         cdef int64_t size = self._size, stop
         cdef Py_ssize_t count, room
         cdef bytearray payload = self._payload
@@ -418,11 +428,163 @@ cdef class ChannelCore:
                 del self.spares[:-MOST_SPARES]
         return PyMemoryView_FromObject(payload)[self._start : stop]
 
+    cdef int refuse(self, int64_t size) except -1:
+        raise InvalidReceiveError(
+            f"a request of {size} bytes from {self.id}; allowed are 0 to {self.max_receive_size}", size
+        )
+
+    cdef object read_special(self, view, Py_ssize_t start, int32_t mark):
+        """Handles a negative length, which means something to some transports (see `TransportLayer.special_frame`)."""
+        special_frame = self.transport.special_frame
+        found = None if special_frame is None else special_frame(view, start, self)
+        if found is None:
+            self.refuse(mark)
+        payload, stop = found
+        if payload is None:
+            self.ahead = None
+            self._head = bytes(view[start:])
+            return None
+        self.ahead = view if len(view) > stop else None
+        self._ahead_at = stop
+        self.bytes_received += len(payload)
+        self._likely = 0
+        return payload
+
+    def allocate(self, int64_t size):
+        """Returns a buffer for a request of this size; raises if the size is not allowed."""
+        if not 0 <= size <= self.max_receive_size:
+            self.refuse(size)
+        if self.spares is None or not LARGE <= size <= WHOLE_ALLOCATION:
+            return new_buffer(size)
+        payload = self.spare(size)
+        if payload is None:
+            payload = large_buffer(with_room_to_grow(size))
+        self._small = 0
+        self.spares.append(payload)
+        del self.spares[:-MOST_SPARES]
+        return payload
+
+    cdef object collect(self, view):
+        """Sets the beginning of a request aside and reads on, straight into its buffer."""
+        cdef Py_ssize_t arrived = len(view) - 4
+        cdef int64_t size
+        if arrived < 0:
+            self._head = bytes(view)
+            return None
+        size = self._size = int32_at(<const unsigned char *>PyMemoryView_GET_BUFFER(view).buf)
+        payload = None
+        if self.spares is not None and LARGE <= size <= WHOLE_ALLOCATION:
+            payload = self.spare(size)
+            if payload is None:
+                payload = large_buffer(with_room_to_grow(size))
+        if payload is None:
+            payload = new_buffer(max(min(size, min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * (arrived + 4)))), arrived))
+        self._payload = payload
+        self._start = 0
+        self._filled = arrived
+        payload[:arrived] = view[4:]
+        return self.read_payload()
+
+    cdef object spare(self, int64_t size):
+        """Returns a buffer of an earlier large request, if one fits and is not in use."""
+        cdef Py_ssize_t index
+        for index in range(len(self.spares) - 1, -1, -1):
+            if size <= len(self.spares[index]) <= ROOMY * size and is_free(self.spares[index]):
+                return self.spares.pop(index)
+        return None
+
+    cdef object read_exactly(self):
+        """Reads the length alone: with a bounded pool nothing is read that has not been granted."""
+        try:
+            data = self.transport.recv(4 - len(self._head))
+        except BlockingIOError:
+            return None
+        if not data:
+            raise EOFError("the peer closed the connection")
+        self.bytes_received += len(data)
+        self._head += data
+        if len(self._head) < 4:
+            return None
+        self._size = int.from_bytes(self._head, "big", signed=True)
+        self._head = b""
+        if not 0 <= self._size <= self.max_receive_size:
+            self.refuse(self._size)
+        return self.read_payload()
+
+    def abandon_receive(self):
+        """Gives back what the pool granted for a request that will never be complete."""
+        if self._pool.bounded and self._payload is not None:
+            self._pool.release(self._size)
+        self._payload = None
+        self._size = -1
+        self.ahead = None
+        self._head = b""
+
+    # -- readiness
+
+    @property
+    def is_ready(self):
+        return self.transport.is_ready and self.authenticator.complete
+
+    @property
+    def principal(self):
+        """Who is at the other end; None before the authentication is complete, and where there is none."""
+        return self.authenticator.principal if self.authenticator.complete else None
+
+    def prepare(self):
+        """Continues the handshake and the authentication; returns the readiness that the handshake waits for."""
+        wanted = 0
+        try:
+            if not self.transport.is_ready:
+                wanted = self.transport.handshake()
+            if self.transport.is_ready and not self.authenticator.complete:
+                self.state = ChannelState.AUTHENTICATE
+                self.authenticator.authenticate(self)
+        except AuthenticationError:
+            self.state = ChannelState.AUTHENTICATION_FAILED
+            raise
+        if self.is_ready:
+            self.state = READY
+        return wanted
+
+    # -- muting
+
+    @property
+    def is_muted(self):
+        return self.mute_state is not NOT_MUTED
+
+    def mute(self):
+        if self.mute_state is NOT_MUTED:
+            self.mute_state = MUTED
+
+    def maybe_unmute(self):
+        """Back to being read, unless a response or a throttle is still to come; returns whether it is read now."""
+        if self.mute_state is MUTED:
+            self.mute_state = NOT_MUTED
+        return self.mute_state is NOT_MUTED
+
+    def handle_mute_event(self, event):
+        self.mute_state = next_state(self.mute_state, event)
+
+    # -- sending
+
+    def write(self):
+        """Sends what the socket takes; returns the send once it has gone out whole."""
+        send = self.send
+        if send is None:
+            return None
+        send.write_to(self.transport)
+        if send.remaining:
+            return None
+        self.send = None
+        return send
+
+    def __repr__(self):
+        return f"KafkaChannel({self.id}, {self.state.name}, {self.mute_state.name})"
+
 
 cdef class SelectorStats:
     """Counters of one selector, written by its thread alone."""
-
-    __slots__ = _SelectorStats.__slots__  # the names, for whoever wants to know what is counted
 
     cdef public int64_t connections_created
     cdef public int64_t connections_closed
@@ -435,159 +597,152 @@ cdef class SelectorStats:
     cdef public int64_t io_ns
 
 
-cdef class SelectorCore:
-    """Moves the bytes of channels that are ready."""
+cdef class Reactor:
+    """Polls, and moves the bytes of channels that are ready."""
 
-    cdef public object _wait
-    cdef public object _now
+    cdef public object wait
+    cdef public object clock
     cdef public bint record_time_per_connection
     cdef public dict channels
-    cdef public dict closing_channels
-    cdef public dict _by_fd
-    cdef public set _connecting
-    cdef public dict _buffered
+    cdef public dict by_fd
+    cdef public set connecting
+    cdef public dict buffered
     cdef public list completed_receives
+    cdef public list attention
     cdef public SelectorStats stats
-    cdef public int64_t _polled_ns
+    cdef public int64_t polled_ns
 
-    def __init__(self, poll, clock):
-        self._wait = poll
-        self._now = clock
+    def __init__(self, wait, clock):
+        self.wait = wait
+        self.clock = clock
         self.channels = {}
-        self.closing_channels = {}
-        self._by_fd = {}
-        self._connecting = set()
-        self._buffered = {}
+        self.by_fd = {}
+        self.connecting = set()
+        self.buffered = {}
         self.completed_receives = []
+        self.attention = []
         self.stats = SelectorStats()
-        self._polled_ns = clock()
+        self.polled_ns = clock()
 
-    # -- muting
-
-    def request_received(self, ChannelCore channel not None):
+    def request_received(self, KafkaChannel channel not None):
         """Mutes a channel because its request is being handled."""
         if channel.mute_state is not NOT_MUTED:
             raise RuntimeError(f"a request from a channel that is {channel.mute_state.name}")
         channel.mute_state = RESPONSE_PENDING
 
-    def response_sent(self, ChannelCore channel not None):
-        """Unmutes it after the answer, unless it is throttled."""
-        self.unmute_after_response(channel)
+    def response_sent(self, KafkaChannel channel not None):
+        """Unmutes a channel after the response, unless it is throttled; returns whether it is to be resumed."""
+        return self.unmuted(channel)
 
-    cdef int unmute_after_response(self, ChannelCore channel) except -1:
-        if channel.mute_state is RESPONSE_PENDING:
-            channel.mute_state = NOT_MUTED
-            if channel.ahead is not None:
-                self._buffered[channel] = None
-            elif not channel.events & READ or channel.transport.has_bytes_buffered:
-                self.resume(channel)
-        else:
+    cdef bint unmuted(self, KafkaChannel channel) except -1:
+        if channel.mute_state is not RESPONSE_PENDING:
             channel.handle_mute_event(RESPONSE_SENT)
-            self.unmute(channel)
-        return 0
+            return channel.maybe_unmute()
+        channel.mute_state = NOT_MUTED
+        if channel.ahead is not None:
+            self.buffered[channel] = None
+            return False
+        return not channel.events & READ or channel.transport.has_bytes_buffered
 
-    # -- sending
-
-    def send(self, ChannelCore channel not None, SendCore send not None):
-        """Starts sending; returns whether all of it has gone out already."""
+    def send(self, KafkaChannel channel not None, NetworkSend send not None):
+        """Starts sending: `SENT`, `PARTLY_SENT` or `BUSY`. Raises what the transport raises."""
         return self.start_send(channel, send)
 
-    cdef bint start_send(self, ChannelCore channel, SendCore send) except -1:
-        if channel.send is not None or channel.closing or (self._connecting and channel in self._connecting):
-            self._cannot_send_now(channel, send)
-            return False
-        channel.last_active_ns = self._polled_ns
-        try:
-            send.write(channel.transport)
-        except (OSError, EOFError) as error:
-            self._send_failed(channel, send, error)
-            return False
-        if not send.remaining:
-            self.stats.bytes_sent += send.size
-            return True
-        channel.send = send
-        self._watch(channel, channel.events | WRITE)
-        return False
+    cdef int start_send(self, KafkaChannel channel, NetworkSend send) except -1:
+        if channel.send is not None or channel.closing or (self.connecting and channel in self.connecting):
+            return C_BUSY
+        channel.last_active_ns = self.polled_ns
+        send.write(channel.transport)
+        if send.remaining:
+            channel.send = send
+            return C_PARTLY_SENT
+        self.stats.bytes_sent += send.size
+        return C_SENT
 
-    def answer(self, SendCore response not None):
-        """Sends the answer to a request and goes on reading its channel; false if that is not open."""
+    def answer(self, NetworkSend response not None):
+        """Sends the response to a request and unmutes its channel."""
         cdef PyObject *found
-        cdef ChannelCore channel
+        cdef KafkaChannel channel
         cdef int64_t spent
-        cdef bint sent
+        cdef int outcome
         request = response.request
         found = PyDict_GetItemWithError(self.channels, request.connection_id)
         if found == NULL:
-            return False
-        channel = <ChannelCore?><object>found
-        sent = self.start_send(channel, response)
+            return C_GONE
+        channel = <KafkaChannel?><object>found
+        outcome = self.start_send(channel, response)
         if self.record_time_per_connection:
-            channel.network_thread_time_ns += <int64_t>self._now() - <int64_t>request.response_dequeue_time_ns
-        if sent:
+            channel.network_thread_time_ns += <int64_t>self.clock() - <int64_t>request.response_dequeue_time_ns
+        if outcome == C_SENT:
             spent = channel.network_thread_time_ns
             channel.network_thread_time_ns = 0
             request.complete(spent, response)
-            self.unmute_after_response(channel)
-        return True
+            if self.unmuted(channel):
+                return C_RESUME
+        return outcome
 
-    # -- receiving
-
-    def _move(self, timeout_ms):
-        """Waits for channels to become ready and does what they can; returns the time when they were."""
-        cdef dict buffered = self._buffered
+    def move(self, timeout_ms, arrange=None):
+        """Waits for channels to become ready and reads what they have; returns the time when they were."""
+        cdef dict buffered = self.buffered
         cdef dict by_fd
         cdef list events
         cdef int64_t now
-        cdef int64_t started = self._now()
+        cdef int64_t started = self.clock()
         cdef uint32_t ready
         cdef PyObject *found
-        events = self._wait(0 if buffered else timeout_ms)
-        now = self._polled_ns = self._now()
+        events = self.wait(0 if buffered else timeout_ms)
+        now = self.polled_ns = self.clock()
         self.stats.select_ns += now - started
+        if arrange is not None:
+            arrange(events)
+        if buffered:
+            self.buffered = {}
+            for channel in buffered:
+                self.handle(channel, READ, now)
+        by_fd = self.by_fd
+        for fd, events_of in events:
+            ready = events_of
+            found = PyDict_GetItemWithError(by_fd, fd)
+            if found == NULL:
+                self.attention.append((fd, C_UNKNOWN, None))
+                continue
+            channel = <object>found
+            if not buffered or channel not in buffered:
+                self.handle(channel, ready, now)
+            elif ready & WRITE:
+                self.handle(channel, WRITE, now)
         if events or buffered:
-            if len(events) > 1:
-                self._arrange(events)
-            if buffered:
-                self._buffered = {}
-                for channel in buffered:
-                    self.handle(channel, READ, now)
-            by_fd = self._by_fd
-            for fd, events_of in events:
-                ready = events_of
-                found = PyDict_GetItemWithError(by_fd, fd)
-                if found == NULL:
-                    self._woken(fd)
-                    continue
-                channel = <object>found
-                if not buffered or channel not in buffered:
-                    self.handle(channel, ready, now)
-                elif ready & WRITE:
-                    self.handle(channel, WRITE, now)
-            self.stats.io_ns += <int64_t>self._now() - now
+            self.stats.io_ns += <int64_t>self.clock() - now
         return now
 
-    cdef int handle(self, ChannelCore channel, uint32_t ready, int64_t now) except -1:
-        """Whatever a ready channel can do. One channel's trouble ends that channel only."""
+    cdef int handle(self, KafkaChannel channel, uint32_t ready, int64_t now) except -1:
+        """Reads a channel that is ready. An error is its own: it is left in `attention`."""
         cdef int64_t started = 0
-        cdef bint timed = self.record_time_per_connection
+        cdef bint timed
+        cdef uint32_t left
         channel.last_active_ns = now
-        if timed:
-            started = self._now()
-        try:
-            if channel.state is READY or self._prepared(channel):
-                if ready & READABLE:
-                    if channel.mute_state is not NOT_MUTED or channel.out_of_memory:
-                        self._watch(channel, channel.events & ~READ)
+        if channel.state is not READY:
+            self.attention.append((channel, ready | C_PREPARE, None))
+            return 0
+        left = ready & WRITE if channel.send is not None else 0
+        if ready & READABLE:
+            if channel.mute_state is not NOT_MUTED or channel.out_of_memory:
+                left |= C_HELD
+            else:
+                timed = self.record_time_per_connection
+                if timed:
+                    started = self.clock()
+                try:
+                    payload = channel.next_request()
+                    if payload is not None:
+                        self.completed_receives.append((channel, payload))
                     else:
-                        payload = channel.next_request()
-                        if payload is not None:
-                            self.completed_receives.append((channel, payload))
-                        else:
-                            self._nothing_received(channel)
-                if ready & WRITE and channel.send is not None:
-                    self._write(channel)
-        except Exception as error:
-            self._failed(channel, error, now)
-        if timed:
-            channel.network_thread_time_ns += <int64_t>self._now() - started
+                        left |= C_NOTHING
+                except Exception as error:
+                    self.attention.append((channel, 0, error))
+                    left = 0
+                if timed:
+                    channel.network_thread_time_ns += <int64_t>self.clock() - started
+        if left:
+            self.attention.append((channel, left, None))
         return 0

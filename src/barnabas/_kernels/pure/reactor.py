@@ -1,9 +1,9 @@
-"""What a selector does for every request, in the shape that nearly all requests have: the twin of the compiled
-`_reactor`, with the same names and the same behaviour.
+"""Sends, channels and the reactor that moves their bytes: the twin of `compiled.reactor`.
 
-Each class here is the base of one that has the rest: `SendCore` of `NetworkSend`, `ChannelCore` of `KafkaChannel`,
-`SelectorCore` of `Selector`. The ideas are told there. What is *not* of the common shape (a handshake, a full socket, a
-request that comes in pieces, a connection that ends) is left to methods of theirs.
+`NetworkSend` is one message on its way out, `KafkaChannel` one connection with its buffers, `Reactor` polls and moves
+the bytes of all channels that are ready. They hold no policy. What is not the common case (a handshake, a full socket,
+a partial request, a connection that ends) the reactor leaves in its list `attention`, and `barnabas.network.selector`
+decides. Nothing here calls back.
 """
 
 from __future__ import annotations
@@ -11,29 +11,44 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
-from barnabas._kernels.pure.sockets import new_buffer, resize
+from barnabas._kernels.pure.sockets import large_buffer, new_buffer, resize
+from barnabas.common.errors import AuthenticationError
+from barnabas.common.memory_reuse import is_free
 from barnabas.network.channel_state import (
     FIRST_ALLOCATION,
     LARGE,
     MOST_SPARES,
     PIECE,
     READ_AHEAD,
+    ROOMY,
     SPARES_FOR,
     UNSEEN_ALLOCATION,
     WHOLE_ALLOCATION,
     ChannelState,
+    InvalidReceiveError,
+    with_room_to_grow,
 )
-from barnabas.network.mute import NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent
-from barnabas.network.poller import READ, WRITE
+from barnabas.network.mute import MUTED, NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent, next_state
 
-if TYPE_CHECKING:
-    from barnabas.network.channel import KafkaChannel
-    from barnabas.network.send import NetworkSend
+READ = 1
+WRITE = 4
+PREPARE = 0x100
+"""In `Reactor.attention`: the channel is not ready yet, and nothing was done with it."""
+HELD = 0x200
+"""The channel is readable, but muted or out of memory."""
+NOTHING = 0x400
+"""A read that completed no request."""
+UNKNOWN = 0x800
+"""A file descriptor that belongs to no channel."""
+
+SENT, PARTLY_SENT, RESUME, BUSY, GONE = range(5)
+"""What became of a response: sent; partly sent; sent, and the channel is to be resumed; the channel cannot send now;
+the channel is not open."""
 
 _READY = ChannelState.READY
-_READABLE = READ | 0x18
+READABLE = READ | 0x18
 """Ready to read, or in an error state that reading will tell about."""
 JOIN_UP_TO = 1 << 16
 """A message up to this size goes out in one call. That costs a copy, and reading what is still in a file, which is less
@@ -64,8 +79,12 @@ class FileRegion:
         return f"FileRegion(fd={self.fd}, position={self.position}, count={self.count})"
 
 
-class SendCore:
-    """A message on its way out: see `NetworkSend`."""
+class NetworkSend:
+    """A message on its way out.
+
+    ``write_to`` sends as much as the socket takes and may be called again until ``completed``. When the socket has
+    taken less than it was given it is full, and is not asked again before it says that there is room.
+    """
 
     __slots__ = ("_at", "_pieces", "remaining", "request", "size")
 
@@ -116,8 +135,8 @@ class SendCore:
         pieces = self._pieces
         count = len(pieces)
         try:
-            references = transport.references
-            if references is not None and self.remaining == self.size and references.send(pieces, self.size):
+            send_whole = transport.send_whole
+            if send_whole is not None and self.remaining == self.size and send_whole(pieces, self.size):
                 self._at = count
                 self.remaining = 0
                 return self.size
@@ -164,6 +183,9 @@ class SendCore:
         if sent:
             pieces[self._at] = memoryview(pieces[self._at])[sent:]
 
+    def __repr__(self) -> str:
+        return f"NetworkSend({self.size - self.remaining} of {self.size} bytes sent)"
+
 
 def _read_regions(pieces: Sequence[Any]) -> list[Any] | None:
     """The pieces with the contents of regions in their place; None if that is not all there: then it is found out,
@@ -200,8 +222,8 @@ def _joined_runs(pieces: Sequence[Any], limit: int) -> list[Any]:
     return parts
 
 
-class ChannelCore:
-    """One connection: its fields, and the reading of requests that have arrived whole."""
+class KafkaChannel:
+    """One connection: see `barnabas.network.channel`."""
 
     __slots__ = (
         "_ahead_at",
@@ -317,7 +339,7 @@ class ChannelCore:
         if arrived - start >= 4:
             (size,) = _unpack_size(view, start)
             if size < 0:
-                return self._follow(view, start)
+                return self._read_special(view, start, size)
             if size > self.max_receive_size:
                 self._refuse(size)
             stop = start + size + 4
@@ -396,19 +418,165 @@ class ChannelCore:
                 del self.spares[:-MOST_SPARES]
         return memoryview(payload)[start:stop]
 
-    def _refuse(self, size: int) -> None:
-        raise NotImplementedError
+    def _refuse(self, size: int) -> NoReturn:
+        raise InvalidReceiveError(
+            f"a request of {size} bytes from {self.id}; allowed are 0 to {self.max_receive_size}", size
+        )
 
-    def _follow(self, view: memoryview, start: int) -> memoryview | None:
-        """What is no length is a reference, or wrong."""
-        raise NotImplementedError
+    def _read_special(self, view: memoryview, start: int, mark: int) -> memoryview | None:
+        """Handles a negative length, which means something to some transports (see `TransportLayer.special_frame`)."""
+        special_frame = self.transport.special_frame
+        found = None if special_frame is None else special_frame(view, start, self)
+        if found is None:
+            self._refuse(mark)
+        payload, stop = found
+        if payload is None:
+            self.ahead = None
+            self._head = bytes(view[start:])
+            return None
+        self.ahead = view if len(view) > stop else None
+        self._ahead_at = stop
+        self.bytes_received += len(payload)
+        self._likely = 0
+        return payload  # type: ignore[no-any-return]
+
+    def allocate(self, size: int) -> bytearray:
+        """Returns a buffer for a request of this size; raises if the size is not allowed."""
+        if not 0 <= size <= self.max_receive_size:
+            self._refuse(size)
+        spares = self.spares
+        if spares is None or not LARGE <= size <= WHOLE_ALLOCATION:
+            return new_buffer(size)
+        payload = self._spare(size)
+        if payload is None:
+            payload = large_buffer(with_room_to_grow(size))
+        self._small = 0
+        spares.append(payload)
+        del spares[:-MOST_SPARES]
+        return payload
 
     def _collect(self, view: memoryview) -> memoryview | None:
-        """Only the beginning of a request has arrived."""
-        raise NotImplementedError
+        """Only the beginning of a request has arrived: sets it aside and reads on, straight into its buffer."""
+        if len(view) < 4:
+            self._head = bytes(view)
+            return None
+        (self._size,) = _unpack_size(view)
+        size, arrived = self._size, len(view) - 4
+        payload: bytearray | None = None
+        if self.spares is not None and LARGE <= size <= WHOLE_ALLOCATION:
+            payload = self._spare(size)
+            if payload is None:
+                payload = large_buffer(with_room_to_grow(size))
+        if payload is None:
+            likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * len(view)))
+            payload = new_buffer(max(min(size, likely), arrived))
+        self._payload = payload
+        self._start = 0
+        self._filled = arrived
+        payload[:arrived] = view[4:]
+        return self._read_payload()
+
+    def _spare(self, size: int) -> bytearray | None:
+        """A buffer of an earlier large request, if there is one that fits and is not in use."""
+        spares = self.spares
+        if not spares:
+            return None
+        for index in range(len(spares) - 1, -1, -1):
+            spare = spares[index]
+            if size <= len(spare) <= ROOMY * size and is_free(spare):
+                del spares[index]
+                return spare
+        return None
 
     def _read_exactly(self) -> memoryview | None:
-        raise NotImplementedError
+        """The length alone: with a bounded pool nothing is read that has not been granted."""
+        try:
+            data = self.transport.recv(4 - len(self._head))
+        except BlockingIOError:
+            return None
+        if not data:
+            raise EOFError("the peer closed the connection")
+        self.bytes_received += len(data)
+        self._head += data
+        if len(self._head) < 4:
+            return None
+        (size,) = _unpack_size(self._head)
+        self._head = b""
+        if size < 0 or size > self.max_receive_size:
+            self._refuse(size)
+        self._size = size
+        return self._read_payload()
+
+    def abandon_receive(self) -> None:
+        """Gives back what the pool granted for a request that will never be complete."""
+        if self._pool.bounded and self._payload is not None:
+            self._pool.release(self._size)
+        self._payload = None
+        self._size = -1
+        self.ahead = None
+        self._head = b""
+
+    # -- readiness
+
+    @property
+    def is_ready(self) -> bool:
+        return self.transport.is_ready and self.authenticator.complete
+
+    @property
+    def principal(self) -> Any:
+        """Who is at the other end; None before the authentication is complete, and where there is none."""
+        return self.authenticator.principal if self.authenticator.complete else None
+
+    def prepare(self) -> int:
+        """Continues the handshake and the authentication; returns the readiness that the handshake waits for."""
+        wanted = 0
+        try:
+            if not self.transport.is_ready:
+                wanted = self.transport.handshake()
+            if self.transport.is_ready and not self.authenticator.complete:
+                self.state = ChannelState.AUTHENTICATE
+                self.authenticator.authenticate(self)
+        except AuthenticationError:
+            self.state = ChannelState.AUTHENTICATION_FAILED
+            raise
+        if self.is_ready:
+            self.state = _READY
+        return wanted
+
+    # -- muting
+
+    @property
+    def is_muted(self) -> bool:
+        return self.mute_state is not NOT_MUTED
+
+    def mute(self) -> None:
+        if self.mute_state is NOT_MUTED:
+            self.mute_state = MUTED
+
+    def maybe_unmute(self) -> bool:
+        """Back to being read, unless an answer or a throttle is still to come; returns whether it is read now."""
+        if self.mute_state is MUTED:
+            self.mute_state = NOT_MUTED
+        return self.mute_state is NOT_MUTED
+
+    def handle_mute_event(self, event: ChannelMuteEvent) -> None:
+        self.mute_state = next_state(self.mute_state, event)
+
+    # -- sending
+
+    def write(self) -> NetworkSend | None:
+        """Sends what the socket takes; the send itself once it has gone out whole."""
+        send = self.send
+        if send is None:
+            return None
+        send.write_to(self.transport)
+        if send.remaining:
+            return None
+        self.send = None
+        return send
+
+    def __repr__(self) -> str:
+        return f"KafkaChannel({self.id}, {self.state.name}, {self.mute_state.name})"
 
 
 class SelectorStats:
@@ -438,23 +606,42 @@ class SelectorStats:
         self.io_ns = 0
 
 
-class SelectorCore:
-    """Moves the bytes of channels that are ready."""
+class Reactor:
+    """Polls, and moves the bytes of channels that are ready.
 
-    def __init__(self, poll: Callable[[float], list[tuple[int, int]]], clock: Callable[[], int]) -> None:
-        self._wait = poll
-        self._now = clock
+    `completed_receives` has what was received. `attention` has what needs a decision: the channel, flags (what it is
+    ready for, and `PREPARE`, `HELD`, `NOTHING`, `UNKNOWN`), and the error that a read ended with.
+    """
+
+    __slots__ = (
+        "attention",
+        "buffered",
+        "by_fd",
+        "channels",
+        "clock",
+        "completed_receives",
+        "connecting",
+        "polled_ns",
+        "record_time_per_connection",
+        "stats",
+        "wait",
+    )
+
+    def __init__(self, wait: Callable[[float], list[tuple[int, int]]], clock: Callable[[], int]) -> None:
+        self.wait = wait
+        self.clock = clock
         self.record_time_per_connection = False
-        """Whether channels add up the time spent on them, which a request quota wants to know and which costs two looks
-        at the clock."""
+        """Whether channels add up the time spent on them, which a request quota needs and which costs two looks at the
+        clock."""
         self.channels: dict[str, KafkaChannel] = {}
-        self.closing_channels: dict[str, KafkaChannel] = {}
-        self._by_fd: dict[int, KafkaChannel] = {}
-        self._connecting: set[KafkaChannel] = set()
-        self._buffered: dict[KafkaChannel, None] = {}
+        self.by_fd: dict[int, KafkaChannel] = {}
+        self.connecting: set[KafkaChannel] = set()
+        self.buffered: dict[KafkaChannel, None] = {}
+        """Channels to be read without waiting for the poller."""
         self.completed_receives: list[tuple[KafkaChannel, memoryview]] = []
+        self.attention: list[tuple[Any, int, Exception | None]] = []
         self.stats = SelectorStats()
-        self._polled_ns = clock()
+        self.polled_ns = clock()
         """When the last poll had its events."""
 
     # -- muting
@@ -465,141 +652,102 @@ class SelectorCore:
             raise RuntimeError(f"a request from a channel that is {channel.mute_state.name}")
         channel.mute_state = RESPONSE_PENDING
 
-    def response_sent(self, channel: KafkaChannel) -> None:
-        """Unmutes it after the answer, unless it is throttled."""
-        if channel.mute_state is RESPONSE_PENDING:
-            channel.mute_state = NOT_MUTED
-            if channel.ahead is not None:
-                self._buffered[channel] = None
-            elif not channel.events & READ or channel.transport.has_bytes_buffered:
-                self.resume(channel)
-        else:
+    def response_sent(self, channel: KafkaChannel) -> bool:
+        """Unmutes a channel after the response, unless it is throttled; returns whether it is to be resumed."""
+        if channel.mute_state is not RESPONSE_PENDING:
             channel.handle_mute_event(ChannelMuteEvent.RESPONSE_SENT)
-            self.unmute(channel)
+            return channel.maybe_unmute()
+        channel.mute_state = NOT_MUTED
+        if channel.ahead is not None:
+            self.buffered[channel] = None
+            return False
+        return not channel.events & READ or bool(channel.transport.has_bytes_buffered)
 
     # -- sending
 
-    def send(self, channel: KafkaChannel, send: NetworkSend) -> bool:
-        """Starts sending; returns whether all of it has gone out already.
+    def send(self, channel: KafkaChannel, send: NetworkSend) -> int:
+        """Starts sending: `SENT`, `PARTLY_SENT` or `BUSY`. Raises what the transport raises."""
+        if channel.send is not None or channel.closing or (self.connecting and channel in self.connecting):
+            return BUSY
+        channel.last_active_ns = self.polled_ns
+        send.write_to(channel.transport)
+        if send.remaining:
+            channel.send = send
+            return PARTLY_SENT
+        self.stats.bytes_sent += send.size
+        return SENT
 
-        A send that cannot be started counts as lost with its connection: the owner hears of it through
-        ``disconnected``.
-        """
-        if channel.send is not None or channel.closing or (self._connecting and channel in self._connecting):
-            self._cannot_send_now(channel, send)
-            return False
-        channel.last_active_ns = self._polled_ns  # exact enough, and costs no look at the clock
-        try:
-            send.write_to(channel.transport)
-        except (OSError, EOFError) as error:
-            self._send_failed(channel, send, error)
-            return False
-        if not send.remaining:
-            self.stats.bytes_sent += send.size
-            return True
-        channel.send = send
-        self._watch(channel, channel.events | WRITE)
-        return False
-
-    def answer(self, response: NetworkSend) -> bool:
-        """Sends the answer to a request and goes on reading its channel; false if that is not open."""
+    def answer(self, response: NetworkSend) -> int:
+        """Sends the response to a request and unmutes its channel; returns what became of it."""
         request = response.request
         channel = self.channels.get(request.connection_id)
         if channel is None:
-            return False
-        sent = self.send(channel, response)
+            return GONE
+        outcome = self.send(channel, response)
         if self.record_time_per_connection:
-            channel.network_thread_time_ns += self._now() - request.response_dequeue_time_ns
-        if sent:
+            channel.network_thread_time_ns += self.clock() - request.response_dequeue_time_ns
+        if outcome == SENT:
             spent = channel.network_thread_time_ns
             channel.network_thread_time_ns = 0
             request.complete(spent, response)
-            self.response_sent(channel)
-        # else it is on its way: the channel holds it until it has gone out, or the connection is lost
-        return True
+            if self.response_sent(channel):
+                return RESUME
+        return outcome
 
     # -- receiving
 
-    def _move(self, timeout_ms: float) -> int:
-        """Waits for channels to become ready and does what they can; returns the time when they were."""
-        buffered = self._buffered
-        started = self._now()
-        events = self._wait(0 if buffered else timeout_ms)
-        now = self._polled_ns = self._now()
-        stats = self.stats
-        stats.select_ns += now - started
+    def move(self, timeout_ms: float, arrange: Callable[[list[tuple[int, int]]], None] | None = None) -> int:
+        """Waits for channels to become ready and reads what they have; returns the time when they were.
+
+        ``arrange`` puts the events into another order first.
+        """
+        buffered = self.buffered
+        started = self.clock()
+        events = self.wait(0 if buffered else timeout_ms)
+        now = self.polled_ns = self.clock()
+        self.stats.select_ns += now - started
+        if arrange is not None:
+            arrange(events)
+        if buffered:
+            self.buffered = {}
+            for channel in buffered:
+                self._handle(channel, READ, now)
+        by_fd = self.by_fd
+        for fd, ready in events:
+            found = by_fd.get(fd)
+            if found is None:
+                self.attention.append((fd, UNKNOWN, None))
+            elif found not in buffered:
+                self._handle(found, ready, now)
+            elif ready & WRITE:  # it has had its one read
+                self._handle(found, WRITE, now)
         if events or buffered:
-            if len(events) > 1:
-                self._arrange(events)
-            if buffered:
-                self._buffered = {}
-                for channel in buffered:
-                    self._ready(channel, READ, now)
-            by_fd = self._by_fd
-            for fd, ready in events:
-                found = by_fd.get(fd)
-                if found is None:
-                    self._woken(fd)
-                elif found not in buffered:
-                    self._ready(found, ready, now)
-                elif ready & WRITE:  # it has had its one read
-                    self._ready(found, WRITE, now)
-            stats.io_ns += self._now() - now
+            self.stats.io_ns += self.clock() - now
         return now
 
-    def _ready(self, channel: KafkaChannel, ready: int, now: int) -> None:
-        """Whatever a ready channel can do. One channel's trouble ends that channel only."""
+    def _handle(self, channel: KafkaChannel, ready: int, now: int) -> None:
+        """Reads a channel that is ready. An error is its own: it is left in `attention`."""
         channel.last_active_ns = now
-        started = self._now() if self.record_time_per_connection else 0
-        try:
-            if channel.state is not _READY and not self._prepared(channel):
-                return
-            if ready & _READABLE:
-                if channel.mute_state is not NOT_MUTED or channel.out_of_memory:
-                    self._watch(channel, channel.events & ~READ)
-                elif (payload := channel.read()) is not None:
-                    self.completed_receives.append((channel, payload))
+        if channel.state is not _READY:
+            self.attention.append((channel, ready | PREPARE, None))
+            return
+        left = ready & WRITE if channel.send is not None else 0
+        if ready & READABLE:
+            if channel.mute_state is not NOT_MUTED or channel.out_of_memory:
+                left |= HELD
+            else:
+                started = self.clock() if self.record_time_per_connection else 0
+                try:
+                    payload = channel.read()
+                except Exception as error:  # noqa: BLE001 - this connection's end, not the thread's
+                    self.attention.append((channel, 0, error))
+                    payload, left = None, 0
                 else:
-                    self._nothing_received(channel)
-            if ready & WRITE and channel.send is not None:
-                self._write(channel)
-        except Exception as error:  # noqa: BLE001 - this connection's end, not the thread's
-            self._failed(channel, error, now)
-        finally:
-            if self.record_time_per_connection:
-                channel.network_thread_time_ns += self._now() - started
-
-    # -- what is not common
-
-    def resume(self, channel: KafkaChannel) -> None:
-        raise NotImplementedError
-
-    def unmute(self, channel: KafkaChannel) -> None:
-        raise NotImplementedError
-
-    def _cannot_send_now(self, channel: KafkaChannel, send: NetworkSend) -> None:
-        raise NotImplementedError
-
-    def _send_failed(self, channel: KafkaChannel, send: NetworkSend, error: Exception) -> None:
-        raise NotImplementedError
-
-    def _watch(self, channel: KafkaChannel, events: int) -> None:
-        raise NotImplementedError
-
-    def _arrange(self, events: list[tuple[int, int]]) -> None:
-        raise NotImplementedError
-
-    def _woken(self, fd: int) -> None:
-        raise NotImplementedError
-
-    def _prepared(self, channel: KafkaChannel) -> bool:
-        raise NotImplementedError
-
-    def _nothing_received(self, channel: KafkaChannel) -> None:
-        raise NotImplementedError
-
-    def _write(self, channel: KafkaChannel) -> None:
-        raise NotImplementedError
-
-    def _failed(self, channel: KafkaChannel, error: Exception, now: int) -> None:
-        raise NotImplementedError
+                    if payload is not None:
+                        self.completed_receives.append((channel, payload))
+                    else:
+                        left |= NOTHING
+                if self.record_time_per_connection:
+                    channel.network_thread_time_ns += self.clock() - started
+        if left:
+            self.attention.append((channel, left, None))

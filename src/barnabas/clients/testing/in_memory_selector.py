@@ -6,7 +6,8 @@ import socket
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas._kernels import reactor
-from barnabas.network.channel import ChannelState, KafkaChannel
+from barnabas.network.channel import ANONYMOUS, ChannelState, KafkaChannel
+from barnabas.network.memory_pool import UNBOUNDED
 from barnabas.network.selector import CloseMode
 from barnabas.network.send import NetworkSend
 from barnabas.network.transport import TransportLayer
@@ -24,7 +25,8 @@ class _Transport:
 
     is_ready = True
     has_bytes_buffered = False
-    references: Any = None
+    send_whole: Any = None
+    special_frame: Any = None
 
     def __init__(self) -> None:
         self.written = bytearray()
@@ -108,7 +110,7 @@ class InMemorySelector:
         node_id = next((node.id for node in self._cluster.nodes.values() if node.host == address[0]), None)
         if node_id is None or node_id in self._cluster.down:
             raise ConnectionRefusedError(f"{address[0]} is not running")
-        channel = KafkaChannel(channel_id, _Transport(), _LIMIT)  # type: ignore[arg-type]
+        channel = KafkaChannel(channel_id, _Transport(), _LIMIT, UNBOUNDED, ANONYMOUS)  # type: ignore[arg-type]
         self._channels[channel_id] = channel
         self._hosts[channel_id] = node_id
         self._events.append(_Event(self._now(), channel, None, is_connect=True))
