@@ -25,8 +25,8 @@ from barnabas.clients.consumer import KafkaConsumer
 from barnabas.clients.producer import KafkaProducer
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.embedded import EmbeddedBroker
-from barnabas.network.local_socket import OFFER_TAG
 from barnabas.network.socket_server import SocketServer
+from barnabas.network.transport.local.offer import OFFER_TAG
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest

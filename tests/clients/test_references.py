@@ -23,8 +23,8 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.embedded import EmbeddedBroker
 from barnabas.log.file_records import FileRecords
 from barnabas.network import processor as processor_module
-from barnabas.network.frame_references import FrameReferences
-from barnabas.network.shared_memory import SharedMemory
+from barnabas.network.transport.local.frame_references import FrameReferences
+from barnabas.network.transport.local.shared_memory import SharedMemory
 from barnabas.records.batch import iter_batches
 from clients.broker_process import BrokerProcess
 from clients.drivers import create_topic

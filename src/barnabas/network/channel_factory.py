@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from barnabas.network.channel import ANONYMOUS, Authenticator
-from barnabas.network.local_transport import LocalTransportLayer
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
+from barnabas.network.transport.local.layer import LocalTransportLayer
 
 ChannelFactory: TypeAlias = Callable[[str, socket.socket], tuple[TransportLayer, Authenticator]]
 """Takes the channel's id and its socket."""

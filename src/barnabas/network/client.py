@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from barnabas.network.selectable import Selectable
     from barnabas.network.selector_metrics import SelectorMetrics
     from barnabas.network.telemetry_hook import TelemetryHook
-    from barnabas.network.unread_message import FileReading
+    from barnabas.network.transport.local.unread_message import FileReading
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class NetworkClient:
 
     @property
     def has_referred(self) -> bool:
-        """Whether a node was found that large messages need not be sent to (`barnabas.network.shared_memory`). Any
+        """Whether a node was found that large messages need not be sent to (`transport.local.shared_memory`). Any
         thread may ask."""
         return self._connections.has_referred
 

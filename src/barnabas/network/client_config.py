@@ -6,7 +6,7 @@ import re
 
 import barnabas
 from barnabas.common.dataclass import dataclass
-from barnabas.network.local_socket import SEND_BUFFER_BYTES
+from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
 
 SOFTWARE_NAME = "barnabas"
 """What our clients call themselves, unless they are told otherwise (KIP-511)."""
@@ -39,7 +39,7 @@ class NetworkClientConfig:
     client_software_name: str = SOFTWARE_NAME
     client_software_version: str = _software_text(barnabas.__version__)
     local_socket_enable: bool = False
-    """Whether to take the local socket of a broker on the same machine: see `barnabas.network.local_socket`."""
+    """Whether to take the local socket of a broker on the same machine: see `transport.local.offer`."""
     local_send_buffer_bytes: int = SEND_BUFFER_BYTES
     """Of that socket; -1 leaves it to the operating system."""
 

@@ -11,13 +11,13 @@ from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.connection_failure import FIRST_ANSWER_LIMIT, explain_connect_error
 from barnabas.network.connection_states import ClusterConnectionStates
 from barnabas.network.host_resolver import HostResolver
-from barnabas.network.local_socket import LocalSocketOffer, connect
-from barnabas.network.local_transport import LocalTransportLayer
 from barnabas.network.node import Node
 from barnabas.network.node_api_versions import ApiVersions, NodeApiVersions
 from barnabas.network.selector import CloseMode
 from barnabas.network.transport import TransportLayer
-from barnabas.network.unread_message import FileReading
+from barnabas.network.transport.local.layer import LocalTransportLayer
+from barnabas.network.transport.local.offer import LocalSocketOffer, connect
+from barnabas.network.transport.local.unread_message import FileReading
 from barnabas.network.version_negotiation import VersionNegotiation
 from barnabas.protocol.messages.api_versions import ApiVersionsResponse
 
@@ -126,7 +126,7 @@ class ClientConnections:
     def move_to_local_socket(self, channel: KafkaChannel, answer: ApiVersionsResponse) -> bool:
         """Takes the socket that the answer offers, if it does; true if it has to show now that it works.
 
-        See `barnabas.network.local_socket`.
+        See `barnabas.network.transport.local.offer`.
         """
         if not self._config.local_socket_enable or channel.id in self._staying:
             return False
@@ -140,7 +140,7 @@ class ClientConnections:
         return True
 
     def refer(self, channel: KafkaChannel) -> None:
-        """Large messages may go around the local socket: see `barnabas.network.frame_references`."""
+        """Large messages may go around the local socket: see `barnabas.network.transport.local.frame_references`."""
         if isinstance(channel.transport, LocalTransportLayer) and self.is_moving(channel.id):
             channel.transport.refer(self.file_reading)
             self.has_referred = True

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.network.connection_quotas import ConnectionLimits
-from barnabas.network.local_socket import SEND_BUFFER_BYTES
+from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class SocketServerConfig:
     connections_max_idle_ms: int = 600_000
     connection_failed_authentication_delay_ms: int = 100
     local_socket_enable: bool = False
-    """Whether clients on this machine may leave TCP: see `barnabas.network.local_socket`."""
+    """Whether clients on this machine may leave TCP: see `barnabas.network.transport.local.offer`."""
     local_socket_send_buffer_bytes: int = SEND_BUFFER_BYTES
     """Of that socket; -1 leaves it to the operating system."""
     for_clients: bool = True

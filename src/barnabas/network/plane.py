@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from barnabas.common.dataclass import dataclass
 from barnabas.network.endpoint import Endpoint, SecurityProtocol
-from barnabas.network.local_socket import LocalSocketOffer
 from barnabas.network.memory_pool import MemoryPool
 from barnabas.network.response import AnyResponse
+from barnabas.network.transport.local.offer import LocalSocketOffer
 from barnabas.protocol.headers import ParsedHeader
 
 
@@ -34,7 +34,7 @@ class ConnectionContext:
     has_produced: bool = False
     """Whether a produce request of this connection was let in under a quota. From then on, muting it is enough."""
     refers: bool = False
-    """Whether large messages go around the socket: see `barnabas.network.frame_references`."""
+    """Whether large messages go around the socket: see `barnabas.network.transport.local.frame_references`."""
 
 
 class ProcessorHandle(Protocol):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import queue
 import socket
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -27,10 +26,6 @@ from barnabas.network.client_config import SOFTWARE_NAME
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_quotas import ConnectionQuotas
 from barnabas.network.endpoint import Endpoint
-from barnabas.network.frame_references import MOST_MEMORIES, is_same_user
-from barnabas.network.local_listener import LocalListener
-from barnabas.network.local_socket import SUPPORTED, says_references
-from barnabas.network.local_transport import LocalTransportLayer
 from barnabas.network.memory_pool import MemoryPool
 from barnabas.network.mute import ChannelMuteEvent
 from barnabas.network.plane import ConnectionContext, RequestPlane
@@ -44,6 +39,7 @@ from barnabas.network.response import (
     SendResponse,
 )
 from barnabas.network.selector import CloseMode, Selector
+from barnabas.network.transport.local.server import LocalConnections
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader, parse_request_header
 
@@ -54,7 +50,6 @@ API_VERSIONS = ApiKey.API_VERSIONS
 CONNECTION_QUEUE_SIZE = 20
 """New connections that may wait for a processor, and the most it takes on in one turn: the ones it has come first."""
 POLL_MS = 300
-_CLOSE_AT_ONCE = struct.pack("ii", 1, 0)
 
 DisconnectListener = Callable[[str], None]
 
@@ -98,16 +93,11 @@ class Processor:
             channel_factory=channel_factory,
             clock=clock,
         )
-        self._local: LocalListener | None = None
-        self._local_due = False
-        """Whether somebody waits at the local socket."""
-        if config.local_socket_enable and SUPPORTED and channel_factory is plaintext:
-            try:
-                self._local = LocalListener(config.socket_listen_backlog_size, config.local_socket_send_buffer_bytes)
-            except OSError as error:  # a sandbox may forbid it
-                log.info("Processor %d has no local socket: %s", processor_id, error)
-            else:
-                self.selector.watch_listener(self._local.fileno(), self._note_local_arrival)
+        self._local = (
+            LocalConnections.of(self.selector, config, processor_id, may_refer=not pool.bounded)
+            if config.local_socket_enable and channel_factory is plaintext
+            else None
+        )
         self._new_connections: queue.Queue[tuple[socket.socket, tuple[Any, ...]]] = queue.Queue(CONNECTION_QUEUE_SIZE)
         self._arrivals = self._new_connections.queue
         """What is inside of that queue: whether there is anything can be seen without taking its lock."""
@@ -208,8 +198,8 @@ class Processor:
         if self._responses:
             self._process_new_responses()
         self._poll(timeout_ms)
-        if self._local_due:
-            self._move_connections()
+        if self._local is not None and self._local.due:
+            self._local.move_connections(self._channel_failed)
         if selector.authenticated:
             for channel in selector.authenticated:
                 channel.context.principal = channel.principal
@@ -257,46 +247,6 @@ class Processor:
             from_privileged_listener=self._privileged,
             principal=channel.principal,
         )
-
-    # -- to the local socket
-
-    def _note_local_arrival(self) -> None:
-        self._local_due = True
-
-    def _move_connections(self) -> None:
-        """Moves the connections whose clients have come to the local socket: see `barnabas.network.local_socket`."""
-        self._local_due = False
-        assert self._local is not None
-        try:
-            for channel, sock in self._local.arrivals():
-                self._move(channel, sock)
-        except OSError as error:  # no descriptors, perhaps: it would be reported again and again
-            log.warning("Processor %d gives its local socket up: %s", self.id, error)
-            self._close_local()
-
-    def _move(self, channel: KafkaChannel, sock: socket.socket) -> None:
-        if self.selector.channel(channel.id) is not channel or channel.send is not None:
-            log.debug("%s cannot move to the local socket any more", channel.id)
-            sock.close()
-            return
-        try:
-            former = self.selector.replace_socket(channel, sock)
-        except OSError as error:
-            sock.close()
-            self._channel_failed(channel.id, "Moving to the local socket failed for", error)
-            return
-        channel.context.local_socket = None
-        with suppress(OSError):
-            # Nothing is on its way, so it need not be waited for: whoever closes first would keep the port busy.
-            former.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _CLOSE_AT_ONCE)
-        former.close()
-        log.debug("%s has moved to the local socket", channel.id)
-
-    def _close_local(self) -> None:
-        if self._local is not None:
-            self.selector.forget_listener(self._local.fileno())
-            self._local.close()
-            self._local = None
 
     def _connection_id(self, local: tuple[Any, ...], remote: tuple[Any, ...]) -> str:
         """``local:port-remote:port-index``. The index keeps a reused pair of ports apart from its predecessor, whose
@@ -391,17 +341,10 @@ class Processor:
                 body, _ = header.api_key.request.decode_from(payload, header.api_version, header.body_start)
                 context.client_software_name = body.client_software_name  # type: ignore[attr-defined]
                 context.client_software_version = body.client_software_version  # type: ignore[attr-defined]
-                if says_references(body):  # type: ignore[arg-type]
-                    self._allow_references(channel)
-        if self._local is not None and context.client_software_name == SOFTWARE_NAME and context.local_socket is None:
-            context.local_socket = self._local.offer(channel)
-
-    def _allow_references(self, channel: KafkaChannel) -> None:
-        """A memory pool is there to bound what requests take: those that it does not see are not for it."""
-        transport = channel.transport
-        if isinstance(transport, LocalTransportLayer) and not self._pool.bounded and is_same_user(transport.socket):
-            transport.refer(most_files=MOST_MEMORIES)
-            channel.context.refers = True
+                if self._local is not None:
+                    self._local.note_request(channel, body)  # type: ignore[arg-type]
+        if self._local is not None and context.client_software_name == SOFTWARE_NAME:
+            self._local.offer_to(channel)
 
     def _process_completed_sends(self) -> None:
         for channel, send in self.selector.completed_sends:
@@ -430,8 +373,8 @@ class Processor:
             channel.send = None
         if channel.context is not None:
             self._quotas.dec(self._listener, channel.context.client_address)
-            if self._local is not None and channel.context.local_socket is not None:
-                self._local.withdraw(channel.context.local_socket)
+            if self._local is not None:
+                self._local.forget(channel)
             channel.context = None
         for listener in self._disconnect_listeners:
             try:
@@ -472,7 +415,8 @@ class Processor:
 
     def _close_everything(self) -> None:
         self._close_new_connections()
-        self._close_local()
+        if self._local is not None:
+            self._local.close()
         for channel in [*self.selector.channels.values(), *self.selector.closing_channels.values()]:
             self._close(channel)
         self._responses.clear()

@@ -25,12 +25,12 @@ from barnabas.network.connection_failure import (
     explain_setup_timeout,
 )
 from barnabas.network.inflight import InFlightRequest, InFlightRequests
-from barnabas.network.local_socket import say_references, says_references
 from barnabas.network.metadata_updater import MetadataUpdater
 from barnabas.network.node import Node
 from barnabas.network.node_api_versions import NodeApiVersions
 from barnabas.network.node_connection import READY, ConnectionState
 from barnabas.network.send import NetworkSend
+from barnabas.network.transport.local.offer import say_references, says_references
 from barnabas.network.version_negotiation import version_to_try_next
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import request_parts

@@ -9,7 +9,7 @@ hyphens is INVALID_REQUEST. From version 5 on it says which node of which cluste
 If that is somebody else, an address has changed hands, and REBOOTSTRAP_REQUIRED sends the client back to its bootstrap
 servers before it can do any harm to the wrong cluster (KIP-1242).
 
-Clients of ours that are on this machine are also told of a socket that is not TCP (`barnabas.network.local_socket`).
+Clients of ours that are on this machine are also told of a socket that is not TCP (`transport.local.offer`).
 
 ``zk_migration_ready`` is left of the migration away from ZooKeeper, and always false.
 """
@@ -26,7 +26,7 @@ from barnabas.common.errors import (
     UnsupportedVersionError,
 )
 from barnabas.network.client_config import SOFTWARE_NAME
-from barnabas.network.local_socket import (
+from barnabas.network.transport.local.offer import (
     FIRST_VERSION_WITH_TAGS,
     LocalSocketOffer,
     say_references,

@@ -13,7 +13,7 @@ from barnabas.clients.common.client_config import HIGH, LOW, MEDIUM, define_comm
 from barnabas.clients.common.fetch_client import FetchSettings
 from barnabas.common.config_def import ConfigDef, ConfigError, Range, Type, ValidString
 from barnabas.network.client_config import NetworkClientConfig
-from barnabas.network.local_socket import SEND_BUFFER_BYTES
+from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from barnabas.broker.broker_api_versions import BrokerApiVersionManager
 from barnabas.common.errors import Errors
 from barnabas.metadata.cache import FinalizedFeatures
 from barnabas.metadata.metadata_version import MetadataVersion
-from barnabas.network.local_socket import LocalSocketOffer
 from barnabas.network.node_api_versions import NodeApiVersions
+from barnabas.network.transport.local.offer import LocalSocketOffer
 from barnabas.protocol.api_keys import ApiKey, Scope
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

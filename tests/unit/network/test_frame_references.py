@@ -18,16 +18,30 @@ import pytest
 
 from barnabas import _kernels
 from barnabas._kernels.pure import sockets as pure_sockets
-from barnabas.network import frame_references, shared_memory
 from barnabas.network.channel import ANONYMOUS, InvalidReceiveError, KafkaChannel
 from barnabas.network.channel_factory import plaintext
 from barnabas.network.channel_state import LARGE
-from barnabas.network.frame_references import HEAD, LEAST_BYTES_PER_FILE, MARK, MOST_BYTES, MOST_FILES, is_same_user
-from barnabas.network.local_transport import LocalTransportLayer
 from barnabas.network.memory_pool import UNBOUNDED
 from barnabas.network.send import FileRegion, NetworkSend
-from barnabas.network.shared_memory import HEAD_ROOM, LEAST_BYTES, TAIL_ROOM, SharedMemory, address_of, memory_of
-from barnabas.network.unread_message import UnreadFile
+from barnabas.network.transport.local import frame_references, shared_memory
+from barnabas.network.transport.local.frame_references import (
+    HEAD,
+    LEAST_BYTES_PER_FILE,
+    MARK,
+    MOST_BYTES,
+    MOST_FILES,
+    is_same_user,
+)
+from barnabas.network.transport.local.layer import LocalTransportLayer
+from barnabas.network.transport.local.shared_memory import (
+    HEAD_ROOM,
+    LEAST_BYTES,
+    TAIL_ROOM,
+    SharedMemory,
+    address_of,
+    memory_of,
+)
+from barnabas.network.transport.local.unread_message import UnreadFile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has sockets and memory like that")
 

@@ -24,14 +24,14 @@ from barnabas.network.client_request import ClientResponse
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_limits import ConnectionLimits
 from barnabas.network.endpoint import Endpoint
-from barnabas.network.local_listener import MOST_PER_TURN, LocalListener
-from barnabas.network.local_socket import OFFER_TAG, PREFIX, LocalSocketOffer, connect
 from barnabas.network.mute import ChannelMuteEvent
 from barnabas.network.node import Node
 from barnabas.network.node_connection import ConnectionState
 from barnabas.network.processor import Processor
 from barnabas.network.selector import Selector
 from barnabas.network.transport import PlaintextTransportLayer
+from barnabas.network.transport.local.offer import OFFER_TAG, PREFIX, LocalSocketOffer, connect
+from barnabas.network.transport.local.server import MOST_PER_TURN, LocalListener
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.message import Request as RequestMessage
@@ -584,7 +584,8 @@ def test_whom_nobody_has_asked_is_turned_away() -> None:
 
 def local_of(processor: Processor) -> LocalListener:
     assert processor._local is not None
-    return processor._local
+    assert processor._local.listener is not None
+    return processor._local.listener
 
 
 def test_an_offer_ends_with_its_connection() -> None:

@@ -21,13 +21,13 @@ from barnabas._kernels.pure import sockets as pure_sockets
 from barnabas.network.channel import ANONYMOUS, InvalidReceiveError, KafkaChannel
 from barnabas.network.channel_factory import plaintext
 from barnabas.network.client_request import ClientResponse
-from barnabas.network.frame_references import HEAD, MARK
-from barnabas.network.local_socket import say_references
-from barnabas.network.local_transport import LocalTransportLayer
 from barnabas.network.memory_pool import UNBOUNDED
 from barnabas.network.send import FileRegion, NetworkSend
-from barnabas.network.shared_memory import address_of
-from barnabas.network.unread_message import (
+from barnabas.network.transport.local.frame_references import HEAD, MARK
+from barnabas.network.transport.local.layer import LocalTransportLayer
+from barnabas.network.transport.local.offer import say_references
+from barnabas.network.transport.local.shared_memory import address_of
+from barnabas.network.transport.local.unread_message import (
     LEAST_BYTES,
     MOST_FILES,
     MOST_MESSAGES,

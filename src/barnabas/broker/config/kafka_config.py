@@ -37,7 +37,7 @@ from barnabas.log.server_log_config import broker_topic_defaults, log_directorie
 from barnabas.network.config import SocketServerConfig
 from barnabas.network.connection_limits import ConnectionLimits
 from barnabas.network.endpoint import Endpoint
-from barnabas.network.local_socket import SEND_BUFFER_BYTES
+from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
 from barnabas.raft.config import HostAndPort, RaftConfig, VoterAddress, metadata_log_dir, parse_host_and_port
 from barnabas.replica.config import ReplicaManagerConfig
 from barnabas.server.data_plane import HandOff

@@ -16,10 +16,10 @@ from barnabas.network.channel_factory import channel_factory_for
 from barnabas.network.client import NetworkClient
 from barnabas.network.client_config import NetworkClientConfig
 from barnabas.network.host_resolver import HostResolver
-from barnabas.network.local_socket import SEND_BUFFER_BYTES
 from barnabas.network.selectable import Selectable
 from barnabas.network.selector import Selector
 from barnabas.network.selector_metrics import SelectorMetrics
+from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
 
 
 class NetworkSettings(NamedTuple):

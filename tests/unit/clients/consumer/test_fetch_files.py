@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from barnabas.clients.consumer.internals.fetch_files import PATIENCE, FetchFiles
-from barnabas.network.unread_message import FileReading, UnreadFile, UnreadMessage, UnreadMessages, unread_file_of
+from barnabas.network.transport.local.unread_message import (
+    FileReading,
+    UnreadFile,
+    UnreadMessage,
+    UnreadMessages,
+    unread_file_of,
+)
 from barnabas.records.batch import HEADER_SIZE, CompressionType
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.unread_records import LEAST_BATCH

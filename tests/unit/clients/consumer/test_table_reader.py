@@ -17,7 +17,7 @@ from barnabas.clients.consumer.internals.table_reader import LEAST_BYTES, TableR
 from barnabas.clients.consumer.testing import ConsumerCluster
 from barnabas.common.errors import CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.unread_message import UnreadFile
+from barnabas.network.transport.local.unread_message import UnreadFile
 from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.records import _columns_plan, columns
 from barnabas.records.builder import RecordBatchBuilder

@@ -13,7 +13,7 @@ from barnabas.clients.producer import KafkaProducer, TableSendError
 from barnabas.clients.producer.internals.spare_buffers import SpareBuffers
 from barnabas.clients.testing import Fate, ScriptedCluster
 from barnabas.common.errors import Errors
-from barnabas.network.shared_memory import SharedMemory
+from barnabas.network.transport.local.shared_memory import SharedMemory
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.records.batch import HEADER_SIZE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas.network.unread_message import FileReading, unread_file_of
+from barnabas.network.transport.local.unread_message import FileReading, unread_file_of
 from barnabas.records.unread_records import UnreadRecords
 
 PATIENCE: Final = 64

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from barnabas.network.shared_memory import LEAST_BYTES, SUPPORTED, SharedMemory
+from barnabas.network.transport.local.shared_memory import LEAST_BYTES, SUPPORTED, SharedMemory
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 A socket copies what is sent through it twice: into the kernel, and out of it. For batches of a megabyte that is a third
 of all the work of client and broker. Here a batch is written where both can see it, and what goes through the socket is
-where (`barnabas.network.frame_references`). The broker copies it once, since the client could still change it.
+where (`frame_references`). The broker copies it once, since the client could still change it.
 
 The memory is a file without a name (``memfd_create``), which a broker gets the descriptor of and maps. It is sealed
 against being cut short: a broker that looked at what is no longer there would be killed.

@@ -26,7 +26,7 @@ behind, and they can be reached from where the loopback interface can be reached
 namespace: a container that has the port forwarded finds nobody there, and stays with TCP. Each name is made of 128
 random bits, and C can be used once.
 
-In the second exchange both say that they can do with references (`barnabas.network.frame_references`): the client
+In the second exchange both say that they can do with references (`frame_references`): the client
 always, the broker if the client's process belongs to its own user.
 
 The offer is a tagged field of ApiVersionsResponse that Kafka does not have. Only a client that calls itself by our name

@@ -7,11 +7,11 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from barnabas.network.channel_state import InvalidReceiveError
-from barnabas.network.frame_references import HEAD as REFERENCE_HEAD
-from barnabas.network.frame_references import MARK, MOST_FILES, FrameReferences
-from barnabas.network.frame_references import MOST_BYTES as MOST_REFERENCE_BYTES
 from barnabas.network.transport import PlaintextTransportLayer
-from barnabas.network.unread_message import FileReading
+from barnabas.network.transport.local.frame_references import HEAD as REFERENCE_HEAD
+from barnabas.network.transport.local.frame_references import MARK, MOST_FILES, FrameReferences
+from barnabas.network.transport.local.frame_references import MOST_BYTES as MOST_REFERENCE_BYTES
+from barnabas.network.transport.local.unread_message import FileReading
 
 if TYPE_CHECKING:
     from barnabas.network.channel import KafkaChannel
@@ -30,7 +30,7 @@ class LocalTransportLayer(PlaintextTransportLayer):
         self.send_whole = self.special_frame = None
 
     def refer(self, reading: FileReading | None = None, most_files: int = MOST_FILES) -> None:
-        """From here on large messages may come, and go, as references: see `barnabas.network.frame_references`.
+        """From here on large messages may come, and go, as references: see `frame_references`.
 
         At most so many descriptors that arrive are kept until their reference is followed; more end the connection.
         """

@@ -3,13 +3,13 @@
 Between two processes of one user on one machine nothing large has to go through a socket at all. Each tells the other
 where it is:
 
-- a client's batch is in memory that both have (`barnabas.network.shared_memory`). The broker copies it from there,
+- a client's batch is in memory that both have (`shared_memory`). The broker copies it from there,
   once, before it looks at anything in it: the client can change that memory at any time, also between the check of a
   batch and its write to the log;
 - the records that a consumer asks for are in the files of the log, and so in the system's page cache. The broker sends
   the *descriptors* of these files, which a Unix socket can carry (``SCM_RIGHTS``), and the client reads them into the
   memory that it would have received them into, or leaves that to who wants to have what is in them
-  (`barnabas.network.unread_message`). The file stays open as long as it takes, whatever the broker does with it
+  (`unread_message`). The file stays open as long as it takes, whatever the broker does with it
   meanwhile. The descriptors are open for reading only.
 
 A reference stands where a message's length would be, and begins with a length that no message has:
@@ -27,7 +27,7 @@ those of the message.
 
 Who may do that? A broker lets a client of its own user, which the system vouches for (``SO_PEERCRED``): such a one
 could read and write the files of the log anyway. And both say so before they do it, in the ApiVersions request and
-answer that are the first on a local socket (`barnabas.network.local_socket`).
+answer that are the first on a local socket (`barnabas.network.transport.local.offer`).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from typing import Any, Final
 from barnabas._kernels import reactor, sockets
 from barnabas.common.memory_reuse import is_free
 from barnabas.network.channel_state import with_room_to_grow
-from barnabas.network.shared_memory import LEAST_BYTES, SharedMemory, map_memory, memory_of
-from barnabas.network.unread_message import LEAST_BYTES as LEAST_UNREAD_BYTES
-from barnabas.network.unread_message import MOST_FILES as MOST_UNREAD_FILES
-from barnabas.network.unread_message import FileReading, UnreadFile, UnreadMessages
+from barnabas.network.transport.local.shared_memory import LEAST_BYTES, SharedMemory, map_memory, memory_of
+from barnabas.network.transport.local.unread_message import LEAST_BYTES as LEAST_UNREAD_BYTES
+from barnabas.network.transport.local.unread_message import MOST_FILES as MOST_UNREAD_FILES
+from barnabas.network.transport.local.unread_message import FileReading, UnreadFile, UnreadMessages
 
 FileRegion = reactor.FileRegion
 

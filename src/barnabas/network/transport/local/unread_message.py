@@ -1,7 +1,7 @@
 """Messages of which a part is in files still.
 
 A consumer's answer can be megabytes that the broker has sent no more of than the descriptors of their files
-(`barnabas.network.frame_references`). Somebody has to read these, and where to is best known to who makes something of
+(`frame_references`). Somebody has to read these, and where to is best known to who makes something of
 the records: so a client can have them left to that one.
 """
 

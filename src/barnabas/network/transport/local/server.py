@@ -1,0 +1,207 @@
+"""The broker's end of the local socket: see `barnabas.network.transport.local.offer`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from barnabas.network.channel import KafkaChannel
+from barnabas.network.loopback import on_one_machine
+from barnabas.network.transport.local.frame_references import MOST_MEMORIES, is_same_user
+from barnabas.network.transport.local.layer import LocalTransportLayer
+from barnabas.network.transport.local.offer import (
+    PREFIX,
+    SUPPORTED,
+    LocalSocketOffer,
+    says_references,
+    set_send_buffer,
+)
+
+if TYPE_CHECKING:
+    from barnabas.network.config import SocketServerConfig
+    from barnabas.network.selector import Selector
+    from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+
+log = logging.getLogger(__name__)
+
+_CLOSE_AT_ONCE = struct.pack("ii", 1, 0)
+_RANDOM_BYTES = 16
+MOST_PER_TURN = 64
+"""Then those that are connected get their turn, however many others come."""
+
+
+class LocalListener:
+    """Where the connections of one processor may move to.
+
+    It belongs to a processor and not to the acceptor, for a connection that moves was accepted before. No quota has to
+    be asked again, so it must not wait behind those that do: an acceptor waits when the broker has as many connections
+    as it may have, and a client that is one of these would wait with it.
+    """
+
+    def __init__(self, backlog: int, send_buffer: int) -> None:
+        self._send_buffer = send_buffer
+        self._offered: dict[bytes, KafkaChannel] = {}
+        """The connections that may move, by the names that they were given for it."""
+        self.name = _new_name()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.setblocking(False)
+            self._socket.bind(self.name)
+            self._socket.listen(backlog)
+        except OSError:
+            self._socket.close()
+            raise
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def offer(self, channel: KafkaChannel) -> LocalSocketOffer | None:
+        """What to tell the client of a connection; None if that is on another machine, or no longer on TCP."""
+        sock = channel.transport.socket
+        try:
+            own, peer = sock.getsockname(), sock.getpeername()
+        except OSError:  # it has just ended
+            return None
+        if sock.family == socket.AF_UNIX or not on_one_machine(own, peer):
+            return None
+        name = _new_name()
+        self._offered[name] = channel
+        return LocalSocketOffer.on(own, peer, self.name, name)
+
+    def withdraw(self, offer: LocalSocketOffer) -> None:
+        """The connection has moved, or has ended."""
+        self._offered.pop(offer.client_name, None)
+
+    def arrivals(self) -> Iterator[tuple[KafkaChannel, socket.socket]]:
+        """The connections that move now, and the sockets that they move to.
+
+        Who comes under a name that was given to nobody is turned away. ``OSError`` if nobody can be let in any more.
+        """
+        for _ in range(MOST_PER_TURN):
+            try:
+                sock, name = self._socket.accept()
+            except BlockingIOError:
+                return
+            channel = self._offered.pop(name, None)
+            if channel is None:
+                log.debug("Turning away a local connection that nobody was asked to make")
+                sock.close()
+                continue
+            try:
+                sock.setblocking(False)
+                set_send_buffer(sock, self._send_buffer)
+            except OSError as error:
+                log.debug("A local connection ended while it was being configured: %s", error)
+                sock.close()
+                continue
+            yield channel, sock
+
+    def close(self) -> None:
+        self._socket.close()
+        self._offered.clear()
+
+    def __repr__(self) -> str:
+        return f"LocalListener({self.name[1:].decode()}, {len(self._offered)} offers)"
+
+
+def _new_name() -> bytes:
+    return PREFIX + os.urandom(_RANDOM_BYTES).hex().encode()
+
+
+class LocalConnections:
+    """Moves the connections of one processor to its local socket, and lets them use frame references.
+
+    It belongs to the processor's thread.
+    """
+
+    def __init__(self, selector: Selector, listener: LocalListener, processor_id: int, *, may_refer: bool) -> None:
+        self.due = False
+        """Whether somebody waits at the local socket."""
+        self.listener: LocalListener | None = listener
+        self._selector = selector
+        self._processor_id = processor_id
+        self._may_refer = may_refer
+        selector.watch_listener(listener.fileno(), self._note_arrival)
+
+    @classmethod
+    def of(
+        cls, selector: Selector, config: SocketServerConfig, processor_id: int, *, may_refer: bool
+    ) -> LocalConnections | None:
+        """Opens the local socket of a processor; None where there can be none."""
+        if not SUPPORTED:
+            return None
+        try:
+            listener = LocalListener(config.socket_listen_backlog_size, config.local_socket_send_buffer_bytes)
+        except OSError as error:  # a sandbox may forbid it
+            log.info("Processor %d has no local socket: %s", processor_id, error)
+            return None
+        return cls(selector, listener, processor_id, may_refer=may_refer)
+
+    def _note_arrival(self) -> None:
+        self.due = True
+
+    def note_request(self, channel: KafkaChannel, body: ApiVersionsRequest) -> None:
+        """Allows frame references if the client asks for them in its ApiVersions request.
+
+        A memory pool bounds what requests take. It does not see what comes by reference, so with a pool there are none.
+        """
+        transport = channel.transport
+        if (
+            says_references(body)
+            and self._may_refer
+            and isinstance(transport, LocalTransportLayer)
+            and is_same_user(transport.socket)
+        ):
+            transport.refer(most_files=MOST_MEMORIES)
+            channel.context.refers = True
+
+    def offer_to(self, channel: KafkaChannel) -> None:
+        """Offers the local socket to a client of ours, with the response to its ApiVersions request."""
+        if channel.context.local_socket is None and self.listener is not None:
+            channel.context.local_socket = self.listener.offer(channel)
+
+    def move_connections(self, failed: Callable[[str, str, Exception], None]) -> None:
+        """Moves the connections whose clients have come to the local socket."""
+        self.due = False
+        if self.listener is None:
+            return
+        try:
+            for channel, sock in self.listener.arrivals():
+                self._move(channel, sock, failed)
+        except OSError as error:  # no descriptors, perhaps: it would be reported again and again
+            log.warning("Processor %d closes its local socket: %s", self._processor_id, error)
+            self.close()
+
+    def _move(self, channel: KafkaChannel, sock: socket.socket, failed: Callable[[str, str, Exception], None]) -> None:
+        if self._selector.channel(channel.id) is not channel or channel.send is not None:
+            log.debug("%s cannot move to the local socket any more", channel.id)
+            sock.close()
+            return
+        try:
+            former = self._selector.replace_socket(channel, sock)
+        except OSError as error:
+            sock.close()
+            failed(channel.id, "Moving to the local socket failed for", error)
+            return
+        channel.context.local_socket = None
+        with suppress(OSError):
+            # Nothing is on its way, so it need not be waited for: whoever closes first would keep the port busy.
+            former.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _CLOSE_AT_ONCE)
+        former.close()
+        log.debug("%s has moved to the local socket", channel.id)
+
+    def forget(self, channel: KafkaChannel) -> None:
+        """Withdraws the offer to a connection that has ended."""
+        if self.listener is not None and channel.context.local_socket is not None:
+            self.listener.withdraw(channel.context.local_socket)
+
+    def close(self) -> None:
+        if self.listener is not None:
+            self._selector.forget_listener(self.listener.fileno())
+            self.listener.close()
+            self.listener = None
