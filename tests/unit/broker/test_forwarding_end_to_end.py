@@ -48,7 +48,6 @@ from barnabas.network.node import Node
 from barnabas.network.socket_server import SocketServer
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from barnabas.raft.local_client import LocalRaftClient
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.authorizer import ALLOWED, Action, AuthorizationResult
 from barnabas.security.principal import ANONYMOUS, KafkaPrincipal
@@ -61,6 +60,7 @@ from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_metrics import RequestTimes
 from barnabas.server.throttling import NO_QUOTAS
 from handler_fixtures import FakeQuota, HandlerBench
+from local_raft_client import LocalRaftClient
 from network_fixtures import WAIT_S, nothing_left_behind, within
 
 CLUSTER_ID = "ezBUH3bTQrGbT7hFBsgH6g"

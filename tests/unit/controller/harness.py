@@ -24,7 +24,7 @@ from barnabas.protocol.internal.framing import MetadataRecord
 from barnabas.protocol.internal.topics import CLUSTER_METADATA
 from barnabas.protocol.messages import broker_heartbeat, broker_registration, create_topics
 from barnabas.raft.client import ApiMessageAndVersion
-from barnabas.raft.local_client import LocalRaftClient, MemoryLog
+from local_raft_client import LocalRaftClient, MemoryLog
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIds
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
-from barnabas.raft.local_client import LocalRaftClient
+from local_raft_client import LocalRaftClient
 from unit.controller.harness import (
     CLUSTER_ID,
     CONTEXT,

@@ -31,7 +31,6 @@ from barnabas.protocol.messages.create_topics import CreateTopicsRequest, Create
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from barnabas.protocol.messages.metadata import MetadataRequest
-from barnabas.raft.local_client import LocalRaftClient
 from barnabas.security.acl import CLUSTER_NAME, AclBinding, AclOperation, ResourceType, acl
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.principal import KafkaPrincipal, serialize_principal
@@ -41,6 +40,7 @@ from barnabas.server.handler_pool import KafkaRequestHandlerPool, RequestRunner
 from barnabas.server.request_channel import RequestChannel
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_metrics import RequestTimes
+from local_raft_client import LocalRaftClient
 from network_fixtures import WAIT_S, Client, Policy, every_policy, nothing_left_behind, within
 from unit.controller.harness import CLUSTER_ID, supported_features, topic
 

@@ -15,7 +15,7 @@ from barnabas.raft.client import (
     OffsetAndEpoch,
     SnapshotReader,
 )
-from barnabas.raft.local_client import LocalRaftClient
+from local_raft_client import LocalRaftClient
 
 
 def record(name: str) -> ApiMessageAndVersion:

@@ -40,7 +40,7 @@ from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
 from barnabas.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from barnabas.raft.client import ApiMessageAndVersion, OffsetAndEpoch
-from barnabas.raft.local_client import LocalRaftClient
+from local_raft_client import LocalRaftClient
 from unit.controller.harness import CLUSTER_ID, CONTEXT, NODE, Harness, topic
 
 OTHER_NODE = 2

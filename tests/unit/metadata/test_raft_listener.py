@@ -21,7 +21,7 @@ from barnabas.metadata.raft_listener import MetadataRaftListener
 from barnabas.metadata.snapshot_generator import SnapshotEmitter, SnapshotGenerator
 from barnabas.protocol.internal.metadata import FeatureLevelRecord, TopicRecord
 from barnabas.raft.client import ApiMessageAndVersion, Batch, LeaderAndEpoch, OffsetAndEpoch
-from barnabas.raft.local_client import LocalRaftClient
+from local_raft_client import LocalRaftClient
 
 
 def level(value: int = LATEST_VERSION.value) -> ApiMessageAndVersion:

@@ -225,7 +225,7 @@ class LocalRaftClient:
     def kraft_version(self) -> int:
         return 0
 
-    def upgrade_kraft_version(self, epoch: int, version: int, validate_only: bool) -> None:  # noqa: ARG002 - interface
+    def upgrade_kraft_version(self, epoch: int, version: int, validate_only: bool) -> None:
         if version != self.kraft_version:
             raise InvalidUpdateVersionError(
                 f"A log in memory has one voter, which cannot change: kraft.version stays {self.kraft_version}."
