@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, Future
 from typing import Any, Generic, TypeVar
 
 from barnabas.common.clock import MockClock
-from barnabas.common.errors import NotLeaderOrFollowerError
+from barnabas.common.errors import NotCoordinatorError, NotLeaderOrFollowerError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_context import LINGER_ADAPTIVE
 from barnabas.coordinator.runtime.coordinator_loader import CoordinatorPlayback, LoadSummary
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord, CoordinatorRecordSerde
 from barnabas.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, RuntimeParts
 from barnabas.coordinator.runtime.coordinator_shard import CoordinatorShard, CoordinatorShardBuilder
-from barnabas.coordinator.runtime.event_processor import DirectEventProcessor
+from barnabas.coordinator.runtime.event_accumulator import EventAccumulator
+from barnabas.coordinator.runtime.event_processor import CoordinatorEvent, run_event
 from barnabas.coordinator.runtime.partition_writer import HighWatermarkCallback
 from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
@@ -26,6 +27,53 @@ from barnabas.server.timer.mock_timer import MockTimer
 
 S = TypeVar("S", bound=CoordinatorShard)
 T = TypeVar("T")
+
+
+class DirectEventProcessor:
+    """Runs events on the thread that adds them, one after the other; an event that another one adds comes after it."""
+
+    def __init__(self) -> None:
+        self._accumulator: EventAccumulator[Any, Any] = EventAccumulator()
+        self._running = False
+        self._held = 0
+
+    def enqueue_last(self, event: CoordinatorEvent) -> None:
+        self._accumulator.add_last(event)
+        self.drain()
+
+    def enqueue_first(self, event: CoordinatorEvent) -> None:
+        self._accumulator.add_first(event)
+        self.drain()
+
+    def drain(self) -> None:
+        """Runs what is in line, unless that is going on already, or held back."""
+        if self._running or self._held:
+            return
+        self._running = True
+        try:
+            while (event := self._accumulator.poll()) is not None:
+                run_event(event)
+                self._accumulator.done(event.key)
+        finally:
+            self._running = False
+
+    def hold(self) -> None:
+        """Lets events pile up, as they do when a thread is busy elsewhere."""
+        self._held += 1
+
+    def release(self) -> None:
+        self._held -= 1
+        self.drain()
+
+    def has_waiting(self, key: Hashable) -> bool:
+        return self._accumulator.has_waiting(key)
+
+    def __len__(self) -> int:
+        return len(self._accumulator)
+
+    def close(self) -> None:
+        for event in self._accumulator.close():
+            event.complete(NotCoordinatorError())
 
 
 class InMemoryLog:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import pytest
 
 from barnabas.controller.bootstrap import BootstrapMetadata
-from barnabas.controller.bootstrap_directory import BootstrapDirectory
 from barnabas.controller.config import ControllerConfig, ControllerPlugins
 from barnabas.controller.quorum_controller import QuorumController
 from barnabas.controller.replica_placer import StripedReplicaPlacer
@@ -23,7 +22,7 @@ from barnabas.metadata.publisher import LoaderManifest, MetadataPublisher, Snaps
 from barnabas.metadata.raft_listener import MetadataRaftListener
 from barnabas.metadata.snapshot_generator import SnapshotEmitter, SnapshotGenerator
 from barnabas.protocol.messages import broker_heartbeat, broker_registration, create_topics, update_features
-from barnabas.raft.bootstrap_file import write_initial_voters
+from barnabas.raft.bootstrap_file import BOOTSTRAP_FILE, read_bootstrap_file, write_bootstrap_file, write_initial_voters
 from barnabas.raft.kraft_client import KRaftClient
 from barnabas.raft.voter_set import ReplicaKey, VoterNode, VoterSet
 from unit.controller.harness import (
@@ -238,12 +237,8 @@ def test_kraft_version_is_raised_through_the_controller(box: RaftBox) -> None:
     assert names(node.image) == {"a"}
 
 
-def test_the_bootstrap_directory(tmp_path: Path) -> None:
-    subject = BootstrapDirectory(tmp_path)
-    assert subject.read() == BootstrapMetadata.for_version()
+def test_the_bootstrap_file(tmp_path: Path) -> None:
     chosen = BootstrapMetadata.for_version(levels={"group.version": 0}, source="a test")
-    subject.write(chosen)
-    assert subject.read().records == chosen.records
-    assert str(subject.path) in subject.read().source
-    with pytest.raises(Exception, match="is not a directory"):
-        BootstrapDirectory(tmp_path / "missing").read()
+    path = tmp_path / BOOTSTRAP_FILE
+    write_bootstrap_file(path, chosen.records)
+    assert tuple(read_bootstrap_file(path)) == chosen.records

@@ -14,7 +14,6 @@ from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.common.identifiers import Uuid, uuid_from_string
 from barnabas.common.scheduler import MockScheduler
 from barnabas.controller.bootstrap import BootstrapMetadata
-from barnabas.controller.bootstrap_directory import BootstrapDirectory
 from barnabas.log.meta_properties import MetaProperties
 from barnabas.metadata.event_executor import SteppedExecutor
 from barnabas.metadata.image import MetadataImage
@@ -23,7 +22,12 @@ from barnabas.metadata.metadata_version import MetadataVersion
 from barnabas.metadata.raft_listener import MetadataRaftListener
 from barnabas.metadata.snapshot_generator import SnapshotEmitter
 from barnabas.protocol.internal.metadata import PartitionRecord, TopicRecord
-from barnabas.raft.bootstrap_file import METADATA_LOG_DIR_NAME, read_bootstrap_file, write_initial_voters
+from barnabas.raft.bootstrap_file import (
+    METADATA_LOG_DIR_NAME,
+    read_bootstrap_file,
+    write_bootstrap_file,
+    write_initial_voters,
+)
 from barnabas.raft.client import ApiMessageAndVersion
 from barnabas.raft.config import RaftConfig, VoterAddress
 from barnabas.raft.kraft_client import KRaftClient
@@ -158,9 +162,8 @@ def test_what_we_format_kafka_starts_with(tmp_path: Path) -> None:
     checkpoint = server.data / METADATA_LOG_DIR_NAME / "00000000000000000000-0000000000.checkpoint"
     for path in (checkpoint, server.data / "bootstrap.checkpoint"):
         path.unlink()
-    BootstrapDirectory(server.data).write(
-        BootstrapMetadata.for_version(MetadataVersion.IBP_4_3_IV0, levels={"streams.version": 0})
-    )
+    bootstrap = BootstrapMetadata.for_version(MetadataVersion.IBP_4_3_IV0, levels={"streams.version": 0})
+    write_bootstrap_file(server.data / "bootstrap.checkpoint", bootstrap.records)
     endpoints = (VoterEndpoint("CONTROLLER", "127.0.0.1", server.controller_port),)
     write_initial_voters(server.data, VoterSet.of([VoterNode(voter, endpoints)]))
     dump = dump_log(checkpoint, server.data / "bootstrap.checkpoint")

@@ -31,9 +31,5 @@ def consumer_sync(group_id: str, member_id: str) -> str:
     return f"sync-{group_id}-{member_id}"
 
 
-def assignment_interval(group_id: str) -> str:
-    return f"assignment-interval-{group_id}"
-
-
 EXPIRE_OFFSETS = "expire-group-metadata"
 REFRESH_METRICS = "refresh-group-metrics"

@@ -18,10 +18,6 @@ class CoordinatorRecord(NamedTuple):
     value: CoordinatorValue | None = None
     version: int = 0
 
-    @property
-    def is_tombstone(self) -> bool:
-        return self.value is None
-
 
 class CoordinatorRecordSerde:
     """Writes and reads the records of one internal topic, such as

@@ -19,7 +19,6 @@ from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, RuntimeParts
 from barnabas.coordinator.runtime.coordinator_shard import ShardContext
 from barnabas.coordinator.runtime.coordinator_state import CoordinatorState
-from barnabas.coordinator.runtime.event_processor import DirectEventProcessor
 from barnabas.coordinator.runtime.partition_writer import ReplicaPartitionWriter
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage
@@ -29,7 +28,7 @@ from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.control import ControlRecordType
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.server.timer.mock_timer import MockTimer
-from coordinator_fixtures import InlineExecutor
+from coordinator_fixtures import DirectEventProcessor, InlineExecutor
 from replica_fixtures import TOPIC_ID, ReplicaBox, follower
 
 P0 = TopicPartition("__consumer_offsets", 0)

@@ -9,7 +9,6 @@ from typing import Final
 
 from barnabas.common.errors import (
     FencedInstanceIdError,
-    GroupIdNotFoundError,
     GroupNotEmptyError,
     IllegalGenerationError,
     StaleMemberEpochError,
@@ -447,9 +446,6 @@ class ConsumerGroup:
             "regexes": dict(self.resolved_regular_expressions.items()),
             "partitions": dict(self._partition_epochs.items()),
         }
-
-    def not_found(self) -> GroupIdNotFoundError:
-        return GroupIdNotFoundError(f"Group {self.group_id} is not a classic group.")
 
     def __repr__(self) -> str:
         return (
