@@ -244,13 +244,8 @@ class Message(Struct):
             with _compile_lock:
                 found = cls._decoders.get(version)
                 if found is None:
-                    found = cls._decoders[version] = cls._shorten_decoder(version, compile_decoder(cls, version))
+                    found = cls._decoders[version] = compile_decoder(cls, version)
         return found
-
-    @classmethod
-    def _shorten_decoder(cls, version: int, decode: Decoder) -> Decoder:  # noqa: ARG003 - for those who have one
-        """A message that has a shorter way for what is usual puts it in front of the compiled decoder."""
-        return decode
 
     @classmethod
     def _decoder_for(cls, version: int, size: int) -> Decoder:
@@ -308,12 +303,8 @@ class Message(Struct):
             with _compile_lock:
                 found = cls._encoders.get(version)
                 if found is None:
-                    found = cls._encoders[version] = cls._shorten_encoder(version, compile_encoder(cls, version))
+                    found = cls._encoders[version] = compile_encoder(cls, version)
         return found
-
-    @classmethod
-    def _shorten_encoder(cls, version: int, encode: Encoder) -> Encoder:  # noqa: ARG003 - for those who have one
-        return encode
 
     def _encoder_for(self, version: int) -> Encoder:
         """Compiled, unless this is one of the first messages of this version and a small one."""

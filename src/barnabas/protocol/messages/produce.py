@@ -35,8 +35,7 @@ from __future__ import annotations
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.fields import array, int16, int32, int64, records, string, struct, uuid
-from barnabas.protocol.message import Buffer, Decoder, Encoder, Request, Response, Struct
-from barnabas.protocol.produce_codec import plain_request_encoder, plain_response_decoder
+from barnabas.protocol.message import Buffer, Request, Response, Struct
 
 
 class PartitionProduceData(Struct):
@@ -55,10 +54,6 @@ class ProduceRequest(Request, api_key=ApiKey.PRODUCE):
     acks: int = int16(default=0)
     timeout_ms: int = int32(default=0)
     topic_data: list[TopicProduceData] = array(TopicProduceData, default_factory=list)
-
-    @classmethod
-    def _shorten_encoder(cls, version: int, encode: Encoder) -> Encoder:
-        return plain_request_encoder(cls, TopicProduceData, PartitionProduceData, version, encode)
 
 
 class BatchIndexAndErrorMessage(Struct):
@@ -105,7 +100,3 @@ class ProduceResponse(Response, api_key=ApiKey.PRODUCE):
     responses: list[TopicProduceResponse] = array(TopicProduceResponse, default_factory=list)
     throttle_time_ms: int = int32("1+", default=0, ignorable=True)
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", default_factory=list, tag=0)
-
-    @classmethod
-    def _shorten_decoder(cls, version: int, decode: Decoder) -> Decoder:
-        return plain_response_decoder(cls, TopicProduceResponse, PartitionProduceResponse, version, decode)
