@@ -7,7 +7,7 @@ from typing import Final
 
 from barnabas.common.dataclass import dataclass
 from barnabas.common.named_tuple import NamedTuple
-from barnabas.records.batch import NO_TIMESTAMP, CompressionType
+from barnabas.records.batch import NO_TIMESTAMP
 
 UNKNOWN_OFFSET: Final = -1
 
@@ -29,19 +29,6 @@ class RecordError(NamedTuple):
     message: str
 
 
-class RecordValidationStats(NamedTuple):
-    """What it cost to look at the records."""
-
-    temporary_memory_bytes: int = 0
-    """The size of what had to be decompressed."""
-    records_converted: int = 0
-    """How many records were compressed anew, because the topic wants another codec."""
-    conversion_time_ns: int = 0
-
-
-NO_VALIDATION_STATS: Final = RecordValidationStats()
-
-
 @dataclass(slots=True)
 class LogAppendInfo:
     """The offsets and timestamps of what was appended, or of what it was a repetition of.
@@ -61,8 +48,6 @@ class LogAppendInfo:
     log_start_offset: int = UNKNOWN_OFFSET
     valid_bytes: int = 0
     """The size of the batches, after a change of codec if there was one."""
-    source_compression: CompressionType = CompressionType.NONE
-    stats: RecordValidationStats = NO_VALIDATION_STATS
     is_duplicate: bool = False
     """Whether the batch was there already, and nothing was written."""
     leader_hw_change: LeaderHwChange = LeaderHwChange.NONE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -34,10 +35,11 @@ from barnabas.log.storage_errors import CorruptIndexError, LogSegmentOffsetOverf
 from barnabas.log.time_index import TimeIndex, TimestampOffset
 from barnabas.log.transaction_index import TransactionIndex, TxnIndexSearchResult
 from barnabas.protocol.internal.storage import AbortedTxn
-from barnabas.records.batch import LENGTH_OFFSET, LOG_OVERHEAD, RecordBatch
+from barnabas.records.batch import LOG_OVERHEAD, RecordBatch
 
 _LOGGER: Final = logging.getLogger(__name__)
 
+_BATCH_LENGTH: Final = struct.Struct(">8xi")
 LATEST_POSSIBLE: Final = 2**63 - 1
 
 _new_tuple = tuple.__new__
@@ -559,11 +561,12 @@ def _checked(index: IndexT) -> IndexT:
 
 
 def _size_of_first_batch(buffers: Buffer | Sequence[Buffer]) -> int:
-    """What the header at the beginning says; 0 if that is not in one piece."""
+    """The size that the header at the beginning states; 0 if that is not in one piece."""
     first = buffers if isinstance(buffers, BUFFER_TYPES) else buffers[0]
     if len(first) < LOG_OVERHEAD:
         return 0
-    return int.from_bytes(first[LENGTH_OFFSET:LOG_OVERHEAD], signed=True) + LOG_OVERHEAD
+    length: int = _BATCH_LENGTH.unpack_from(first)[0]
+    return length + LOG_OVERHEAD
 
 
 def _do_all(steps: Sequence[Callable[[], object]]) -> None:

@@ -19,13 +19,12 @@ from itertools import islice
 from typing import Final
 
 from barnabas._kernels import checksum, compressed_batch, record_batch
-from barnabas.common.clock import Clock
 from barnabas.common.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.file_handle import Buffer
-from barnabas.log.log_append_info import NO_VALIDATION_STATS, RecordError, RecordValidationStats
+from barnabas.log.log_append_info import RecordError
 from barnabas.log.log_config import LogConfig
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
@@ -80,49 +79,31 @@ class OffsetsOutOfOrderError(InvalidRecordError):
     """Batches from a leader whose offsets do not grow."""
 
 
-class ValidatedBatch:
-    """A batch that may go into the log, in a buffer that may be written to."""
-
-    __slots__ = ("batch", "source_compression", "stats", "timestamp_type")
-
-    def __init__(
-        self,
-        batch: RecordBatch,
-        timestamp_type: TimestampType,
-        source_compression: CompressionType,
-        stats: RecordValidationStats,
-    ) -> None:
-        self.batch = batch
-        self.timestamp_type = timestamp_type
-        self.source_compression = source_compression
-        self.stats = stats
-
-
 class LogValidator:
     """Validates batches for one partition under one configuration."""
 
     __slots__ = (
-        "_clock",
         "_config",
         "_keeps_compressed",
         "_keeps_uncompressed",
         "_max_decompressed_bytes",
         "_partition",
+        "timestamp_type",
     )
 
-    def __init__(self, partition: TopicPartition, config: LogConfig, clock: Clock) -> None:
+    def __init__(self, partition: TopicPartition, config: LogConfig) -> None:
         self._partition = partition
         self._config = config
-        self._clock = clock
         # For a batch as a whole, where Kafka has a limit for each record alone, and by default none worth the name.
         self._max_decompressed_bytes = max(MAX_DECOMPRESSED_BYTES, config.max_message_bytes)
+        self.timestamp_type = config.timestamp_type
         creates = config.timestamp_type is TimestampType.CREATE_TIME
         self._keeps_uncompressed = creates and config.compression in {None, CompressionType.NONE}
         """Whether an uncompressed batch can be appended as it is. With ``LogAppendTime`` every batch is changed."""
         self._keeps_compressed = creates and config.compression is not CompressionType.NONE
 
-    def validate(self, records: Buffer, origin: AppendOrigin, now_ms: int) -> ValidatedBatch:
-        """Returns the one batch that `records` must consist of. Raises what is wrong with it."""
+    def validate(self, records: Buffer, origin: AppendOrigin, now_ms: int) -> RecordBatch:
+        """Returns the one batch that `records` must consist of, in a writable buffer. Raises what is wrong with it."""
         config = self._config
         view = memoryview(records)
         if view.readonly:
@@ -130,10 +111,8 @@ class LogValidator:
         if not view:
             raise InvalidRecordError(f"There is no record batch in an append to {self._partition}")
         batch = RecordBatch(view)
-        if origin is AppendOrigin.CLIENT:
-            validated = self._validate_whole(batch, view, now_ms)
-            if validated is not None:
-                return validated
+        if origin is AppendOrigin.CLIENT and self._needs_no_change(batch, view, now_ms):
+            return batch
         size = batch.size_in_bytes
         if size != len(view):
             raise InvalidRecordError(
@@ -155,35 +134,32 @@ class LogValidator:
             batch, max_decompressed_bytes=self._decompressed_limit(batch), check_max_timestamp=False
         )
         self._check_records(batch, summary, now_ms)
-        compression = batch.compression_type
-        stats = NO_VALIDATION_STATS
-        if compression is not CompressionType.NONE:
-            stats = RecordValidationStats(summary.records_size)
-        if config.compression is not None and config.compression is not compression:
-            batch, stats = self._recompress(batch, config.compression, summary)
+        if config.compression is not None and config.compression is not batch.compression_type:
+            batch = self._recompress(batch, config.compression)
             self._check_size(batch.size_in_bytes)
         if config.timestamp_type is TimestampType.CREATE_TIME:
             # Some clients get the largest timestamp wrong. Everything that goes by time goes by the header.
             batch.set_max_timestamp(TimestampType.CREATE_TIME, summary.max_timestamp)
-        return ValidatedBatch(batch, config.timestamp_type, compression, stats)
+        return batch
 
-    def _validate_whole(self, batch: RecordBatch, view: memoryview, now_ms: int) -> ValidatedBatch | None:
-        """Checks a client's batch with one kernel call; None if it is wrong, or has to be changed before the append."""
+    def _needs_no_change(self, batch: RecordBatch, view: memoryview, now_ms: int) -> bool:
+        """Checks a client's batch with one kernel call: whether it is valid, and can be appended as it is.
+
+        False does not mean that it is invalid: the checks that follow find out.
+        """
         config = self._config
         codec = batch.attributes & COMPRESSION_MASK
         if codec == 0:
-            if self._keeps_uncompressed and is_plain_batch(
+            return self._keeps_uncompressed and is_plain_batch(
                 view,
                 config.max_message_bytes,
                 now_ms,
                 config.message_timestamp_before_max_ms,
                 config.message_timestamp_after_max_ms,
                 config.compact,
-            ):
-                return ValidatedBatch(batch, TimestampType.CREATE_TIME, CompressionType.NONE, NO_VALIDATION_STATS)
-            return None
+            )
         if not self._keeps_compressed or config.compression not in {None, codec}:
-            return None
+            return False
         size = size_if_plain(
             view,
             config.max_message_bytes,
@@ -193,9 +169,7 @@ class LogValidator:
             config.message_timestamp_after_max_ms,
             config.compact,
         )
-        if size < 0:
-            return None
-        return ValidatedBatch(batch, TimestampType.CREATE_TIME, CompressionType(codec), RecordValidationStats(size))
+        return size >= 0
 
     def _decompressed_limit(self, batch: RecordBatch) -> int:
         """The most that a batch may decompress to. A gzip stream may not exceed the size that it claims, because the
@@ -273,14 +247,11 @@ class LogValidator:
 
     # Another codec
 
-    def _recompress(
-        self, batch: RecordBatch, target: CompressionType, summary: RecordsSummary
-    ) -> tuple[RecordBatch, RecordValidationStats]:
+    def _recompress(self, batch: RecordBatch, target: CompressionType) -> RecordBatch:
         """The same batch under another codec.
 
-        Records are encoded the same way whatever they are compressed with, so they need not be taken apart.
+        The encoding of records does not depend on the codec, so they need not be decoded.
         """
-        started = self._clock.nanoseconds()
         data = uncompressed_records(batch, self._max_decompressed_bytes)
         compressed = compress(target, data, self._config.compression_level)
         buffer = bytearray(HEADER_SIZE)
@@ -304,10 +275,7 @@ class LogValidator:
         buffer += compressed
         view = memoryview(buffer)
         view[CRC_OFFSET:ATTRIBUTES_OFFSET] = crc32c(view[ATTRIBUTES_OFFSET:]).to_bytes(4)
-        stats = RecordValidationStats(
-            summary.records_size + len(compressed), batch.record_count, self._clock.nanoseconds() - started
-        )
-        return RecordBatch(view), stats
+        return RecordBatch(view)
 
 
 class ReplicatedRecords(NamedTuple):

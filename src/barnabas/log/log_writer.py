@@ -103,7 +103,7 @@ class LogWriter:
         self.watermarks = self._watermarks
         """For readers, who look and do not touch."""
         self._partition_metadata = PartitionMetadataFile.in_directory(local_log.directory)
-        self._validator = LogValidator(local_log.partition, local_log.config, context.clock)
+        self._validator = LogValidator(local_log.partition, local_log.config)
         self.pace = local_log.pace
         """How quick the log directory is."""
         self._now_ns = context.clock.nanoseconds
@@ -122,7 +122,7 @@ class LogWriter:
         with self._lock:
             old = self._local_log.config
             self._local_log.config = config
-            self._validator = LogValidator(self.topic_partition, config, self._clock)
+            self._validator = LogValidator(self.topic_partition, config)
             self._note_flush_messages(config)
             return old
 
@@ -175,15 +175,15 @@ class LogWriter:
                 # Without the topic id, records could not be told from those of a later topic with the same name.
                 self._partition_metadata.maybe_flush()
             now_ms = self._clock.milliseconds()
-            validated = self._validator.validate(records, origin, now_ms)
+            validator = self._validator
+            batch = validator.validate(records, origin, now_ms)
             began_ns = self._now_ns()
             with self._lock:
                 if local_log.is_closed:
                     local_log.check_open()
-                batch = validated.batch
                 batch.place(local_log.log_end_offset_metadata[0], leader_epoch)
                 log_append_time = NO_TIMESTAMP
-                if validated.timestamp_type is LOG_APPEND_TIME:
+                if validator.timestamp_type is LOG_APPEND_TIME:
                     # Read again with the lock held, so that append times grow with offsets.
                     log_append_time = now_ms = self._clock.milliseconds()
                     batch.set_max_timestamp(LOG_APPEND_TIME, now_ms)
@@ -197,8 +197,6 @@ class LogWriter:
                     log_append_time,
                     self._watermarks.offsets.log_start_offset,
                     len(batch.view),
-                    validated.source_compression,
-                    validated.stats,
                 )
                 self._append(info, (batch,), batch.view, origin, now_ms, verification_guard, transaction_version)
             took_ns = self._now_ns() - began_ns
@@ -233,7 +231,6 @@ class LogWriter:
                 largest.last_offset,
                 log_start_offset=self._watermarks.offsets.log_start_offset,
                 valid_bytes=len(valid_records),
-                source_compression=batches[-1].compression_type,
             )
             with self._lock:
                 local_log.check_open()

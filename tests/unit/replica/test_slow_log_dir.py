@@ -15,7 +15,8 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.file_handle import Buffer
 from barnabas.log.log_dir_pace import SURELY_SLOW_NS
-from barnabas.log.log_validator import LogValidator, ValidatedBatch
+from barnabas.log.log_validator import LogValidator
+from barnabas.records.batch import RecordBatch
 from barnabas.replica.fetch_session import TopicIdPartition
 from barnabas.replica.results import NOBODYS_BUFFERS, ProduceResult
 from log_fixtures import all_records, client_batch, values
@@ -137,7 +138,7 @@ def test_a_compressed_batch_that_takes_long_to_check_is_not_the_disks_fault(
 ) -> None:
     check, clock = LogValidator.validate, slow.box.clock
 
-    def slow_check(self: LogValidator, records: Buffer, origin: AppendOrigin, now: int) -> ValidatedBatch:
+    def slow_check(self: LogValidator, records: Buffer, origin: AppendOrigin, now: int) -> RecordBatch:
         clock.advance(2000)
         return check(self, records, origin, now)
 
