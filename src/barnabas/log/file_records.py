@@ -96,7 +96,21 @@ class FileBatch(RecordBatch):
         self._handle = handle
         self._path = path
         self._loaded: memoryview | None = None
-        self._set_header(header)
+        (
+            self.base_offset,
+            self.batch_length,
+            self.partition_leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        ) = header
         self.position = position
 
     @property

@@ -162,27 +162,24 @@ class RecordBatch:
             size = header[1] + LOG_OVERHEAD
             if HEADER_SIZE <= size <= remaining and header[3] == MAGIC:
                 self.view = whole[offset : offset + size]
-                self._set_header(header)
+                (
+                    self.base_offset,
+                    self.batch_length,
+                    self.partition_leader_epoch,
+                    self.magic,
+                    self.crc,
+                    self.attributes,
+                    self.last_offset_delta,
+                    self.base_timestamp,
+                    self.max_timestamp,
+                    self.producer_id,
+                    self.producer_epoch,
+                    self.base_sequence,
+                    self.record_count,
+                ) = header
                 return
         _batch_size(whole, offset)  # raises, unless the batch is only cut off
         raise _cut_off(whole, offset)
-
-    def _set_header(self, header: tuple[int, ...]) -> None:
-        (
-            self.base_offset,
-            self.batch_length,
-            self.partition_leader_epoch,
-            self.magic,
-            self.crc,
-            self.attributes,
-            self.last_offset_delta,
-            self.base_timestamp,
-            self.max_timestamp,
-            self.producer_id,
-            self.producer_epoch,
-            self.base_sequence,
-            self.record_count,
-        ) = header
 
     @property
     def size_in_bytes(self) -> int:
@@ -290,8 +287,9 @@ class RecordBatch:
             return
         _INT16.pack_into(self.view, ATTRIBUTES_OFFSET, attributes)
         _INT64.pack_into(self.view, MAX_TIMESTAMP_OFFSET, timestamp)
-        _UINT32.pack_into(self.view, CRC_OFFSET, self.compute_crc())
-        self._set_header(HEADER.unpack_from(self.view))
+        crc = self.compute_crc()
+        _UINT32.pack_into(self.view, CRC_OFFSET, crc)
+        self.attributes, self.max_timestamp, self.crc = attributes, timestamp, crc
 
     def _where(self) -> str:
         return f"the record batch at offset {self.base_offset}"

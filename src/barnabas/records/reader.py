@@ -7,7 +7,8 @@ from typing import Final
 
 from barnabas._kernels import record_codec
 from barnabas.common.errors import CorruptRecordError
-from barnabas.records.batch import RecordBatch, TimestampType
+from barnabas.records.accelerator import Record, iterate_records
+from barnabas.records.batch import COMPRESSION_MASK, RecordBatch, TimestampType
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, decompress
 
 Record = record_codec.Record
@@ -53,5 +54,7 @@ def uncompressed_records(batch: RecordBatch, max_decompressed_bytes: int) -> byt
             raise CorruptRecordError(
                 f"the record batch at offset {batch.base_offset} claims no records, but has {len(data)} bytes of them"
             )
+        return data
+    if not batch.attributes & COMPRESSION_MASK:
         return data
     return decompress(batch.compression_type, data, max_decompressed_bytes)

@@ -18,7 +18,16 @@ from typing import Final
 from barnabas._kernels import record_codec
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import CorruptRecordError, InvalidRecordError
-from barnabas.records.batch import NO_TIMESTAMP, RecordBatch, TimestampType
+from barnabas.records.accelerator import walk_records
+from barnabas.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_MASK,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    CompressionType,
+    RecordBatch,
+)
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from barnabas.records.reader import uncompressed_records
 
@@ -65,7 +74,8 @@ def validate_header(batch: RecordBatch, *, origin: AppendOrigin = AppendOrigin.C
     """
     if check_crc:
         batch.ensure_valid()
-    batch.compression_type  # noqa: B018 - raises for one that nobody knows
+    if batch.attributes & COMPRESSION_MASK > CompressionType.ZSTD:
+        batch.compression_type  # noqa: B018 - raises for an unknown codec
     where = f"the record batch at offset {batch.base_offset}"
     count, last_delta = batch.record_count, batch.last_offset_delta
     if last_delta < 0:
@@ -80,7 +90,8 @@ def validate_header(batch: RecordBatch, *, origin: AppendOrigin = AppendOrigin.C
         raise InvalidRecordError(
             f"{where} has an invalid timestamp (base {batch.base_timestamp}, largest {batch.max_timestamp})"
         )
-    _validate_producer(batch, where)
+    if batch.producer_id >= 0 or batch.attributes & TRANSACTIONAL_MASK:
+        _validate_producer(batch, where)
     if origin is AppendOrigin.CLIENT:
         _validate_client_batch(batch, where)
 
@@ -103,7 +114,7 @@ def _validate_producer(batch: RecordBatch, where: str) -> None:
 def _validate_client_batch(batch: RecordBatch, where: str) -> None:
     if batch.base_offset != 0:
         raise InvalidRecordError(f"{where} comes from a client, which must leave the base offset at 0")
-    if batch.is_control_batch:
+    if batch.attributes & CONTROL_MASK:
         raise InvalidRecordError(f"{where} is a control batch, which clients are not allowed to write")
     if batch.record_count == 0:
         raise InvalidRecordError(f"{where} has no records")
@@ -137,7 +148,7 @@ def validate_records(
         )
     except (CorruptRecordError, InvalidRecordError) as error:
         raise InvalidRecordError(f"{where}: {error}") from error
-    if batch.record_count and batch.timestamp_type is TimestampType.CREATE_TIME:
+    if batch.record_count and not batch.attributes & TIMESTAMP_TYPE_MASK:
         if lowest < NO_TIMESTAMP:
             raise InvalidRecordError(f"{where} has a record with the invalid timestamp {lowest}")
         if check_max_timestamp and highest != batch.max_timestamp:

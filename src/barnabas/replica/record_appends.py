@@ -1,4 +1,4 @@
-"""The append path: from a produce request's batches to the answer."""
+"""The append path: from the batches of a produce request to its response."""
 
 from __future__ import annotations
 
@@ -120,8 +120,7 @@ class RecordAppends:
         with a `holder`: then the append may be done later, on a thread for the slow log directory that it writes to,
         and the holder keeps the buffers until then.
         """
-        watchful = self._paces.attentive
-        if watchful and holder is not None and not self._paces.on_lane:
+        if self._paces.attentive and holder is not None and not self._paces.on_lane:
             aside, synced = self._directory_to_wait_for(entries)
             if aside is not None:
                 append = partial(
@@ -136,7 +135,7 @@ class RecordAppends:
                     transaction_version=transaction_version,
                 )
                 release = holder.hold_buffer()
-                self._append_aside(aside, synced, append, release, lambda: callback(_unknown_error(entries)))
+                self._append_aside(aside, synced, append, release, partial(_fail_all, entries, callback))
                 return
         results: dict[TopicIdPartition, ProduceResult] = {}
         if required_acks not in VALID_ACKS:
@@ -155,7 +154,7 @@ class RecordAppends:
             try:
                 if partition is None or topic in INTERNAL_TOPICS:
                     partition = self._look_closer(key, internal_topics_allowed)
-                if topic_id not in (partition.topic_id, ZERO_UUID):
+                if topic_id != partition.topic_id and topic_id != ZERO_UUID:  # noqa: PLR1714 - quicker than a tuple
                     raise UnknownTopicIdError(f"The topic {topic} has another id on this broker")
                 guard = SENTINEL
                 if verification_guards is not None:
@@ -323,5 +322,5 @@ class RecordAppends:
         return ProduceResult(code, log_start_offset=log_start_offset)
 
 
-def _unknown_error(entries: Iterable[TopicIdPartition]) -> dict[TopicIdPartition, ProduceResult]:
-    return dict.fromkeys(entries, ProduceResult(Errors.UNKNOWN_SERVER_ERROR))
+def _fail_all(entries: Iterable[TopicIdPartition], callback: ProduceCallback) -> None:
+    callback(dict.fromkeys(entries, ProduceResult(Errors.UNKNOWN_SERVER_ERROR)))
