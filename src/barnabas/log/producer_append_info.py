@@ -31,7 +31,7 @@ from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.producer_state_entry import BatchMetadata, ProducerStateEntry
 from barnabas.log.txn_metadata import CompletedTxn, TxnMetadata
 from barnabas.log.verification_state import VerificationStateEntry
-from barnabas.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, RecordBatch
+from barnabas.records.batch import CONTROL_MASK, NO_PRODUCER_EPOCH, NO_SEQUENCE, TRANSACTIONAL_MASK, RecordBatch
 from barnabas.records.control import ControlRecordType, EndTransactionMarker
 from barnabas.records.reader import read_records
 
@@ -42,6 +42,8 @@ TRANSACTION_VERSION_WITH_EPOCH_BUMP: Final = 2
 """From this version of the transaction protocol on, each transaction has an epoch of its own (KIP-890)."""
 
 _MAX_SEQUENCE: Final = 2**31 - 1
+_new_tuple = tuple.__new__
+"""Makes a named tuple in one call; its class would add a call in Python."""
 _MAX_EPOCH: Final = 2**15 - 1
 
 
@@ -52,7 +54,7 @@ class ProducerAppendInfo:
     and what comes from replication is only remarked upon in the log.
     """
 
-    __slots__ = ("_current", "_origin", "_partition", "_started", "_updated", "_verification", "producer_id")
+    __slots__ = ("_current", "_origin", "_partition", "_verification", "entry", "producer_id", "started_transactions")
 
     def __init__(
         self,
@@ -68,18 +70,10 @@ class ProducerAppendInfo:
         self._current = current
         self._origin = origin
         self._verification = verification
-        self._updated = current.without_batches()
-        self._started: list[TxnMetadata] = []
-
-    @property
-    def entry(self) -> ProducerStateEntry:
-        """What is to be known of the producer afterwards; of batches, those of this append."""
-        return self._updated
-
-    @property
-    def started_transactions(self) -> list[TxnMetadata]:
+        self.entry = current.without_batches()
+        """The state of the producer after this append; of its batches, only those of this append."""
+        self.started_transactions: list[TxnMetadata] = []
         """The transactions that this append begins. More than one only when markers came in between: replication."""
-        return self._started
 
     def append(
         self,
@@ -91,15 +85,17 @@ class ProducerAppendInfo:
 
         Looks at the header alone, except for markers, whose one record has to be read.
         """
-        if not batch.is_control_batch:
+        attributes = batch.attributes
+        if not attributes & CONTROL_MASK:
+            first_seq, delta = batch.base_sequence, batch.last_offset_delta
             self.append_data_batch(
                 batch.producer_epoch,
-                batch.base_sequence,
-                batch.last_sequence,
+                first_seq,
+                NO_SEQUENCE if first_seq == NO_SEQUENCE else (first_seq + delta) & _MAX_SEQUENCE,
                 batch.max_timestamp,
                 batch.base_offset,
-                batch.last_offset,
-                batch.is_transactional,
+                batch.base_offset + delta,
+                attributes & TRANSACTIONAL_MASK != 0,
                 first_offset,
             )
             return None
@@ -123,8 +119,9 @@ class ProducerAppendInfo:
         first_offset: LogOffsetMetadata | None = None,
     ) -> None:
         """Takes in a batch of records, or raises what is wrong with it. `first_offset` says where `offset` is."""
-        updated = self._updated
-        self._check_producer_epoch(epoch, offset, TRANSACTION_VERSION_UNKNOWN)
+        updated = self.entry
+        if epoch < updated.producer_epoch:
+            self._check_producer_epoch(epoch, offset, TRANSACTION_VERSION_UNKNOWN)
         if self._origin is AppendOrigin.CLIENT:
             self._check_sequence(epoch, first_seq, offset)
         if not is_transactional and updated.current_txn_first_offset is not None:
@@ -132,10 +129,12 @@ class ProducerAppendInfo:
                 f"Producer {self.producer_id} wrote outside of a transaction at offset {offset} of {self._partition}, "
                 f"while the one it began at offset {updated.current_txn_first_offset} is still open"
             )
-        updated.add_batch(epoch, BatchMetadata(last_seq, last_offset, last_offset - offset, last_timestamp))
+        updated.add_batch(
+            epoch, _new_tuple(BatchMetadata, (last_seq, last_offset, last_offset - offset, last_timestamp))
+        )
         if is_transactional and updated.current_txn_first_offset is None:
             updated.current_txn_first_offset = offset
-            self._started.append(TxnMetadata(self.producer_id, first_offset or LogOffsetMetadata(offset)))
+            self.started_transactions.append(TxnMetadata(self.producer_id, first_offset or LogOffsetMetadata(offset)))
 
     def append_end_txn_marker(
         self,
@@ -154,7 +153,7 @@ class ProducerAppendInfo:
             raise ValueError(f"a marker from {self._origin.name} needs the version of its transaction's protocol")
         self._check_producer_epoch(producer_epoch, offset, transaction_version)
         self._check_coordinator_epoch(marker.coordinator_epoch, offset)
-        updated = self._updated
+        updated = self.entry
         first_offset = updated.current_txn_first_offset
         updated.end_transaction(producer_epoch, marker.coordinator_epoch, timestamp)
         if first_offset is None:
@@ -169,7 +168,7 @@ class ProducerAppendInfo:
         same and are none: the marker came before (nothing is open any more), and the highest epoch, which cannot be
         raised.
         """
-        last = self._updated.producer_epoch
+        last = self.entry.producer_epoch
         if transaction_version < TRANSACTION_VERSION_WITH_EPOCH_BUMP:
             if epoch >= last:
                 return
@@ -177,7 +176,7 @@ class ProducerAppendInfo:
         else:
             if epoch > last:
                 return
-            if epoch == last and (self._updated.current_txn_first_offset is None or epoch == _MAX_EPOCH):
+            if epoch == last and (self.entry.current_txn_first_offset is None or epoch == _MAX_EPOCH):
                 logger.info(
                     "%s: a marker of producer %d with epoch %d comes again", self._partition, self.producer_id, epoch
                 )
@@ -192,7 +191,7 @@ class ProducerAppendInfo:
         logger.warning("%s", message)
 
     def _check_sequence(self, epoch: int, first_seq: int, offset: int) -> None:
-        verification, current, updated = self._verification, self._current, self._updated
+        verification, current, updated = self._verification, self._current, self.entry
         if verification is not None:
             if verification.supports_epoch_bump and first_seq != 0 and current.is_empty:
                 # Each transaction of version 2 starts a new epoch and so from 0. A first batch with another number
@@ -209,12 +208,9 @@ class ProducerAppendInfo:
             # Nothing is known of this producer: it is new here, or its records have been deleted, or it was idle for
             # so long that it was forgotten. It may go on from wherever it is.
             return
-        if not updated.is_empty:
-            last_seq = updated.last_seq
-        elif epoch == current.producer_epoch:
+        last_seq = updated.last_seq
+        if last_seq == NO_SEQUENCE and epoch == current.producer_epoch:
             last_seq = current.last_seq
-        else:
-            last_seq = NO_SEQUENCE
         if first_seq != last_seq + 1 and not (first_seq == 0 and last_seq == _MAX_SEQUENCE):
             raise self._out_of_order(offset, first_seq, f"the last one was {last_seq}")
 
@@ -225,7 +221,7 @@ class ProducerAppendInfo:
         )
 
     def _check_coordinator_epoch(self, coordinator_epoch: int, offset: int) -> None:
-        last = self._updated.coordinator_epoch
+        last = self.entry.coordinator_epoch
         if coordinator_epoch >= last:
             return
         message = (
@@ -237,4 +233,4 @@ class ProducerAppendInfo:
         logger.info("%s", message)
 
     def __repr__(self) -> str:
-        return f"ProducerAppendInfo({self._updated!r}, started_transactions={self._started})"
+        return f"ProducerAppendInfo({self.entry!r}, started_transactions={self.started_transactions})"

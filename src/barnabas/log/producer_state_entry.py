@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from barnabas.common.named_tuple import NamedTuple
-from barnabas.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, RecordBatch, decrement_sequence
+from barnabas.records.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    RecordBatch,
+    decrement_sequence,
+    increment_sequence,
+)
 
 NUM_BATCHES_TO_RETAIN: Final = 5
 """How many batches of a producer are remembered. A producer has at most so many requests on their way to a broker, so
@@ -105,14 +112,11 @@ class ProducerStateEntry:
         if epoch != self.producer_epoch:
             self._batches.clear()
             self.producer_epoch = epoch
-        self._remember(batch)
-        self.last_timestamp = batch[3]
-
-    def _remember(self, batch: BatchMetadata) -> None:
         batches = self._batches
         if len(batches) == NUM_BATCHES_TO_RETAIN:
             del batches[0]
         batches.append(batch)
+        self.last_timestamp = batch[3]
 
     def end_transaction(self, producer_epoch: int, coordinator_epoch: int, timestamp: int) -> None:
         """A marker was written. One of transaction version 2 brings the epoch of the next transaction."""
@@ -128,8 +132,8 @@ class ProducerStateEntry:
         if later.producer_epoch != self.producer_epoch:
             self._batches.clear()
             self.producer_epoch = later.producer_epoch
-        for batch in later._batches:
-            self._remember(batch)
+        self._batches += later._batches
+        del self._batches[:-NUM_BATCHES_TO_RETAIN]
         self.coordinator_epoch = later.coordinator_epoch
         self.current_txn_first_offset = later.current_txn_first_offset
         self.last_timestamp = later.last_timestamp
@@ -138,9 +142,9 @@ class ProducerStateEntry:
         """The remembered batch that this one is a repetition of: same epoch, same range of sequence numbers."""
         if batch.producer_epoch != self.producer_epoch:
             return None
-        first, last = batch.base_sequence, batch.last_sequence
+        last = increment_sequence(batch.base_sequence, batch.last_offset_delta)
         for known in self._batches:
-            if known.last_seq == last and known.first_seq == first:
+            if known[0] == last and known.first_seq == batch.base_sequence:
                 return known
         return None
 

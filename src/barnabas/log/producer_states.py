@@ -2,8 +2,9 @@
 
 Two questions are answered here, for every batch:
 
-**May it be appended?** `analyze` goes through the batches of an append and finds those that are repeated, out of order,
-or from a process that has been replaced. See `barnabas.log.producer_append_info`.
+**May it be appended?** `find_duplicate_batch` finds a batch that is in the log already. `analyze` goes through the
+batches of an append and finds those that are out of order, or from a process that has been replaced. See
+`barnabas.log.producer_append_info`.
 
 **How far may a read-committed consumer read?** Up to the *first unstable offset*: the first record of the oldest
 transaction that is undecided, or decided by a marker that is not replicated yet::
@@ -38,7 +39,7 @@ from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN, Produ
 from barnabas.log.producer_state_entry import BatchMetadata, ProducerStateEntry
 from barnabas.log.txn_metadata import CompletedTxn, TxnMetadata
 from barnabas.log.verification_state import SENTINEL, VerificationGuard, VerificationStateEntry
-from barnabas.records.batch import NO_PRODUCER_ID, RecordBatch
+from barnabas.records.batch import LOG_OVERHEAD, NO_PRODUCER_ID, TRANSACTIONAL_MASK, RecordBatch
 
 LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
 """How much longer than allowed a transaction may be open before it counts as forgotten."""
@@ -61,8 +62,6 @@ class ProducerAnalysis(NamedTuple):
     """By producer id; for `ProducerStates.update` once the batches are in the log."""
     completed: list[CompletedTxn]
     """Transactions whose markers are among the batches; for `complete_txn` after their aborts are in the index."""
-    duplicate: BatchMetadata | None = None
-    """The batch that the append repeats, in which case nothing is to be appended."""
 
 
 class ProducerStates:
@@ -162,7 +161,8 @@ class ProducerStates:
         for transaction in info.started_transactions:
             self._ongoing[transaction.first_offset.message_offset] = transaction
             self.may_have_transactions = True
-        self._note_oldest_transaction()
+        if self.may_have_transactions:
+            self._note_oldest_transaction()
 
     def analyze(
         self,
@@ -173,7 +173,7 @@ class ProducerStates:
         guard: VerificationGuard = SENTINEL,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> ProducerAnalysis:
-        """Checks the batches of an append, which have their offsets already, one after the other.
+        """Checks the batches of an append, which have their offsets already and are no duplicates.
 
         Raises what is wrong with the first one that is. `append_offset` is where in the log they will be; `guard` what
         the request got when its transaction was verified, `transaction_version` what the writer of markers states.
@@ -182,13 +182,9 @@ class ProducerStates:
         completed: list[CompletedTxn] = []
         position = 0 if append_offset is None else append_offset.relative_position_in_segment
         for batch in batches:
-            if batch.has_producer_id:
-                if origin is AppendOrigin.CLIENT:
-                    duplicate = self.find_duplicate_batch(batch)
-                    if duplicate is not None:
-                        return ProducerAnalysis(updated, completed, duplicate)
+            if batch.producer_id >= 0:
                 first_offset = None
-                if batch.is_transactional:
+                if batch.attributes & TRANSACTIONAL_MASK:
                     if origin is AppendOrigin.CLIENT or origin is AppendOrigin.COORDINATOR:
                         self._check_transaction(batch, guard)
                     if append_offset is not None:
@@ -196,7 +192,7 @@ class ProducerStates:
                 done = self.update_producers(batch, updated, origin, first_offset, transaction_version)
                 if done is not None:
                     completed.append(done)
-            position += batch.size_in_bytes
+            position += batch.batch_length + LOG_OVERHEAD
         return ProducerAnalysis(updated, completed)
 
     def find_duplicate_batch(self, batch: RecordBatch) -> BatchMetadata | None:
@@ -218,7 +214,7 @@ class ProducerStates:
         if info is None:
             info = infos[producer_id] = self.prepare_update(producer_id, origin)
         completed = info.append(batch, first_offset, transaction_version)
-        if batch.is_transactional:
+        if batch.attributes & TRANSACTIONAL_MASK:
             verification = self._verifications.get(producer_id)
             # A verification ends with the batch it was for, or with the end of the transaction. But a marker of
             # version 2 has the epoch of the *next* transaction: if that is the one being verified, it goes on.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,9 @@ from barnabas.common.errors import (
 )
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.producer_append_info import ProducerAppendInfo
 from barnabas.log.producer_state_entry import BatchMetadata, ProducerStateEntry
-from barnabas.log.producer_states import ProducerAnalysis, ProducerStates
+from barnabas.log.producer_states import ProducerStates
 from barnabas.log.txn_metadata import CompletedTxn
 from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.records.batch import RecordBatch
@@ -32,21 +34,30 @@ from unit.log.producer_samples import (
 CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION
 
 
+class Appended(NamedTuple):
+    updated: dict[int, ProducerAppendInfo]
+    completed: list[CompletedTxn]
+    duplicate: BatchMetadata | None
+
+
 def append(
     states: ProducerStates,
     *batches: RecordBatch,
     origin: AppendOrigin = CLIENT,
     guard: VerificationGuard = SENTINEL,
     version: int = 0,
-) -> ProducerAnalysis:
+) -> Appended:
     """What a log does with an append."""
-    analysis = states.analyze(batches, origin, guard=guard, transaction_version=version)
-    if analysis.duplicate is None:
-        for info in analysis.updated.values():
-            states.update(info)
-        for completed in analysis.completed:
-            states.complete_txn(completed)
-    return analysis
+    if origin is CLIENT:
+        duplicate = states.find_duplicate_batch(batches[0])
+        if duplicate is not None:
+            return Appended({}, [], duplicate)
+    updated, completed = states.analyze(batches, origin, guard=guard, transaction_version=version)
+    for info in updated.values():
+        states.update(info)
+    for transaction in completed:
+        states.complete_txn(transaction)
+    return Appended(updated, completed, None)
 
 
 def begin(states: ProducerStates, producer_id: int, offset: int, **more: int) -> None:
