@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from barnabas import EmbeddedBroker
+from barnabas.common.identifiers import Uuid
 from barnabas.network.processor import Processor
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import encode_request
@@ -107,7 +108,7 @@ class Broker(NamedTuple):
 
     connection: Connection
     counter: FrameCounter
-    topic_id: bytes
+    topic_id: Uuid
 
     def frames_of(self, requests: list[tuple[Request, int]]) -> list[CodeType]:
         """Sends the requests one after the other; the frames of the one that took the fewest."""

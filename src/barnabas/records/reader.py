@@ -7,7 +7,6 @@ from typing import Final
 
 from barnabas._kernels import record_codec
 from barnabas.common.errors import CorruptRecordError
-from barnabas.records.accelerator import Record, iterate_records
 from barnabas.records.batch import COMPRESSION_MASK, RecordBatch, TimestampType
 from barnabas.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, decompress
 

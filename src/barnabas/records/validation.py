@@ -18,7 +18,6 @@ from typing import Final
 from barnabas._kernels import record_codec
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import CorruptRecordError, InvalidRecordError
-from barnabas.records.accelerator import walk_records
 from barnabas.records.batch import (
     COMPRESSION_MASK,
     CONTROL_MASK,

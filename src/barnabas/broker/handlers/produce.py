@@ -289,24 +289,25 @@ class ProduceHandler:
             for data in topic.partition_data:
                 index, records = data.index, data.records
                 partition = _new_tuple(TopicIdPartition, (topic_id, name, index))
-                size = 0 if records is None else len(records)
-                length = magic = attributes = 0
-                if size > _LEADING_FIELDS.size:
+                batch: Buffer | None = None
+                attributes = 0
+                if records is not None and len(records) > _LEADING_FIELDS.size:
                     length, magic, attributes = _unpack_leading_fields(records)
-                is_one_batch = magic == MAGIC and length + LOG_OVERHEAD == size
-                if not is_one_batch:
+                    if magic == MAGIC and length + LOG_OVERHEAD == len(records):
+                        batch = records
+                if batch is None:
                     _, _, attributes = first_batch(records)
                 all_attributes |= attributes
                 if found is None:
-                    error = Errors.UNKNOWN_TOPIC_ID if version >= _TOPIC_IDS else Errors.UNKNOWN_TOPIC_OR_PARTITION
-                    refused[partition] = ProduceResult(error)
+                    code = Errors.UNKNOWN_TOPIC_ID if version >= _TOPIC_IDS else Errors.UNKNOWN_TOPIC_OR_PARTITION
+                    refused[partition] = ProduceResult(code)
                 elif index not in found.partitions:
                     refused[partition] = ProduceResult(Errors.UNKNOWN_TOPIC_OR_PARTITION)
                 else:
                     try:
-                        if not is_one_batch or version < _ZSTD:
-                            records = the_one_batch(records, version)
-                        entries[partition] = records
+                        entries[partition] = (
+                            the_one_batch(records, version) if batch is None or version < _ZSTD else batch
+                        )
                     except ApiError as error:
                         logger.debug("Produce v%d to %s is refused: %s", version, partition, error)
                         refused[partition] = ProduceResult(Errors.for_exception(error))
