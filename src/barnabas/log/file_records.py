@@ -409,14 +409,16 @@ class FileRecords:
         unpack = _SEARCHED.unpack_from
         while end - position > MAGIC_OFFSET:
             if at + HEADER_SIZE > len(chunk):
-                wanted = min(HEADER_SIZE if size >= _LARGE_BATCH else read_ahead, end - position)
+                wanted = HEADER_SIZE if size >= _LARGE_BATCH else read_ahead
+                wanted = min(wanted, end - position)
                 try:
                     chunk = os.pread(handle, wanted, position)
                 except OSError as error:
                     raise storage_error("read", self.path, error) from error
                 if len(chunk) < wanted:
                     chunk = self._read_ahead(handle, position, end, wanted)
-                read_ahead = min(read_ahead * 4, _LONGEST_READ)
+                if read_ahead < _LONGEST_READ:
+                    read_ahead *= 4
                 at = 0
                 if len(chunk) < HEADER_SIZE:
                     break

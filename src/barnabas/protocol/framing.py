@@ -23,6 +23,8 @@ _LENGTH = struct.Struct(">i")
 _REQUEST_HEAD = struct.Struct(">ihhi")
 """The length, and the numbers that a request's header begins with: API, version, correlation id."""
 _RESPONSE_HEAD = struct.Struct(">ii")
+_FLEXIBLE_RESPONSE_HEAD = struct.Struct(">iix")
+"""With an empty section of tagged fields."""
 
 
 def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -55,11 +57,13 @@ def encode_response(response: Response, version: int, correlation_id: int) -> by
 def response_parts(response: Response, version: int, correlation_id: int) -> list[Any]:
     """A whole response as a list of buffers and, for records that are still in a file, regions."""
     parts: list[Any] = [b""]
+    response.encode_parts(version, parts)
+    size = sum(map(len, parts))
     first, last = response.flexible_headers
     if first <= version <= last:
-        parts.append(b"\0")  # no tagged fields
-    response.encode_parts(version, parts)
-    parts[0] = _RESPONSE_HEAD.pack(sum(map(len, parts)) + 4, correlation_id)
+        parts[0] = _FLEXIBLE_RESPONSE_HEAD.pack(size + 5, correlation_id)
+    else:
+        parts[0] = _RESPONSE_HEAD.pack(size + 4, correlation_id)
     return parts
 
 

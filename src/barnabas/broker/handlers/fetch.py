@@ -191,13 +191,13 @@ class FetchHandler:
         return names - allowed - {None}
 
     def _params(self, request: Request, body: FetchRequest, reader: int) -> FetchParams:
-        version = request.api_version
-        max_bytes = min(body.max_bytes, self._fetch_max_bytes)
+        max_bytes = body.max_bytes
+        max_bytes = min(max_bytes, self._fetch_max_bytes)
         fetch_quota = self.helper.quotas.fetch
         if reader < 0 and fetch_quota.is_enabled:
             max_bytes = int(min(max_bytes, fetch_quota.max_value_in_window(request)))
         client = None
-        if version >= _PREFERRED_REPLICA:
+        if request.api_version >= _PREFERRED_REPLICA:
             context = request.context
             principal = context.principal
             client = _new_tuple(
@@ -215,7 +215,7 @@ class FetchHandler:
             reader,
             -1 if state is None else state.replica_epoch,
             body.max_wait_ms,
-            min(body.min_bytes, max_bytes),
+            min(max_bytes, body.min_bytes),
             max_bytes,
             FetchParams.isolation_of(reader, body.isolation_level),
             client,

@@ -194,8 +194,9 @@ class _EncoderSource(Source):
         self.emit(depth, f"{items} = {value}")
         inner = depth
         if nullable:
-            self.flush(depth)
-            self.emit(depth, f"if {items} is None: {self.append}({self.null_array(flexible)})")
+            # The run before it is packed together with what follows, in either branch.
+            null = _Piece("x", "") if flexible else _Piece("i", "-1")
+            self.emit(depth, f"if {items} is None: {self.append}({self.packed([*self.run, null])})")
             self.emit(depth, "else:")
             inner += 1
         if isinstance(element, str) and element in FIXED:
@@ -215,10 +216,6 @@ class _EncoderSource(Source):
         else:
             self.struct_body(inner + 1, item, element)
         self.flush(inner + 1)
-
-    @staticmethod
-    def null_array(flexible: bool) -> str:
-        return "b'\\0'" if flexible else "b'\\xff\\xff\\xff\\xff'"
 
     def nested(self, depth: int, value: str, element: type[Struct], nullable: bool, tagged: bool) -> None:
         """A struct that may be null opens with a byte: 1, or -1 for null; but 0 for null when the field is tagged."""

@@ -26,6 +26,10 @@ def uvarint(value: int) -> bytes:
     """An unsigned varint: seven bits a byte, low bits first, the high bit set on all but the last byte."""
     if value < 128:
         return UVARINT[value]
+    if value < 1 << 14:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value > 127:
         out.append(value & 0x7F | 0x80)
