@@ -1,1 +1,1 @@
-"""Quotas: how much of the broker each client may have, and what happens to those who want more."""
+"""Quotas: limit the use of the broker by each client, and throttle clients that exceed their limits."""

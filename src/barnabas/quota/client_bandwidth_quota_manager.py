@@ -1,4 +1,4 @@
-"""How many bytes per second a client may send or get (Q04, Q06)."""
+"""Quotas on the bytes per second of a client's Produce and Fetch requests (Q04, Q06)."""
 
 from __future__ import annotations
 
@@ -11,44 +11,43 @@ from barnabas.quota.client_quota_manager import ClientQuotaManager, principal_of
 from barnabas.server.request import Request
 
 MAX_WAIT_MS: Final = 15_000
-"""The longest that the first request of a connection waits: half of the time that clients wait for a response by
-default. With many clients in one entity the throttle time may be longer than that, and honest clients must not time
-out."""
+"""The maximum time that the first request of a connection waits: half of the clients' default request timeout. With
+many clients in one entity the throttle time may be longer than that, and well-behaved clients must not time out."""
 MAX_HELD_BYTES: Final = 64 << 20
-"""The most that such requests may take in memory together."""
+"""The maximum memory for all requests that wait."""
 _NS_PER_MS: Final = 1_000_000
 _SWEEP: Final = 1_024
 
 
 class ClientBandwidthQuotaManager(ClientQuotaManager):
-    """The quotas of Produce and Fetch: requests are charged by their bytes.
+    """Charges Produce and Fetch requests by their bytes.
 
-    **A fetch is charged before it is answered.** A consumer that is over its quota gets an empty answer, so what it was
-    charged must be taken back (`unrecord`): the windows add up what comes in, so recording the negative does it. And
-    nothing larger is read than the windows can hold (`max_value_in_window`). Else a consumer with a small quota that
-    asks for a lot would be over it with every single answer, and would be given the empty one forever.
+    **A fetch is charged before its response is sent.** A consumer over its quota gets an empty response, so the charge
+    must be reversed (`unrecord`): windows add up samples, so a negative sample does it. A fetch also reads no more than
+    the windows can hold (`max_value_in_window`). Otherwise a consumer with a small quota that asks for a lot would
+    exceed it with every response, and would get empty responses forever.
 
-    **A new connection is no way around a produce quota.** A produce request is charged when it has been appended, and
-    its connection is muted after that. A client that opens a connection for each request would never be muted. So the
-    moment is kept until which an entity is throttled, and the first request of a connection waits for it
-    (`first_wait_ms`, `hold`). Later requests of the connection need not wait: it has been muted itself. So nobody waits
-    twice, and an entity gets what its quota allows, on however many connections::
+    **A new connection does not evade a produce quota.** A produce request is charged after the append, and then its
+    connection is muted. A client that opens a connection per request would never be muted. So the manager keeps the
+    time until which an entity is throttled, and the first request of a connection waits for it (`first_wait_ms`,
+    `hold`). Later requests of the connection do not wait, because the connection itself is muted. So no request waits
+    twice, and an entity gets what its quota allows, on any number of connections::
 
         connection 1   |append, charge, respond: throttled for 2 s|closed
         connection 2        |.......waits for the rest of the 2 s......|append, charge, respond: 2 s|
 
-    With many connections at once, all that wait are appended in one burst, each is charged, and the moment moves by the
-    time that the whole burst takes at the rate of the quota.
+    With many connections at once, all waiting requests are appended in one burst. Each is charged, and the end of the
+    throttling moves by the time that the whole burst takes at the rate of the quota.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._throttled_until_ns: dict[Hashable, int] = {}
-        """Of the entities that are throttled, or were not long ago. Guarded by `_lock`, as is the number below."""
+        """By entity, for those that are or were recently throttled. Guarded by `_lock`, as is the number below."""
         self._held_bytes = 0
 
     def maybe_record_and_get_throttle_time_ms(self, request: Request, value: float, now_ms: int) -> int:
-        """Charges so many bytes to the client, if anybody has such a quota; how long it is to be held back."""
+        """Charges bytes to the client if any such quota exists; returns the throttle time."""
         if not self.is_enabled:
             return 0
         principal, client_id = principal_of(request), request.client_id
@@ -66,7 +65,7 @@ class ClientBandwidthQuotaManager(ClientQuotaManager):
             until[key] = max(until.get(key, 0), now_ns + throttle_time_ms * _NS_PER_MS)
 
     def first_wait_ms(self, request: Request) -> int:
-        """How long a request has to wait that is the first of its connection, while its entity is throttled."""
+        """Returns how long the first request of a connection must wait because its entity is throttled."""
         if not self._throttled_until_ns:
             return 0
         sensors = self.sensors_of(principal_of(request), request.client_id)
@@ -82,7 +81,7 @@ class ClientBandwidthQuotaManager(ClientQuotaManager):
         return min(left_ms, MAX_WAIT_MS)
 
     def hold(self, request: Request, wait_ms: int, resume: Callable[[], object]) -> bool:
-        """Calls `resume` after that time, on the reaper's thread; false if too many bytes wait already."""
+        """Calls `resume` after that time on the reaper's thread; returns False if too many bytes wait already."""
         size = request.size
         with self._lock:
             if self._held_bytes and self._held_bytes + size > MAX_HELD_BYTES:
@@ -98,16 +97,16 @@ class ClientBandwidthQuotaManager(ClientQuotaManager):
         resume()
 
     def unrecord(self, request: Request, value: float, now_ms: int) -> None:
-        """Takes back what was charged for an answer that is not sent after all."""
+        """Reverses the charge for a response that is not sent."""
         if not self.is_enabled:
             return
         sensor = self.sensors_of(principal_of(request), request.client_id).quota_sensor
         sensor.record(-value, now_ms, check_quotas=False)
 
     def max_value_in_window(self, request: Request) -> float:
-        """The most that the client can get at once without being held back, if it has had nothing lately.
+        """Returns the most that an idle client can get at once without being throttled.
 
-        The windows that a rate is taken over at least, without the current one, times the limit.
+        That is the minimum number of full windows of a rate, without the current one, times the limit.
         """
         if not self.is_enabled:
             return math.inf
@@ -119,7 +118,7 @@ class ClientBandwidthQuotaManager(ClientQuotaManager):
 
 
 class _Held:
-    """A request that waits. Its connection is muted already, as that of any request under way."""
+    """A waiting request. Its connection is already muted, as for any request in progress."""
 
     __slots__ = ("_resume",)
 

@@ -1,8 +1,8 @@
-"""The plug-in that decides about client quotas in place of the limits in the metadata (Q11).
+"""The plug-in that determines client quotas instead of the limits in the metadata (Q11).
 
-``client.quota.callback.class`` names a class of Python. It can give quotas by anything that it knows: a group that the
-user belongs to, the partitions that the broker leads, a price list. The broker still measures, throttles and shows the
-metrics; the callback says who shares a quota (by giving the same tags) and how large it is::
+``client.quota.callback.class`` names a Python class. It can derive quotas from anything: the group of the user, the
+partitions that the broker leads, a price list. The broker still measures, throttles and reports metrics. The callback
+decides which clients share a quota (those with the same tags) and how large it is::
 
     class ByTeam:
         def quota_metric_tags(self, quota_type, principal, client_id):
@@ -21,8 +21,8 @@ metrics; the callback says who shares a quota (by giving the same tags) and how 
 
         def close(self): ...
 
-A method ``configure``, if there is one, is given the broker's settings first. One object serves all kinds of quota of a
-node, from many threads at once.
+An optional method ``configure`` receives the broker's settings first. One object serves all quota types of a node, from
+many threads at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from barnabas.security.principal import KafkaPrincipal
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a callback is told about the cluster: its brokers, and who leads which partition (None: nobody)."""
+    """The cluster as passed to a callback: its brokers, and the leader of each partition (None: no leader)."""
 
     cluster_id: str
     brokers: frozenset[int]
@@ -47,35 +47,35 @@ class Cluster:
 
 
 class ClientQuotaCallback(Protocol):
-    """Decides about the quotas of clients."""
+    """Determines the quotas of clients."""
 
     def quota_metric_tags(
         self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str
     ) -> Mapping[str, str]:
-        """Tags for a client's usage; clients with the same tags share one quota. Asked for every request."""
+        """Returns the tags of a client's usage; clients with the same tags share a quota. Called for every request."""
         ...
 
     def quota_limit(self, quota_type: ClientQuotaType, tags: Mapping[str, str]) -> float | None:
-        """The limit for these tags; None if there is none, or if they are not in use any more."""
+        """Returns the limit for these tags; None if there is none, or if the tags are no longer in use."""
         ...
 
     def update_quota(self, quota_type: ClientQuotaType, entity: QuotaEntity, value: float) -> None:
-        """Somebody has set a limit with the usual tools."""
+        """Is called when a limit was set with AlterClientQuotas."""
         ...
 
     def remove_quota(self, quota_type: ClientQuotaType, entity: QuotaEntity) -> None:
-        """Somebody has taken one away."""
+        """Is called when a limit was removed."""
         ...
 
     def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
-        """Whether limits may have changed since this was last asked, other than by the calls here.
+        """Returns whether limits may have changed since the last call, other than by the calls here.
 
-        Asked for every request, so it should be a look at a flag. True has all limits looked up anew.
+        Called for every request, so it should only read a flag. If true, the broker looks up all limits again.
         """
         ...
 
     def update_cluster_metadata(self, cluster: Cluster) -> bool:
-        """The cluster has changed; returns whether limits have, too."""
+        """Is called when the cluster has changed; returns whether limits have changed too."""
         ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What the quotas of clients have in common: whose usage, which limit, and how a client is held back."""
+"""The base of client quotas: measures usage, looks up limits and throttles clients."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INACTIVE_SENSOR_EXPIRATION_SECONDS: Final = 3_600
-"""After an idle hour a client is forgotten (Q11). If it comes back, it begins with nothing used."""
+"""The sensors of a client expire after an idle hour (Q11). If it returns, its usage starts at zero."""
 
 NO_LIMIT: Final = float(2**63 - 1)
 MAX_THROTTLE_MS: Final = 2**31 - 1
-"""The most that fits into ``throttle_time_ms``: 24 days."""
+"""The maximum of ``throttle_time_ms``: 24 days."""
 
 _SINGLE_LEVELS: Final = frozenset(
     level.value for level in (QuotaLevel.NONE, QuotaLevel.CLIENT_ID, QuotaLevel.USER, QuotaLevel.USER_CLIENT_ID)
@@ -45,36 +45,36 @@ _CACHE_SWEEP: Final = 1_024
 
 
 class ClientSensors(NamedTuple):
-    """What is measured for the clients that share a quota."""
+    """The sensors of the clients that share a quota."""
 
     key: Hashable
-    """What limits are looked up by."""
+    """The key of the limit."""
     tags: Mapping[str, str]
     quota_sensor: Sensor
     throttle_time_sensor: Sensor
 
 
 class ClientQuotaManager:
-    """Measures the clients' use of something, and holds back those who use too much of it.
+    """Measures the usage of clients, and throttles those that exceed their quota.
 
-    There is one sensor for each group of clients that share a quota; which that are, the level says at which their
-    limit was found (`QuotaLimits`). The sensor's metric has the limit in its configuration and the usage in its
-    windows. So to change a limit is to give the metric another configuration, and what was used so far stays (Q10).
+    Each group of clients that share a quota has one sensor. The level at which their limit was found determines the
+    group (`QuotaLimits`). The sensor's metric has the limit in its configuration and the usage in its windows. So a new
+    limit is a new configuration of the metric, and the past usage stays (Q10).
 
-    The way of a request, with ``producer_byte_rate`` = 1,000,000 for the user alice and 11 windows of one second:
+    The path of a request, with ``producer_byte_rate`` = 1,000,000 for the user alice and 11 windows of one second:
 
-    1. Handled, it is charged: 300,000 bytes, 10.5 seconds after the first. They go into the sensor that all clients of
-       alice share, where there are 10,350,000 already.
-    2. The rate is now 10,650,000 / 10.5 s, which is 1,014,286: too much.
-    3. The delay follows from that: (1,014,286 - 1,000,000) / 1,000,000 x 10.5 s = 150 ms. Had it all taken so much
-       longer, the rate would have been right (Q04).
-    4. The answer goes out at once with ``throttle_time_ms`` = 150, for a client that listens. For one that does not,
+    1. After it was handled, it is charged: 300,000 bytes, 10.5 seconds after the first. They go to the sensor of all
+       clients of alice, which has recorded 10,350,000 bytes before.
+    2. The rate is now 10,650,000 / 10.5 s, which is 1,014,286 and exceeds the limit.
+    3. The throttle time is (1,014,286 - 1,000,000) / 1,000,000 x 10.5 s = 150 ms. If everything had taken that much
+       longer, the rate would be at the limit (Q04).
+    4. The response is sent at once with ``throttle_time_ms`` = 150, for a client that obeys it. For one that does not,
        its connection is muted and put into the delay queue (`throttle`), and unmuted by the reaper (Q05).
 
-    Nothing configured costs a look at one number (Q03).
+    Without any quota this costs reading one number (Q03).
 
-    **Locks.** `_lock` guards the limits and the making of sensors, so that a sensor is never made with a limit that has
-    just changed. The registry's lock and the sensors' are taken inside it. Recording takes only the sensor's.
+    **Locks.** `_lock` guards the limits and the creation of sensors, so that a sensor is never created with an outdated
+    limit. The locks of the registry and of sensors are taken inside it. Recording takes only the sensor's lock.
     """
 
     def __init__(
@@ -98,17 +98,17 @@ class ClientQuotaManager:
         if callback is not None:
             self._limits.levels = QuotaLevel.CUSTOM.value
         self.is_enabled = callback is not None
-        """Whether anybody has such a quota. Kept, because every request asks."""
+        """Whether any such quota exists. Stored, because every request reads it."""
         self._lock = threading.RLock()
-        """See above. Re-entrant, as a callback may be asked with it held and call back."""
+        """See above. Re-entrant, because a callback may be called with it held and call back."""
         self._sensors: dict[Hashable, ClientSensors] = {}
-        """Only what is complete, so that looking needs no lock. Some may have expired: see `sensors_of`."""
+        """Only complete entries, so that reads need no lock. Some may have expired: see `sensors_of`."""
         self._sweep_at = _CACHE_SWEEP
         self._on_enabled: Callable[[bool], object] | None = None
 
         self._queue_size = metrics.sensor(f"{quota_type}-delayQueue")
         self._queue_size.add(
-            metrics.metric_name("queue-size", str(quota_type), description="How many connections are held back"),
+            metrics.metric_name("queue-size", str(quota_type), description="The number of throttled connections"),
             CumulativeSum(),
         )
         self._delay_queue = DelayQueue(clock)
@@ -116,33 +116,33 @@ class ClientQuotaManager:
             f"{thread_name_prefix}ThrottledChannelReaper-{quota_type}", self._delay_queue, self._queue_size, clock
         )
 
-    # -- asked by the request path
+    # -- request path
 
     @property
     def levels(self) -> QuotaLevel:
-        """At which levels there are limits."""
+        """The levels that have limits."""
         return QuotaLevel(self._limits.levels)
 
     def record_and_get_throttle_time_ms(
         self, principal: KafkaPrincipal | None, client_id: str | None, value: float, now_ms: int
     ) -> int:
-        """Charges something to a client; how long it is to be held back, 0 if not at all."""
+        """Charges a client; returns its throttle time, or 0."""
         sensor = self.sensors_of(principal, client_id).quota_sensor
         try:
             sensor.record(value, now_ms)
         except QuotaViolationError as violation:
             delay_ms = min(self._throttle_time(violation, now_ms), MAX_THROTTLE_MS)
-            logger.debug("%s: a delay of %d ms", violation, delay_ms)
+            logger.debug("%s: throttle time %d ms", violation, delay_ms)
             return delay_ms
         return 0
 
     def record_no_throttle(self, principal: KafkaPrincipal | None, client_id: str | None, value: float) -> None:
-        """Charges something that is known too late to hold the client back for it. The next request will be."""
+        """Charges a client for usage that is known too late to throttle it. Its next request is throttled."""
         sensor = self.sensors_of(principal, client_id).quota_sensor
         sensor.record(value, self._clock.milliseconds(), check_quotas=False)
 
     def throttle(self, request: Request, callback: ThrottleCallback, throttle_time_ms: int) -> None:
-        """Mutes a client now, and has it unmuted after that time."""
+        """Mutes a client now, and unmutes it after that time."""
         if throttle_time_ms <= 0:
             return
         sensors = self.sensors_of(principal_of(request), request.client_id)
@@ -151,7 +151,7 @@ class ClientQuotaManager:
 
     def _delay(self, throttle_time_ms: int, callback: ThrottleCallback) -> None:
         channel = ThrottledChannel(self._clock, throttle_time_ms, callback)
-        # Counted before it can be taken out, so that the size is never seen below zero.
+        # Counted before the reaper can remove it, so that the size is never negative.
         self._queue_size.record()
         self._delay_queue.add(channel)
         self._reaper.start_once()
@@ -162,7 +162,7 @@ class ClientQuotaManager:
     # -- sensors
 
     def sensors_of(self, principal: KafkaPrincipal | None, client_id: str | None) -> ClientSensors:
-        """The sensors that the usage of a client goes to, made if there are none."""
+        """Returns the sensors of a client, and creates them if needed."""
         callback = self._callback
         key: Hashable
         if callback is None:
@@ -179,7 +179,7 @@ class ClientQuotaManager:
         return sensors
 
     def _is_registered(self, sensors: ClientSensors) -> bool:
-        """Whether neither has expired since."""
+        """Returns whether both sensors are still registered."""
         get = self._metrics.get_sensor
         quota, throttle = sensors.quota_sensor, sensors.throttle_time_sensor
         return get(quota.name) is quota and get(throttle.name) is throttle
@@ -213,7 +213,7 @@ class ClientQuotaManager:
             sensor = self._metrics.sensor(name, inactive_sensor_expiration_seconds=expiration_seconds)
             if add_metrics(sensor):
                 return sensor
-            self._metrics.remove_sensor(name)  # it has expired, and nobody has taken it away yet
+            self._metrics.remove_sensor(name)  # it has expired but is not removed yet
 
     def _add_quota_metrics(self, sensor: Sensor, key: Hashable, tags: Mapping[str, str]) -> bool:
         return sensor.add(self.quota_metric_name(tags), Rate(), self._quota_config(self._limit(key)))
@@ -222,18 +222,18 @@ class ClientQuotaManager:
         return self._config.with_quota(Quota(limit))
 
     def quota_metric_name(self, tags: Mapping[str, str]) -> MetricName:
-        """The metric that has limit and usage."""
+        """The metric with the limit and the usage."""
         return self._metrics.metric_name("byte-rate", str(self.quota_type), tags, "Bytes per second of these clients")
 
     def throttle_metric_name(self, tags: Mapping[str, str]) -> MetricName:
         return self._metrics.metric_name(
-            "throttle-time", str(self.quota_type), tags, "Mean time for which these clients were held back, in ms"
+            "throttle-time", str(self.quota_type), tags, "Mean throttle time of these clients, in ms"
         )
 
     # -- limits
 
     def quota(self, user: str, client_id: str) -> float:
-        """The limit of a client."""
+        """Returns the limit of a client."""
         if self._callback is None:
             return self._limit(self._limits.tags_of(user, client_id))
         principal = KafkaPrincipal(ANONYMOUS.type, user)
@@ -250,7 +250,7 @@ class ClientQuotaManager:
         return self._limits.limit_of(key)
 
     def update_quota(self, entity: QuotaEntity, limit: float | None) -> None:
-        """Another limit for an entity; None takes it away. It counts from the next request on, and resets nothing."""
+        """Sets the limit of an entity; None removes it. It applies from the next request on, and resets nothing."""
         was_enabled = self.is_enabled
         with self._lock:
             if self._callback is not None:
@@ -264,19 +264,19 @@ class ClientQuotaManager:
                 self._limits.update(entity, limit)
             self.is_enabled = self._limits.levels != 0
             logger.info(
-                "The %s quota of %s is %s", self.quota_type, entity, "taken away" if limit is None else f"{limit:g} now"
+                "%s quota of %s %s", self.quota_type, entity, "removed" if limit is None else f"set to {limit:g}"
             )
             self.update_quota_metric_configs(entity)
         if self._on_enabled is not None and was_enabled != self.is_enabled:
             self._on_enabled(self.is_enabled)
 
     def when_enabled(self, listener: Callable[[bool], object]) -> None:
-        """Tells a listener whether there are quotas, now and whenever that changes."""
+        """Calls a listener with whether quotas exist, now and at every change."""
         self._on_enabled = listener
         listener(self.is_enabled)
 
     def update_quota_metric_configs(self, entity: QuotaEntity | None = None) -> None:
-        """Looks limits up again, of one entity if that is all that can have changed, else of everybody."""
+        """Looks up limits again: of one entity if only that can have changed, else of all clients."""
         with self._lock:
             if entity is None or entity.has_default or self._limits.levels not in _SINGLE_LEVELS:
                 affected = list(self._sensors.values())
@@ -292,11 +292,11 @@ class ClientQuotaManager:
                     metric.reconfigure(self._quota_config(limit))
 
     def metric(self, sensors: ClientSensors) -> KafkaMetric | None:
-        """The metric that has limit and usage; None if it has expired."""
+        """Returns the metric with the limit and the usage; None if it has expired."""
         return self._metrics.metric(self.quota_metric_name(sensors.tags))
 
     def all_sensors(self) -> list[ClientSensors]:
-        """All clients that are measured, or were not long ago."""
+        """Returns the sensors of all clients that are or were recently active."""
         with self._lock:
             return [sensors for sensors in self._sensors.values() if self._is_registered(sensors)]
 
@@ -305,10 +305,10 @@ class ClientQuotaManager:
 
     @property
     def throttled_channels(self) -> int:
-        """How many connections wait in the delay queue."""
+        """The number of connections in the delay queue."""
         return len(self._delay_queue)
 
-    # -- the end
+    # -- shutdown
 
     def initiate_shutdown(self) -> None:
         self._reaper.initiate_shutdown()
@@ -322,7 +322,7 @@ class ClientQuotaManager:
 
 
 def principal_of(request: Request) -> KafkaPrincipal | None:
-    """Who sent a request; of a forwarded one, the client that the broker has it from."""
+    """Returns the principal of a request; for a forwarded one, that of the original client."""
     if request.envelope is not None:
         return request.request_context.principal
     principal: KafkaPrincipal | None = request.context.principal

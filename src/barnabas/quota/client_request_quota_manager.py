@@ -1,8 +1,8 @@
-"""How much of the broker's threads a client may have (Q07).
+"""Quotas on the time of the broker's threads that a client uses (Q07).
 
-A client can be a burden without moving many bytes: by asking for the metadata of all topics, over and over. So its
-requests are also charged by the time that they take, in percent of one thread: a handler that works a whole second for
-a client within a second makes 100, and with eight handlers and three network threads there are 1,100 to be had.
+A client can load a broker without moving many bytes, for example by requesting the metadata of all topics repeatedly.
+So its requests are also charged by the time that they take, in percent of one thread. A handler that works a whole
+second for a client within one second counts 100; with eight handlers and three network threads, 1,100 are available.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ EXEMPT_SENSOR_NAME: Final = f"exempt-{QuotaType.REQUEST}"
 class ClientRequestQuotaManager(ClientQuotaManager):
     """The request quota.
 
-    The time of the handler is known when the answer is made, and charged then. The network thread's time for sending it
-    comes later, when the answer has gone out: it is charged without a look at the quota, and counts for the next
+    The time of the handler is known when the response is created, and is charged then. The time of the network thread
+    is known later, when the response has been sent. It is charged without checking the quota, and counts for the next
     request.
 
-    What the nodes of a cluster say to each other is never throttled. It goes to a sensor of its own,
-    ``exempt-Request``, so that the sum of all is what the threads really did. That sensor does not expire.
+    Requests between nodes of the cluster are never throttled. They are charged to a sensor of their own,
+    ``exempt-Request``, so that the sum of all is the actual use of the threads. That sensor does not expire.
 
-    A client is held back for one window at most. Most requests are short, so more would come in bursts: the client
-    quiet for a long time, then all that it has collected meanwhile.
+    A client is throttled for at most one window. Most requests are short, so a longer throttle time would cause bursts:
+    the client is silent for a long time, and then sends everything that it has collected.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class ClientRequestQuotaManager(ClientQuotaManager):
         )
         self.max_throttle_ms = windows.window_seconds * 1_000
         name = metrics.metric_name(
-            "exempt-request-time", str(QuotaType.REQUEST), description="Time of requests that have no quota, in percent"
+            "exempt-request-time", str(QuotaType.REQUEST), description="Time of requests without a quota, in percent"
         )
         self.exempt_sensor = self._sensor(EXEMPT_SENSOR_NAME, lambda sensor: sensor.add(name, Rate()), None)
 
     def maybe_record_and_get_throttle_time_ms(self, request: Request, now_ms: int) -> int:
-        """Charges the time that the request took so far, if there are such quotas."""
+        """Charges the time of the request so far, if such quotas exist."""
         if not self.is_enabled:
             return 0
         principal, client_id = principal_of(request), request.client_id
@@ -88,7 +88,7 @@ class ClientRequestQuotaManager(ClientQuotaManager):
         self.exempt_sensor.record(nanoseconds * NANOSECONDS_TO_PERCENTAGE_PER_SECOND)
 
     def _thread_time_ns(self, request: Request) -> int:
-        """How long a handler was busy with a request: until now, unless it has been waiting since."""
+        """Returns how long a handler worked on a request: until now, or until it began to wait."""
         if request.api_local_complete_time_ns == NOT_SET:
             request.api_local_complete_time_ns = self._clock.nanoseconds()
         return max(request.api_local_complete_time_ns - request.request_dequeue_time_ns, 0)
@@ -98,5 +98,5 @@ class ClientRequestQuotaManager(ClientQuotaManager):
 
     def quota_metric_name(self, tags: Mapping[str, str]) -> MetricName:
         return self._metrics.metric_name(
-            "request-time", str(self.quota_type), tags, "Time that these clients' requests take, in percent of a thread"
+            "request-time", str(self.quota_type), tags, "Time of these clients' requests, in percent of a thread"
         )

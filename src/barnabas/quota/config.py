@@ -1,4 +1,4 @@
-"""The settings of quotas: over which windows they are measured."""
+"""The settings of quotas: their sample windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.metrics.config import MetricConfig
 
 @dataclass(frozen=True, slots=True)
 class QuotaWindows:
-    """How many samples are kept, the current one among them, and how long each of them is."""
+    """The number of sample windows, including the current one, and their length."""
 
     samples: int = 11
     window_seconds: int = 1
@@ -23,12 +23,12 @@ class QuotaWindows:
 
 @dataclass(frozen=True, slots=True)
 class QuotaConfig:
-    """What a node's configuration says about quotas; the defaults are Kafka's."""
+    """The quota settings of a node; the defaults are Kafka's."""
 
     client: QuotaWindows = field(default_factory=QuotaWindows)
     """``quota.window.num``, ``quota.window.size.seconds``"""
     controller_mutation: QuotaWindows = field(default_factory=QuotaWindows)
-    """``controller.quota.window.*``: how large the bucket is, in seconds' worth of tokens."""
+    """``controller.quota.window.*``: the size of the bucket, in seconds at the rate of the limit."""
     replication: QuotaWindows = field(default_factory=QuotaWindows)
     """``replication.quota.window.*``"""
     alter_log_dirs: QuotaWindows = field(default_factory=QuotaWindows)

@@ -1,22 +1,22 @@
 """The mutation quota of one request (Q08, KIP-599).
 
-CreateTopics, CreatePartitions and DeleteTopics are charged one permit for each partition that they make or remove,
-topic by topic, while the controller goes through them and before it has written anything. What happens when there are
-no permits left depends on whether the client can understand a refusal:
+CreateTopics, CreatePartitions and DeleteTopics are charged one permit per partition that they create or delete, topic
+by topic, while the controller processes them and before it has written anything. When no permits are left, the result
+depends on whether the client understands a rejection:
 
 ==================== ============================================== ===============================================
 .                    strict                                         permissive
 ==================== ============================================== ===============================================
 clients              CreateTopics v6+, CreatePartitions v3+,        older ones
                      DeleteTopics v5+
-bucket overdrawn     the topic is refused with                      the topic is made; the client has to wait
+bucket overdrawn     the topic is rejected with                     the topic is created; the client is throttled
                      THROTTLING_QUOTA_EXCEEDED
-bucket not empty     the topic is made, however large it is         the topic is made; if that overdraws the bucket,
-                                                                    the client has to wait
+bucket not empty     the topic is created, however large it is      the topic is created; if that overdraws the bucket,
+                                                                    the client is throttled
 ==================== ============================================== ===============================================
 
-How long to wait is computed when the charge is made, but told when the answer is, which may be much later: a
-CreateTopics waits until the metadata log has it. So what has passed by then is taken off.
+The throttle time is computed at the charge but returned in the response, which may be much later: a CreateTopics waits
+until the metadata log is committed. So the time that has passed is subtracted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from barnabas.quota.client_quota_manager import MAX_THROTTLE_MS
 
 
 class AbstractControllerMutationQuota(abc.ABC):
-    """Remembers how long the client has to wait."""
+    """Stores the throttle time of the client."""
 
     __slots__ = ("_clock", "_last_recorded_ms", "_last_throttle_ms", "_sensor")
 
@@ -44,21 +44,21 @@ class AbstractControllerMutationQuota(abc.ABC):
     @property
     @abc.abstractmethod
     def is_exceeded(self) -> bool:
-        """Whether anything was refused."""
+        """Whether a topic was rejected."""
 
     @abc.abstractmethod
     def record(self, permits: float) -> None:
-        """Charges so many partitions."""
+        """Charges this number of partitions."""
 
     @property
     def throttle_time_ms(self) -> int:
-        """What is left of the time to wait."""
+        """Returns the remaining throttle time."""
         elapsed_ms = self._clock.hi_res_milliseconds() - self._last_recorded_ms
         return max(0, self._last_throttle_ms - elapsed_ms)
 
     def _remember(self, violation: QuotaViolationError) -> None:
         self._last_throttle_ms = min(token_bucket_throttle_time(violation), MAX_THROTTLE_MS)
-        # On the steady clock: a date that is set back an hour must not add an hour to the wait.
+        # A monotonic clock: setting the wall clock back an hour must not add an hour to the throttle time.
         self._last_recorded_ms = self._clock.hi_res_milliseconds()
 
     def __repr__(self) -> str:
@@ -66,7 +66,7 @@ class AbstractControllerMutationQuota(abc.ABC):
 
 
 class StrictControllerMutationQuota(AbstractControllerMutationQuota):
-    """Refuses when the bucket is overdrawn; does not make anybody wait as long as it is not."""
+    """Rejects if the bucket is overdrawn, and does not throttle otherwise."""
 
     __slots__ = ()
 
@@ -84,7 +84,7 @@ class StrictControllerMutationQuota(AbstractControllerMutationQuota):
 
 
 class PermissiveControllerMutationQuota(AbstractControllerMutationQuota):
-    """Refuses nothing; makes the client wait as soon as the bucket is overdrawn."""
+    """Rejects nothing, and throttles if the bucket is overdrawn."""
 
     __slots__ = ()
 

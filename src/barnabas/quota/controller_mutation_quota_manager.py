@@ -1,4 +1,4 @@
-"""How many partitions a client may create and delete (Q08)."""
+"""Quotas on the partitions that a client creates and deletes (Q08)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class ControllerMutationQuotaManager(ClientQuotaManager):
-    """The mutation quota: a token bucket for each group of clients, in place of a rate.
+    """The mutation quota: a token bucket per group of clients instead of a rate.
 
-    Topics come in bursts: a deployment makes fifty of them and then none for a week. A rate would hold such a client
-    back for as long as its one large sample counts; a bucket only until what it has taken too much has flowed in again
-    (`TokenBucket`). Beside the tokens there is a metric of the rate, for people.
+    Topics are created in bursts: a deployment creates fifty of them and then none for a week. A rate would throttle
+    such a client as long as its one large sample counts; a bucket throttles it only until the overdrawn permits have
+    been refilled (`TokenBucket`). Besides the tokens there is a metric of the rate, for monitoring.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ControllerMutationQuotaManager(ClientQuotaManager):
         )
 
     def new_quota_for(self, request: Request, strict_since_version: int) -> ControllerMutationQuota:
-        """The quota of whoever sent a request: strict from that version of the API on."""
+        """Returns the quota for a request: strict from that version of the API on."""
         if request.api_version >= strict_since_version:
             return self.new_strict_quota_for(principal_of(request), request.client_id)
         return self.new_permissive_quota_for(principal_of(request), request.client_id)
@@ -73,7 +73,7 @@ class ControllerMutationQuotaManager(ClientQuotaManager):
     def record_and_get_throttle_time_ms(
         self, principal: KafkaPrincipal | None, client_id: str | None, value: float, now_ms: int
     ) -> int:
-        """Charges permits if the bucket is not overdrawn; else how long until it is not, and nothing is charged."""
+        """Charges permits if the bucket is not overdrawn; else charges nothing and returns the throttle time."""
         try:
             self.sensors_of(principal, client_id).quota_sensor.check_then_record(value, now_ms)
         except QuotaViolationError as violation:
@@ -92,5 +92,5 @@ class ControllerMutationQuotaManager(ClientQuotaManager):
 
     def quota_metric_name(self, tags: Mapping[str, str]) -> MetricName:
         return self._metrics.metric_name(
-            "tokens", str(self.quota_type), tags, "Permits that these clients have left; below zero they have to wait"
+            "tokens", str(self.quota_type), tags, "Remaining permits of these clients; below zero they are throttled"
         )

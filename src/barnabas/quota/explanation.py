@@ -1,4 +1,4 @@
-"""Which limit a client has, and why: the eight steps, each with what was found there."""
+"""Explains which limit applies to a client: the eight steps of the lookup, with the result of each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from barnabas.quota.quota_entity import QuotaEntity, QuotaTags, precedence, tags
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One of the places that are looked at, in order."""
+    """One step of the lookup."""
 
     number: int
     entity: QuotaEntity
     limit: float | None
-    """What is set there; None if nothing is."""
+    """The limit at this step, or None."""
     matched: bool
-    """Whether this is the first with a limit: the one that counts."""
+    """Whether this is the first step with a limit: the one that applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Explanation:
 
     steps: tuple[Step, ...]
     match: Step | None
-    """None: the client has no limit."""
+    """None: no limit applies."""
     tags: QuotaTags | None
-    """Who shares that limit."""
+    """The clients that share the limit."""
 
     @property
     def limit(self) -> float | None:
@@ -36,18 +36,18 @@ class Explanation:
 
     @property
     def reason(self) -> str:
-        """In a sentence."""
+        """Explains the match in one sentence."""
         if self.match is None:
             return "none of the eight places has a limit"
         before = self.match.number - 1
         if not before:
-            return f"step 1, {self.match.entity}, is the most specific there is"
+            return f"step 1, {self.match.entity}, is the most specific one"
         which = "step 1 has" if before == 1 else f"steps 1 {'and' if before == 2 else 'to'} {before} have"
         return f"{which} no limit; step {self.match.number}, {self.match.entity}, is the first that has one"
 
 
 def explain(limits: Mapping[QuotaEntity, float], user: str, client_id: str) -> Explanation:
-    """Goes the eight steps for a client; `limits` are those of one kind of quota."""
+    """Takes the eight steps for a client; `limits` are those of one quota type."""
     match: Step | None = None
     steps = []
     for number, entity in enumerate(precedence(user, client_id), 1):

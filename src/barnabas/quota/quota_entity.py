@@ -1,4 +1,4 @@
-"""Whom a client quota is for, and in which order the candidates are asked (Q02)."""
+"""The entities that client quotas can be set for, and their precedence (Q02)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ class _Default(Enum):
 
 
 DEFAULT: Final = _Default.DEFAULT
-"""Stands for every name that has no quota of its own. Not a text, because a client may well call itself that."""
+"""Stands for every name without a quota of its own. It is not a string, because a client may have any name."""
 
 EntityName: TypeAlias = str | Literal[_Default.DEFAULT] | None
-"""A name, the default, or None where the entity does not say anything about this part."""
+"""A name, the default, or None if the entity does not have this part."""
 
 
 class QuotaLevel(IntFlag):
-    """What an entity consists of. A manager keeps the levels that are in use as one number (Q03)."""
+    """The parts of an entity. A manager stores the levels in use as one number (Q03)."""
 
     NONE = 0
     CLIENT_ID = 1
     USER = 2
     USER_CLIENT_ID = 4
     CUSTOM = 8
-    """A callback decides, and nobody knows by what."""
+    """A callback determines the quotas, by unknown criteria."""
 
 
 class QuotaEntity(NamedTuple):
-    """A user, a client id, or a user with a client id; each by name or by default.
+    """A user, a client ID, or both; each by name or as default.
 
     >>> QuotaEntity(user="alice", client_id=DEFAULT).path
     '/config/users/alice/clients/<default>'
@@ -53,12 +53,12 @@ class QuotaEntity(NamedTuple):
 
     @property
     def has_default(self) -> bool:
-        """Whether it is about more than one user or client."""
+        """Whether it applies to more than one user or client."""
         return self.user is DEFAULT or self.client_id is DEFAULT
 
     @property
     def path(self) -> str:
-        """How Kafka's documentation names it."""
+        """The path in Kafka's documentation."""
         users = "" if self.user is None else f"/users/{self.user}"
         clients = "" if self.client_id is None else f"/clients/{self.client_id}"
         return f"/config{users}{clients}"
@@ -73,9 +73,10 @@ class QuotaEntity(NamedTuple):
 
 
 def precedence(user: str, client_id: str) -> tuple[QuotaEntity, ...]:
-    """The eight entities that can have a quota for this client, most specific first. The first that has one counts.
+    """Returns the eight entities that can have a quota for this client, most specific first. The first with a limit
+    wins.
 
-    What is said about the user counts more than what is said about the client id: a client can call itself as it likes.
+    The user takes precedence over the client ID, because a client can choose its client ID freely.
 
     >>> for entity in precedence("alice", "billing"):
     ...     print(entity.path)
@@ -101,14 +102,14 @@ def precedence(user: str, client_id: str) -> tuple[QuotaEntity, ...]:
 
 
 class QuotaTags(NamedTuple):
-    """Which clients share one quota, as the tags of its metric: the names that the level which matched looks at."""
+    """Identifies the clients that share a quota, as the tags of its metric: the names that the matched level uses."""
 
     user: str
     client_id: str
 
 
 def tags_at(level: QuotaLevel, user: str, client_id: str) -> QuotaTags:
-    """The tags of a client whose quota was found at that level."""
+    """Returns the tags of a client whose quota was found at that level."""
     if level is QuotaLevel.USER_CLIENT_ID:
         return QuotaTags(user, client_id)
     return QuotaTags(user, "") if level is QuotaLevel.USER else QuotaTags("", client_id)

@@ -1,4 +1,4 @@
-"""All quota managers of a node."""
+"""Creates all quota managers of a node."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CALLBACK_METHODS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class QuotaManagers:
-    """The seven managers. What a broker and a controller of one node measure goes to the same sensors."""
+    """The seven managers. The broker and the controller of one node use the same sensors."""
 
     fetch: ClientBandwidthQuotaManager
     produce: ClientBandwidthQuotaManager
@@ -55,7 +55,7 @@ class QuotaManagers:
         thread_name_prefix: str = "",
         callback: ClientQuotaCallback | None = None,
     ) -> Self:
-        """Makes them. Their reapers start with the first connection that is held back."""
+        """Creates the managers. Their reapers start with the first throttled connection."""
 
         def bandwidth(quota_type: QuotaType) -> ClientBandwidthQuotaManager:
             return ClientBandwidthQuotaManager(
@@ -81,20 +81,20 @@ class QuotaManagers:
 
     @property
     def clients(self) -> tuple[ClientQuotaManager, ...]:
-        """Those that are about clients."""
+        """The managers of client quotas."""
         return self.fetch, self.produce, self.request, self.controller_mutation
 
     def of(self, quota_type: ClientQuotaType) -> ClientQuotaManager:
         return _BY_TYPE[quota_type](self)
 
     def update_cluster_metadata(self, cluster: Cluster) -> None:
-        """Tells the callback, and looks all limits up again if it says that they have changed."""
+        """Passes the cluster to the callback, and looks up all limits again if the callback says so."""
         if self.callback is not None and self.callback.update_cluster_metadata(cluster):
             for manager in self.clients:
                 manager.update_quota_metric_configs()
 
     def shutdown(self) -> None:
-        """Ends the reapers. Whoever is held back stays muted: its connection is closed before long."""
+        """Stops the reapers. Throttled connections stay muted; they are closed soon."""
         for manager in self.clients:
             manager.initiate_shutdown()
         for manager in self.clients:
@@ -114,13 +114,13 @@ _BY_TYPE: Final[Mapping[ClientQuotaType, Callable[[QuotaManagers], ClientQuotaMa
 def make_callback(
     callback_class: Callable[[], Any] | None, properties: Mapping[str, str]
 ) -> ClientQuotaCallback | None:
-    """The callback of the class that ``client.quota.callback.class`` names; None if it names none."""
+    """Creates the class in ``client.quota.callback.class``; returns None if it is not set."""
     if callback_class is None:
         return None
     callback: ClientQuotaCallback = callback_class()
     missing = [method for method in _CALLBACK_METHODS if not hasattr(callback, method)]
     if missing:
-        raise ConfigError.invalid(CALLBACK_CLASS, callback_class, f"a quota callback has {', '.join(missing)}")
+        raise ConfigError.invalid(CALLBACK_CLASS, callback_class, f"the class lacks {', '.join(missing)}")
     configure: Callable[[Mapping[str, str]], object] | None = getattr(callback, "configure", None)
     if configure is not None:
         configure(properties)

@@ -1,4 +1,4 @@
-"""The limits of one kind of quota, by entity (Q02, Q03)."""
+"""The limits of one quota type, by entity (Q02, Q03)."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from barnabas.quota.quota_entity import (
 
 
 class QuotaLimits:
-    """Who has which limit.
+    """Stores and looks up limits.
 
-    Two questions are asked for a request, and both have a short answer in most clusters:
+    A request needs two lookups, and both are short in most clusters:
 
-    * **Is there any limit at all?** `levels` is 0 if not, and then nothing further is done. Each level has a count of
-      its entities, so that it goes back to 0 when the last limit is taken away.
-    * **Whose usage is it?** (`tags_of`) If limits are set at one level only, that level says it: with limits for users
-      alone, all clients of a user share one sensor, whether or not that user has a limit. Only where several levels are
-      in use are the eight candidates gone through, and the level of the one that is found says it.
+    * **Does any limit exist?** If not, `levels` is 0 and nothing else happens. Each level counts its entities, so it is
+      cleared when its last limit is removed.
+    * **Whose usage is it?** (`tags_of`) If only one level has limits, that level decides: with limits for users only,
+      all clients of a user share one sensor, whether or not that user has a limit. Only if several levels have limits
+      are the eight candidates checked, and the level of the match decides.
 
-    Which limit belongs to tags is asked only when a sensor is made or a limit changes (`limit_of`).
+    The limit of tags is looked up only when a sensor is created or a limit changes (`limit_of`).
 
-    A client that gives no client id is taken for one with an empty name: no entity can have that name, so it is the
-    default client ids that count for it.
+    A client without a client ID is treated as one with an empty ID: no entity can have that name, so the default client
+    ID applies to it.
 
-    Not locked: the manager changes it with its own lock held. Reading needs no lock, as each look is at one number or
-    at one key.
+    It has no lock: the manager changes it under its own lock. Readers need no lock, because each read is of one number
+    or one key.
     """
 
     __slots__ = ("_counts", "_limits", "levels")
 
     def __init__(self) -> None:
         self.levels = 0
-        """The `QuotaLevel` bits in use. A plain number: it is looked at for every request."""
+        """The `QuotaLevel` bits in use. An int instead of an enum, because every request reads it."""
         self._limits: dict[QuotaEntity, float] = {}
         self._counts: Counter[QuotaLevel] = Counter()
 
     def update(self, entity: QuotaEntity, limit: float) -> None:
         if entity.level is QuotaLevel.NONE:
-            raise ValueError("a quota needs an entity that it is for")
+            raise ValueError("a quota needs a user or a client ID")
         if entity not in self._limits:
             self._counts[entity.level] += 1
         self._limits[entity] = limit
         self.levels |= entity.level.value
 
     def remove(self, entity: QuotaEntity) -> None:
-        """Takes a limit away, if there is one."""
+        """Removes a limit, if it exists."""
         if self._limits.pop(entity, None) is None:
             return
         self._counts[entity.level] -= 1
@@ -60,7 +60,7 @@ class QuotaLimits:
             self.levels &= ~entity.level.value
 
     def tags_of(self, user: str, client_id: str) -> QuotaTags:
-        """Which usage a request of this client counts for."""
+        """Returns the tags that a request of this client is charged to."""
         levels = self.levels
         if levels in (_NONE, _CLIENT_ID):
             return QuotaTags("", client_id)
@@ -72,12 +72,12 @@ class QuotaLimits:
         return tags_at(QuotaLevel.CLIENT_ID if found is None else found.level, user, client_id)
 
     def match(self, user: str, client_id: str) -> QuotaEntity | None:
-        """The first of the eight candidates that has a limit."""
+        """Returns the first of the eight candidates that has a limit."""
         limits = self._limits
         return next((entity for entity in precedence(user, client_id) if entity in limits), None)
 
     def limit_of(self, tags: QuotaTags) -> float | None:
-        """The limit for the clients that share these tags; None if they have none."""
+        """Returns the limit of the clients that share these tags, or None."""
         user, client_id = tags
         candidates: Iterable[QuotaEntity]
         if user and client_id:
@@ -88,7 +88,7 @@ class QuotaLimits:
                 QuotaEntity(DEFAULT, DEFAULT),
             )
         elif user:
-            # All clients of the user, or the one without a client id.
+            # All clients of the user, or the client without a client ID.
             candidates = (
                 QuotaEntity(user, DEFAULT),
                 QuotaEntity(user, None),

@@ -1,4 +1,4 @@
-"""The nine kinds of quota (Q02)."""
+"""The nine quota types (Q02)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class ClientQuotaType(Enum):
-    """The kinds that can be set for a user or a client id. This is what a quota callback gets to see."""
+    """The types that can be set for a user or a client ID, as passed to a quota callback."""
 
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"
@@ -16,12 +16,12 @@ class ClientQuotaType(Enum):
 
     @property
     def key(self) -> str:
-        """The name under which AlterClientQuotas sets it."""
+        """The key in AlterClientQuotas."""
         return self.value
 
 
 class QuotaType(Enum):
-    """What is limited. The value is what metrics, sensors and threads of that kind are called.
+    """What is limited. The value is part of the names of metrics, sensors and threads.
 
     ================================ ====================================================================
     ``FETCH``, ``PRODUCE``           bytes per second of a client
@@ -46,11 +46,11 @@ class QuotaType(Enum):
 
     @property
     def client_quota_type(self) -> ClientQuotaType:
-        """The kind as a client's quota. ValueError for a limit that is no client's."""
+        """Returns the type as a client quota; raises ValueError for another kind of limit."""
         try:
             return _CLIENT_TYPES[self]
         except KeyError:
-            raise ValueError(f"{self.value} is not a quota of clients") from None
+            raise ValueError(f"{self.value} is not a client quota") from None
 
     def __str__(self) -> str:
         return self.value

@@ -1,20 +1,20 @@
-"""How many bytes per second replication may take (Q09).
+"""Limits the bytes per second of replication (Q09).
 
-To move partitions to another broker is to copy all of their records, and at full speed that leaves little for clients.
-So the replicas that move can be marked, and a limit be set on what all marked ones together take. Replicas that just
-keep up are not marked, and go on at full speed: throttled, they would fall out of sync.
+Moving partitions to another broker copies all of their records, which at full speed leaves little for clients. So the
+replicas that move can be marked as throttled, and a limit applies to all marked ones together. Replicas that only keep
+up are not marked, because throttling would remove them from the ISR.
 
-Three limits, each with a manager of its own:
+There are three limits, each with its own manager:
 
 ========================================================= ============================================================
 ``leader.replication.throttled.rate``                     what a leader sends to followers that are not in sync
-``follower.replication.throttled.rate``                   what a follower asks for
+``follower.replication.throttled.rate``                   what a follower fetches
 ``replica.alter.log.dirs.io.max.bytes.per.second``        what is copied from one log directory to another
 ========================================================= ============================================================
 
-For the first two the replicas are marked by a setting of their topic, ``leader.replication.throttled.replicas`` and
-``follower.replication.throttled.replicas``: pairs of partition and broker, or ``*``. A move between directories is
-always meant.
+For the first two, a setting of the topic marks the replicas: ``leader.replication.throttled.replicas`` and
+``follower.replication.throttled.replicas``, with pairs of partition and broker, or ``*``. A move between directories is
+always throttled.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ ALL_REPLICAS: Final = "*"
 
 
 class ReplicationQuotaManager:
-    """Measures one kind of replication traffic, and says when it is too much.
+    """Measures one kind of replication traffic, and tells when the limit is exceeded.
 
-    It holds nobody back itself: whoever replicates asks before it reads (`is_quota_exceeded`) and tells afterwards how
-    much it was (`record`), so the rate goes over the limit by at most one read.
+    It does not throttle anything itself. A replica fetcher checks it before a read (`is_quota_exceeded`) and charges it
+    afterwards (`record`), so the rate exceeds the limit by at most one read.
 
-    **Locks.** `_lock` guards the limit, and that the sensor is made with it. The registry's lock and the sensor's are
-    taken inside it. The marks are replaced as a whole for a topic, and read without a lock.
+    **Locks.** `_lock` guards the limit and the creation of the sensor with it. The locks of the registry and the sensor
+    are taken inside it. The marks of a topic are replaced as a whole, and read without a lock.
     """
 
     def __init__(self, windows: QuotaWindows, metrics: Metrics, quota_type: QuotaType, clock: Clock) -> None:
@@ -54,15 +54,15 @@ class ReplicationQuotaManager:
         self._lock = threading.Lock()
         self._limit = NO_LIMIT
         self._marked: dict[str, frozenset[int] | None] = {}
-        """Throttled partitions by topic; None for all of them."""
+        """Throttled partitions by topic; None means all of them."""
         self._rate_name = metrics.metric_name(
             "byte-rate", str(quota_type), description="Bytes per second of throttled replicas"
         )
 
-    # -- for those who replicate
+    # -- for fetchers
 
     def is_throttled(self, partition: TopicPartition) -> bool:
-        """Whether the limit counts for this partition."""
+        """Returns whether the limit applies to this partition."""
         if self.quota_type is QuotaType.ALTER_LOG_DIRS_REPLICATION:
             return True
         try:
@@ -80,7 +80,7 @@ class ReplicationQuotaManager:
         return False
 
     def record(self, value: int) -> None:
-        """So many bytes of throttled partitions have been moved."""
+        """Charges bytes of throttled partitions."""
         self._sensor().record(value, self._clock.milliseconds(), check_quotas=False)
 
     def _sensor(self) -> Sensor:
@@ -95,12 +95,12 @@ class ReplicationQuotaManager:
                 )
                 if sensor.add(self._rate_name, SimpleRate(), self._quota_config()):
                     return sensor
-                self._metrics.remove_sensor(name)  # it has expired, and nobody has taken it away yet
+                self._metrics.remove_sensor(name)  # it has expired but is not removed yet
 
     def _quota_config(self) -> MetricConfig:
         return self._config.with_quota(Quota(self._limit))
 
-    # -- for those who configure
+    # -- for configuration
 
     @property
     def upper_bound(self) -> float:
@@ -108,7 +108,7 @@ class ReplicationQuotaManager:
         return self._limit
 
     def update_quota(self, limit: float) -> None:
-        """Another limit; what was moved so far still counts."""
+        """Changes the limit; past usage still counts."""
         with self._lock:
             self._limit = limit
             metric = self._metrics.metric(self._rate_name)
@@ -116,7 +116,7 @@ class ReplicationQuotaManager:
                 metric.reconfigure(self._quota_config())
 
     def mark_throttled(self, topic: str, partitions: Iterable[int] | None = None) -> None:
-        """These partitions of a topic are throttled and no others; without a list, all of them."""
+        """Throttles only these partitions of a topic; without a list, all of them."""
         self._marked[topic] = None if partitions is None else frozenset(partitions)
 
     def remove_throttle(self, topic: str) -> None:
@@ -127,7 +127,7 @@ class ReplicationQuotaManager:
 
 
 def throttled_partitions(replicas: Collection[str], broker_id: int) -> list[int] | None:
-    """The partitions of a topic that a list of throttled replicas names for a broker; None if it names all.
+    """Returns the partitions that a list of throttled replicas names for a broker; None if it names all.
 
     >>> throttled_partitions(["0:1", "0:2", "3:1"], 1)
     [0, 3]

@@ -1,4 +1,4 @@
-"""User names as tags of metrics: percent-encoded, because a distinguished name has signs that JMX gives a meaning."""
+"""Percent-encodes user names for metric tags, because a distinguished name has characters that are special in JMX."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 
 def sanitize(name: str) -> str:
-    """Letters, digits, dots, hyphens and underscores stay.
+    """Keeps letters, digits, dots, hyphens and underscores, and encodes everything else.
 
     >>> sanitize("CN=alice,O=The Castle")
     'CN%3Dalice%2CO%3DThe%20Castle'
     """
-    # The library takes a tilde for harmless; Java, whose names these are, does not.
+    # Python's quote keeps a tilde; Java's encoder, which defines these names, does not.
     return quote(name, safe="").replace("~", "%7E")

@@ -1,4 +1,4 @@
-"""Clients that are held back, and the queue in which they wait (Q05)."""
+"""Throttled connections, and the queue in which they wait (Q05)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ POLL_MS = 1_000
 
 
 class ThrottledChannel:
-    """A connection that is not read until a moment.
+    """A connection that is muted until a point in time.
 
-    Making one mutes the connection. That is done here, before it is in any queue, so that it cannot be unmuted first.
+    The constructor mutes the connection, before it is in any queue, so that it cannot be unmuted first.
     """
 
     __slots__ = ("_callback", "end_time_ns")
@@ -32,7 +32,7 @@ class ThrottledChannel:
         callback.start_throttling()
 
     def notify_throttling_done(self) -> None:
-        """Unmutes the connection; to be called once."""
+        """Unmutes the connection; must be called once."""
         self._callback.end_throttling()
 
     def __repr__(self) -> str:
@@ -40,15 +40,15 @@ class ThrottledChannel:
 
 
 class DelayQueue:
-    """Gives out throttled channels when their time is over, the earliest first."""
+    """Returns throttled channels when their throttle time ends, the earliest first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        """Guards both fields below. No other lock is taken inside it but that of a mock clock."""
+        """Guards both fields below. Only the lock of a mock clock is taken inside it."""
         self._heap: list[tuple[int, int, ThrottledChannel]] = []
         self._closed = False
-        # Channels of the same moment come out in the order in which they came in, and are never compared themselves.
+        # Breaks ties in insertion order, so that channels themselves are never compared.
         self._order = itertools.count()
 
     def add(self, channel: ThrottledChannel) -> None:
@@ -58,7 +58,7 @@ class DelayQueue:
                 self._changed.notify()
 
     def poll(self, timeout_ms: float) -> ThrottledChannel | None:
-        """The next channel whose time is over; waits for one, at most so long, and not at all once it is closed."""
+        """Returns the next channel whose throttle time has ended; waits for at most that time, and not after close."""
         deadline = self._clock.nanoseconds() + int(timeout_ms * _NS_PER_MS)
         with self._changed:
             while True:
@@ -74,7 +74,7 @@ class DelayQueue:
                 self._clock.wait(self._changed, (until - now) / _NS_PER_MS)
 
     def close(self) -> None:
-        """Lets whoever waits go."""
+        """Wakes up a waiting poll."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -84,10 +84,10 @@ class DelayQueue:
 
 
 class ThrottledChannelReaper(ShutdownableThread):
-    """Unmutes the channels of a delay queue when their time is over.
+    """Unmutes the channels of a delay queue when their throttle time ends.
 
-    It is the only one who takes from the queue, so each channel is unmuted exactly once. At shutdown those that still
-    wait are left muted: their connections are closed anyway.
+    It is the only consumer of the queue, so each channel is unmuted exactly once. At shutdown the remaining channels
+    stay muted, because their connections are closed anyway.
     """
 
     def __init__(self, name: str, queue: DelayQueue, queue_size: Sensor, clock: Clock) -> None:
@@ -101,8 +101,8 @@ class ThrottledChannelReaper(ShutdownableThread):
             self._queue_size.record(-1)
             try:
                 channel.notify_throttling_done()
-            except Exception:  # one connection's trouble must not leave all others muted
-                logger.exception("%r could not be unmuted", channel)
+            except Exception:  # an error of one connection must not leave the others muted
+                logger.exception("Cannot unmute %r", channel)
 
     def on_shutdown_initiated(self) -> None:
         self._queue.close()

@@ -1,6 +1,6 @@
-"""What clients have used of their quotas, and what more of it would cost them.
+"""The usage of quotas, and the throttle time that more usage would cause.
 
-This is for people who ask why a client is held back: ``barnabas quotas explain``, the ``/quotas`` page.
+``barnabas quotas explain`` and the ``/quotas`` page use it to explain why a client is throttled.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ _UNCAPPED: Final = frozenset({ClientQuotaType.PRODUCE.key, ClientQuotaType.FETCH
 
 @dataclass(frozen=True, slots=True)
 class QuotaUsage:
-    """One group of clients that share a quota, at one moment."""
+    """The usage of a group of clients that share a quota, at one moment."""
 
     key: str
-    """Which quota: ``producer_byte_rate`` and the like."""
+    """The quota key, for example ``producer_byte_rate``."""
     tags: Mapping[str, str]
-    """Which clients."""
+    """The clients."""
     limit: float | None
-    """Per second; None: there is none."""
+    """Per second; None for no limit."""
     usage: float
-    """Per second. Of a token bucket: the tokens that are left."""
+    """Per second. For a token bucket: the remaining tokens."""
     window_ms: int
-    """What the usage was divided by. Of a token bucket: how much time's worth of tokens it holds."""
+    """The period of the average. For a token bucket: its capacity, as time at the rate of the limit."""
     is_token_bucket: bool = False
     max_throttle_ms: int = MAX_THROTTLE_MS
     throttle_time_ms: float | None = None
-    """For how long they were held back, on average, each time they were; None if not lately."""
+    """The mean throttle time; None if the clients were not throttled recently."""
 
     def after(self, amount: float) -> QuotaUsage:
-        """The same with so much more used at once."""
+        """Returns the usage after this additional amount."""
         if self.is_token_bucket:
             return replace(self, usage=self.usage - amount)
         return replace(self, usage=self.usage + amount * 1_000 / self.window_ms)
 
     @property
     def throttle_ms(self) -> int:
-        """How long a client would be held back now.
+        """Returns the throttle time of a client now.
 
-        The same arithmetic as for a request: the excess over the limit as time at the limit.
+        It is computed as for a request: the excess over the limit, as time at the rate of the limit.
         """
         if self.limit is None:
             return 0
@@ -57,7 +57,7 @@ class QuotaUsage:
 
     @classmethod
     def unused(cls, key: str, limit: float, samples: int, window_ms: int) -> Self:
-        """Of clients that have used nothing lately: their windows are empty, their bucket is full."""
+        """Returns the usage of idle clients: their windows are empty, their bucket is full."""
         if key == ClientQuotaType.CONTROLLER_MUTATION.key:
             return cls(key, {}, limit, samples * window_ms / 1_000 * limit, samples * window_ms, is_token_bucket=True)
         cap_ms = MAX_THROTTLE_MS if key in _UNCAPPED else window_ms
@@ -77,7 +77,7 @@ class QuotaUsage:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Reads what `to_json` wrote; KeyError, TypeError or ValueError if it is something else."""
+        """Parses the output of `to_json`; raises KeyError, TypeError or ValueError for anything else."""
         return cls(
             key=str(data["key"]),
             tags={str(name): str(value) for name, value in data["tags"].items()},
@@ -91,7 +91,7 @@ class QuotaUsage:
 
 
 def usage_of(managers: Iterable[ClientQuotaManager], now_ms: int) -> list[QuotaUsage]:
-    """All groups of clients that are measured. Managers that share sensors may both be given."""
+    """Returns the usage of all groups of clients. Several managers may share sensors."""
     found = []
     seen: set[Sensor] = set()
     for manager in managers:

@@ -43,7 +43,7 @@ def test_there_are_nine_kinds_of_which_four_are_about_clients() -> None:
         "controller_mutation_rate",
     ]
     for kind in list(QuotaType)[4:]:
-        with pytest.raises(ValueError, match="not a quota of clients"):
+        with pytest.raises(ValueError, match="not a client quota"):
             _ = kind.client_quota_type
 
 
@@ -134,7 +134,7 @@ def test_with_one_level_nobody_is_looked_up(
 
 
 def test_a_quota_is_for_somebody() -> None:
-    with pytest.raises(ValueError, match="needs an entity"):
+    with pytest.raises(ValueError, match="needs a user or a client ID"):
         QuotaLimits().update(QuotaEntity(), 1.0)
 
 

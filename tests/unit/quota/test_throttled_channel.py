@@ -80,4 +80,4 @@ def test_one_channel_that_cannot_be_unmuted_leaves_no_other_muted(caplog: pytest
     reaper.do_work()
     reaper.do_work()
     assert good.ended == 1
-    assert "could not be unmuted" in caplog.text
+    assert "Cannot unmute" in caplog.text
