@@ -1,1 +1,1 @@
-"""Security: who a client is, and what it may do."""
+"""Security: principals, ACLs and authorization."""

@@ -1,18 +1,18 @@
-"""ACLs: who may do what, to what, from where.
+"""ACLs: which principal may perform which operation on which resource from which host.
 
 An ACL binds an entry to a pattern::
 
     pattern  TOPIC orders. PREFIXED                 every topic whose name begins with "orders."
-    entry    User:alice  from 10.0.0.7  READ ALLOW  alice may read it, if she comes from there
+    entry    User:alice  from 10.0.0.7  READ ALLOW  alice may read it from that host
 
-A LITERAL pattern stands for the one resource of that name, except that the name ``*`` stands for all of the type.
-``User:*`` is everybody and the host ``*`` is everywhere.
+A LITERAL pattern means the one resource of that name, except that the name ``*`` means all resources of the type.
+``User:*`` means every principal, and the host ``*`` every host.
 
-What the protocol calls a *filter* selects bindings, to describe or delete them: it has the same fields, and any of
-them may be left open. The pattern type MATCH is only for filters: it asks for all bindings that would *apply* to a
-resource of that name, be they literal, prefixed or for all names.
+A *filter* selects bindings to describe or delete. It has the same fields, and each may be left open. The pattern type
+MATCH is only for filters: it selects all bindings that *apply* to a resource of that name, whether they are literal,
+prefixed or for all names.
 
-The numbers are Kafka's. They are on the wire, in the metadata log, and as bits in what a client is told it may do.
+The numbers are Kafka's. They are used on the wire, in the metadata log, and as bits of authorized operations.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from barnabas.common.named_tuple import NamedTuple
 
 WILDCARD: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"
-"""The only name that a CLUSTER resource has."""
+"""The only name of a CLUSTER resource."""
 
 
 class _Code(IntEnum):
-    """An enum of the wire, whose 0 is UNKNOWN: a peer that is newer may send what did not exist yet."""
+    """An enum of the protocol. 0 is UNKNOWN, because a newer peer may send a value that is not defined here."""
 
     @classmethod
     def from_code(cls, code: int) -> Self:
@@ -42,7 +42,7 @@ class _Code(IntEnum):
 
     @classmethod
     def from_string(cls, text: str) -> Self:
-        """By name, in whichever case, with or without underscores: ``DESCRIBE_CONFIGS``, ``DescribeConfigs``."""
+        """Parses a name in any case, with or without underscores: ``DESCRIBE_CONFIGS``, ``DescribeConfigs``."""
         wanted = text.replace("_", "").upper()
         for member in cls:
             if member.name.replace("_", "") == wanted:
@@ -51,7 +51,7 @@ class _Code(IntEnum):
 
     @property
     def title(self) -> str:
-        """As people write it: ``DescribeConfigs``."""
+        """The name for people: ``DescribeConfigs``."""
         return "".join(part.capitalize() for part in self.name.split("_"))
 
     @property
@@ -62,7 +62,7 @@ class _Code(IntEnum):
 class AclOperation(_Code):
     UNKNOWN = 0
     ANY = 1
-    """In a filter only."""
+    """For filters only."""
     ALL = 2
     READ = 3
     WRITE = 4
@@ -71,7 +71,7 @@ class AclOperation(_Code):
     ALTER = 7
     DESCRIBE = 8
     CLUSTER_ACTION = 9
-    """What brokers do among themselves: replicate, and forward requests."""
+    """Operations between brokers: replication and forwarding."""
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
@@ -83,7 +83,7 @@ class AclOperation(_Code):
 class AclPermissionType(_Code):
     UNKNOWN = 0
     ANY = 1
-    """In a filter only."""
+    """For filters only."""
     DENY = 2
     ALLOW = 3
 
@@ -91,7 +91,7 @@ class AclPermissionType(_Code):
 class ResourceType(_Code):
     UNKNOWN = 0
     ANY = 1
-    """In a filter only."""
+    """For filters only."""
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
@@ -103,9 +103,9 @@ class ResourceType(_Code):
 class PatternType(_Code):
     UNKNOWN = 0
     ANY = 1
-    """In a filter only: a pattern of that name, of whichever type."""
+    """For filters only: a pattern of that name, of any type."""
     MATCH = 2
-    """In a filter only: any pattern that applies to a resource of that name."""
+    """For filters only: any pattern that applies to a resource of that name."""
     LITERAL = 3
     PREFIXED = 4
 
@@ -136,7 +136,7 @@ SUPPORTED_OPERATIONS: Final[dict[ResourceType, tuple[AclOperation, ...]]] = {
     ResourceType.DELEGATION_TOKEN: (_O.DESCRIBE,),
     ResourceType.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
 }
-"""What can be done at all to a resource of a type."""
+"""The operations that exist for each resource type."""
 
 AUTHORIZATION_ERRORS: Final[dict[ResourceType, Errors]] = {
     ResourceType.TOPIC: Errors.TOPIC_AUTHORIZATION_FAILED,
@@ -146,11 +146,11 @@ AUTHORIZATION_ERRORS: Final[dict[ResourceType, Errors]] = {
     ResourceType.DELEGATION_TOKEN: Errors.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
     ResourceType.USER: Errors.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-"""What a client hears about a resource that it may not touch. (Users are only ever touched to make tokens for them.)"""
+"""The error for a resource that a client may not access. (USER resources are only accessed to create tokens.)"""
 
 
 def to_bit_field(operations: Iterable[AclOperation]) -> int:
-    """A set of operations in an int32: bit n is the operation with code n.
+    """Encodes a set of operations in an int32: bit n is the operation with code n.
 
     >>> to_bit_field([AclOperation.READ, AclOperation.DESCRIBE])
     264
@@ -162,12 +162,12 @@ def to_bit_field(operations: Iterable[AclOperation]) -> int:
 
 
 def from_bit_field(field: int) -> set[AclOperation]:
-    """What :func:`to_bit_field` put in; bits that mean nothing yet are left out."""
+    """Decodes :func:`to_bit_field`; ignores unknown bits."""
     return {operation for operation in AclOperation if operation and field & 1 << operation}
 
 
 class Resource(NamedTuple):
-    """Something that can be protected."""
+    """A resource that ACLs protect."""
 
     resource_type: ResourceType
     name: str
@@ -177,7 +177,7 @@ CLUSTER: Final = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 class ResourcePattern(NamedTuple):
-    """One resource, or all whose names begin alike. A tuple, because one is made for each topic of each request."""
+    """One resource, or all with a common prefix. A tuple, because each topic of each request needs one."""
 
     resource_type: ResourceType
     name: str
@@ -189,7 +189,7 @@ class ResourcePattern(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AccessControlEntry:
-    """Who, from where, does what, and whether that is allowed or denied."""
+    """Allows or denies an operation to a principal from a host."""
 
     principal: str
     host: str
@@ -202,7 +202,7 @@ class AccessControlEntry:
 
 @dataclass(frozen=True, slots=True)
 class AclBinding:
-    """An entry on a pattern: one ACL.
+    """One ACL: an entry on a pattern.
 
     >>> str(acl("User:alice", AclOperation.READ, ResourceType.TOPIC, "orders"))
     'ALLOW Read to User:alice from * on Topic:LITERAL:orders'
@@ -213,7 +213,7 @@ class AclBinding:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether a part of it is something that this version does not know."""
+        """Whether a part of it is unknown to this version."""
         pattern, entry = self.pattern, self.entry
         return any(
             code.is_unknown
@@ -221,7 +221,7 @@ class AclBinding:
         )
 
     def to_filter(self) -> AclBindingFilter:
-        """The filter that matches this one binding."""
+        """Returns the filter that matches only this binding."""
         return AclBindingFilter(
             ResourcePatternFilter(*self.pattern),
             AccessControlEntryFilter(
@@ -242,7 +242,7 @@ def acl(
     permission_type: AclPermissionType = AclPermissionType.ALLOW,
     host: str = WILDCARD,
 ) -> AclBinding:
-    """A binding, with the usual for whatever is left out."""
+    """Creates a binding, with defaults for everything that is not given."""
     return AclBinding(
         ResourcePattern(resource_type, name, pattern_type),
         AccessControlEntry(principal, host, operation, permission_type),
@@ -251,7 +251,7 @@ def acl(
 
 @dataclass(frozen=True, slots=True)
 class ResourcePatternFilter:
-    """Selects patterns. A name of None is any name."""
+    """Selects patterns. A name of None matches any name."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None
@@ -275,7 +275,7 @@ class ResourcePatternFilter:
         return pattern.pattern_type is PatternType.LITERAL and pattern.name in {self.name, WILDCARD}
 
     def find_indefinite_field(self) -> str | None:
-        """Why it may match more than one pattern; None if it cannot."""
+        """Returns why it may match more than one pattern; None if it cannot."""
         if self.resource_type in {ResourceType.ANY, ResourceType.UNKNOWN}:
             return f"resource type is {self.resource_type.name}"
         if self.name is None:
@@ -287,7 +287,7 @@ class ResourcePatternFilter:
 
 @dataclass(frozen=True, slots=True)
 class AccessControlEntryFilter:
-    """Selects entries. A principal or host of None is any; ``User:*`` and ``*`` are the ones that are written so."""
+    """Selects entries. A principal or host of None matches any; ``User:*`` and ``*`` match only themselves."""
 
     principal: str | None = None
     host: str | None = None
@@ -320,7 +320,7 @@ class AccessControlEntryFilter:
 
 @dataclass(frozen=True, slots=True)
 class AclBindingFilter:
-    """Selects bindings; as it is made without arguments, all of them."""
+    """Selects bindings; without arguments, all of them."""
 
     pattern_filter: ResourcePatternFilter = ResourcePatternFilter()
     entry_filter: AccessControlEntryFilter = AccessControlEntryFilter()

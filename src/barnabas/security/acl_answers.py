@@ -1,4 +1,4 @@
-"""DescribeAcls: an authorizer's ACLs in the form of the protocol. Brokers and controllers answer it alike."""
+"""DescribeAcls: returns an authorizer's ACLs in the form of the protocol, for brokers and controllers."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from barnabas.security.authorizer import Authorizer
 
 
 def required_authorizer(auth: AuthHelper) -> Authorizer:
-    """`SecurityDisabledError` where nobody keeps ACLs."""
+    """Returns the authorizer; raises `SecurityDisabledError` if there is none."""
     if auth.authorizer is None:
         raise SecurityDisabledError("No authorizer is configured on this node.")
     return auth.authorizer
 
 
 def describe_acls(auth: AuthHelper, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """The ACLs that a filter matches."""
+    """Returns the ACLs that match a filter."""
     authorizer = required_authorizer(auth)
     wanted = binding_filter(request)
     validate_filter(wanted)

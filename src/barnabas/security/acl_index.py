@@ -1,16 +1,16 @@
 """The ACL index: finds the ACLs that apply to a request among many.
 
 Which ACLs apply to a topic ``orders.eu``? Those on the literal ``orders.eu``, on the literal ``*``, and on each prefix
-of the name. There may be ten thousand ACLs but there are only so many *lengths* of prefixes, so one looks up
-``orders.eu`` cut to each of them: with prefixes of 3 and 7 characters, ``ord`` and ``orders.``. All this is kept by
-principal first, since a client has but a few of all ACLs; and then ``User:*`` has to be looked up as well.
+of the name. There may be ten thousand ACLs, but prefixes have only a few different *lengths*, so the index looks up
+``orders.eu`` cut to each length: with prefixes of 3 and 7 characters, ``ord`` and ``orders.``. The first key is the
+principal, because a client has only a few of all ACLs; ``User:*`` is looked up as well.
 
-At the end of a look-up there is no list of ACLs to go through either. What one principal may and may not do under one
-pattern is folded into two bit masks per host, of operations allowed and denied, so that a decision is a few dict
-look-ups and bit tests, whatever the number of ACLs.
+A lookup does not end with a list of ACLs either. The index folds the ACLs of one principal on one pattern into two bit
+masks per host, of allowed and denied operations. So a decision takes a few dict lookups and bit tests, independent of
+the number of ACLs.
 
-An index never changes. One with a few more or fewer ACLs shares with it what is the same, so readers need no lock, and
-all questions of a request are answered by the same rules.
+An index is immutable. An index with a few more or fewer ACLs shares the unchanged parts, so readers need no lock, and
+all decisions of a request use the same rules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from barnabas.security.client_host import canonical_host
 from barnabas.security.principal import WILDCARD_PRINCIPAL, KafkaPrincipal
 
 _ALL_OPERATIONS: Final = -1
-"""The mask with every bit."""
+"""The mask with all bits set."""
 _IMPLIED: Final[dict[AclOperation, AclOperation]] = {
     AclOperation.READ: AclOperation.DESCRIBE,
     AclOperation.WRITE: AclOperation.DESCRIBE,
@@ -42,20 +42,20 @@ _IMPLIED: Final[dict[AclOperation, AclOperation]] = {
     AclOperation.ALTER: AclOperation.DESCRIBE,
     AclOperation.ALTER_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
 }
-"""Who may do the one may do the other. Only that way: who may not read may still be allowed to describe."""
+"""Operations that imply another one, in this direction only: denying READ does not deny DESCRIBE."""
 
 _Who = tuple[ResourceType, str, str]
-"""A type of resource, and the type and name of a principal."""
+"""A resource type, and the type and name of a principal."""
 AclChange = tuple[Uuid, AclBinding | None]
-"""An ACL by its id, or the removal of the one with that id."""
+"""An ACL by its ID; None removes the ACL with that ID."""
 
 
 class Verdict(Enum):
-    """What the ACLs say about a request."""
+    """The decision of the ACLs about a request."""
 
     DENIED = "an ACL denies it"
     ALLOWED = "an ACL allows it, and none denies it"
-    NO_MATCH = "no ACL is about this"
+    NO_MATCH = "no ACL matches"
 
 
 class _Grants:
@@ -66,7 +66,7 @@ class _Grants:
     def __init__(self, bindings: tuple[AclBinding, ...]) -> None:
         self.bindings = bindings
         self.allow = self.deny = 0
-        """From any host."""
+        """For any host."""
         self.allow_hosts: dict[str, int] = {}
         self.deny_hosts: dict[str, int] = {}
         for binding in bindings:
@@ -84,7 +84,7 @@ class _Grants:
 
 
 def _allows(binding: AclBinding) -> bool:
-    """An ACL that a newer version has written may be meant in a way that is not known here: it allows nothing."""
+    """Returns False for an ACL with unknown parts: a newer version may mean something else by it."""
     return binding.entry.permission_type is AclPermissionType.ALLOW and not binding.is_unknown
 
 
@@ -98,7 +98,7 @@ def _mask(operation: AclOperation, allows: bool) -> int:
 
 
 class _PrincipalAcls:
-    """The ACLs of one principal on one type of resource, by pattern."""
+    """The ACLs of one principal on one resource type, by pattern."""
 
     __slots__ = ("lengths", "literal", "prefixed")
 
@@ -106,7 +106,7 @@ class _PrincipalAcls:
         self.literal: dict[str, _Grants] = {}
         self.prefixed: dict[str, _Grants] = {}
         self.lengths: list[int] = []
-        """The lengths of the prefixes, the shortest first."""
+        """The lengths of the prefixes, in ascending order."""
 
     def copy(self) -> _PrincipalAcls:
         new = _PrincipalAcls()
@@ -131,11 +131,11 @@ class _PrincipalAcls:
             del table[name]
 
     def finish(self) -> None:
-        """After the last change."""
+        """Must be called after the last change."""
         self.lengths = sorted({len(prefix) for prefix in self.prefixed})
 
     def matching(self, name: str) -> list[_Grants]:
-        """What applies to a resource of this name."""
+        """Returns the grants that apply to a resource of this name."""
         found = []
         literal = self.literal
         grants = literal.get(name)
@@ -160,7 +160,7 @@ class _PrincipalAcls:
 
 
 class AclIndex:
-    """A set of ACLs that can be asked about requests."""
+    """An immutable set of ACLs with fast decisions."""
 
     __slots__ = ("_acls", "_by_principal", "_patterns")
 
@@ -168,14 +168,14 @@ class AclIndex:
         self._acls: dict[Uuid, AclBinding] = {}
         self._by_principal: dict[_Who, _PrincipalAcls] = {}
         self._patterns: dict[ResourcePattern, int] = {}
-        """How many ACLs there are on each pattern, whoever they are for."""
+        """The number of ACLs on each pattern."""
         if acls:
             self._change(acls.items())
 
     def with_changes(self, changes: Iterable[AclChange]) -> AclIndex:
-        """The index after these changes, made in this order. Raises ValueError for an id that is not there to remove.
+        """Returns the index after these changes, applied in order. Raises ValueError for an unknown ID to remove.
 
-        An ACL whose id is in use takes the place of the one that has it.
+        An ACL whose ID is in use replaces the existing one.
         """
         new = AclIndex()
         new._acls = dict(self._acls)
@@ -186,13 +186,13 @@ class AclIndex:
 
     def _change(self, changes: Iterable[AclChange]) -> None:
         mine: dict[_Who, _PrincipalAcls] = {}
-        """What is not shared with another index, and may be changed."""
+        """The parts that no other index shares, and that may be changed."""
         for acl_id, binding in changes:
             old = self._acls.pop(acl_id, None)
             if old is not None:
                 self._change_one(old, False, mine)
             elif binding is None:
-                raise ValueError(f"no ACL has the id {uuid_to_string(acl_id)}")
+                raise ValueError(f"no ACL has the ID {uuid_to_string(acl_id)}")
             if binding is not None:
                 self._acls[acl_id] = binding
                 self._change_one(binding, True, mine)
@@ -220,7 +220,7 @@ class AclIndex:
     def decide(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> Verdict:
-        """What the ACLs say. ``host`` is canonical."""
+        """Decides by the ACLs. ``host`` must be canonical."""
         bit = 1 << operation
         verdict = Verdict.NO_MATCH
         for acls in self._of(principal, resource_type):
@@ -238,7 +238,7 @@ class AclIndex:
         return [acls for acls in (own, everybodys) if acls is not None]
 
     def has_acls(self, resource_type: ResourceType, name: str) -> bool:
-        """Whether any ACL applies to the resource, whoever and whatever it is for."""
+        """Returns whether any ACL applies to the resource, for any principal and operation."""
         patterns = self._patterns
         return (
             ResourcePattern(resource_type, name) in patterns
@@ -252,7 +252,7 @@ class AclIndex:
     def explain(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> AclBinding | None:
-        """The ACL that a decision was made by: the first that denies, or else the first that allows."""
+        """Returns the ACL that determined a decision: the first that denies, or else the first that allows."""
         allowing = None
         for acls in self._of(principal, resource_type):
             for grants in acls.matching(name):
@@ -267,7 +267,7 @@ class AclIndex:
     def about(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType
     ) -> Iterator[AclBinding]:
-        """The ACLs of a principal that name an operation, or all of them, on any resource of a type."""
+        """Yields the ACLs of a principal for an operation, or all operations, on any resource of a type."""
         for acls in self._of(principal, resource_type):
             for table in (acls.literal, acls.prefixed):
                 for grants in table.values():
@@ -275,7 +275,7 @@ class AclIndex:
                         if _from(binding, host) and binding.entry.operation in {operation, AclOperation.ALL}:
                             yield binding
 
-    # -- the ACLs themselves
+    # -- contents
 
     def acls(self, acl_filter: AclBindingFilter) -> list[AclBinding]:
         return [binding for binding in self._acls.values() if acl_filter.matches(binding)]
@@ -293,7 +293,7 @@ class AclIndex:
 
 
 def _who(binding: AclBinding) -> _Who:
-    """Whom an ACL is for. One that is not written as a principal is for nobody, and the others are not the worse."""
+    """Returns the key of an ACL. One with a malformed principal matches nobody and does not affect the others."""
     kind, colon, name = binding.entry.principal.partition(":")
     return (binding.pattern.resource_type, kind, name) if colon else (binding.pattern.resource_type, "", kind)
 

@@ -1,7 +1,7 @@
-"""Where changes to ACLs go.
+"""Applies changes to ACLs.
 
-In a cluster that is the controller: it writes them to the metadata log, from which every node learns them, itself
-included. A node on its own, or a test, keeps them in memory.
+In a cluster the controller writes them to the metadata log, from which every node, including itself, reads them. A
+single node or a test keeps them in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from barnabas.security.request_context import AuthorizableRequestContext
 
 
 class AclMutator(Protocol):
-    """Creates and deletes ACLs for good. The results are those of the bindings or filters, in their order."""
+    """Creates and deletes ACLs durably. The results are in the order of the bindings or filters."""
 
     def create_acls(
         self, context: AuthorizableRequestContext, bindings: Sequence[AclBinding], /
@@ -41,7 +41,7 @@ class AclMutator(Protocol):
 
 
 class AclStore(Protocol):
-    """What holds the ACLs that are in force."""
+    """Holds the current ACLs."""
 
     @property
     def index(self) -> AclIndex: ...
@@ -50,7 +50,7 @@ class AclStore(Protocol):
 
 
 def validate_new_acl(binding: AclBinding) -> None:
-    """Raises :class:`InvalidRequestError` if nothing could ever match it, or if a part of it belongs into a filter."""
+    """Raises :class:`InvalidRequestError` if the ACL can never match, or has a value that is only for filters."""
     pattern, entry = binding.pattern, binding.entry
     if pattern.resource_type in {ResourceType.UNKNOWN, ResourceType.ANY}:
         raise InvalidRequestError(f"an ACL cannot have the resource type {pattern.resource_type.name}")
@@ -61,9 +61,9 @@ def validate_new_acl(binding: AclBinding) -> None:
     if entry.permission_type not in {AclPermissionType.DENY, AclPermissionType.ALLOW}:
         raise InvalidRequestError(f"an ACL cannot have the permission type {entry.permission_type.name}")
     if not pattern.name:
-        raise InvalidRequestError("the resource name of an ACL cannot be empty")
+        raise InvalidRequestError("the resource name of an ACL must not be empty")
     if pattern.resource_type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
-        raise InvalidRequestError(f"there is one resource of type CLUSTER, {CLUSTER_NAME}, and no {pattern.name!r}")
+        raise InvalidRequestError(f"the only resource of type CLUSTER is {CLUSTER_NAME}: {pattern.name!r}")
     try:
         KafkaPrincipal.parse(entry.principal)
     except ValueError as error:
@@ -71,20 +71,20 @@ def validate_new_acl(binding: AclBinding) -> None:
 
 
 def validate_filter(acl_filter: AclBindingFilter) -> None:
-    """Raises :class:`InvalidRequestError` for a filter with a value that this version does not know."""
+    """Raises :class:`InvalidRequestError` for a filter with an unknown value."""
     if acl_filter.is_unknown:
-        raise InvalidRequestError(f"a part of the filter is not known here: {acl_filter}")
+        raise InvalidRequestError(f"the filter has an unknown value: {acl_filter}")
 
 
 class LocalAclMutator:
-    """Changes the ACLs of this process, which last as long as it does."""
+    """Changes the ACLs of this process, in memory only."""
 
     __slots__ = ("_lock", "_store")
 
     def __init__(self, store: AclStore) -> None:
         self._store = store
         self._lock = threading.Lock()
-        """Held from looking at the ACLs until they are changed. The store's own lock comes inside it."""
+        """Held from reading the ACLs until they are changed. The store's lock is taken inside it."""
 
     def create_acls(
         self,

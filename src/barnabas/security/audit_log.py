@@ -1,13 +1,13 @@
-"""The audit log: who was let in, and who was not.
+"""The audit log: logs allowed and denied requests.
 
-It is an ordinary logger, :data:`AUDIT_LOGGER`, to be sent to a file of its own if so wished. The level says how much an
-entry matters:
+It is an ordinary logger, :data:`AUDIT_LOGGER`, which can be sent to its own file. The level is the importance of an
+entry:
 
 ======= =========================================================================================
-INFO    a request was denied what it asked for
-DEBUG   a request was allowed what it asked for
-TRACE   nothing was asked for: the broker itself wanted to know, to leave out of a list what the
-        client may not see, or to tell it what it may do
+INFO    a request was denied
+DEBUG   a request was allowed
+TRACE   the broker itself checked a permission, to filter a list or to return authorized
+        operations; the client did not ask for it
 ======= =========================================================================================
 """
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:  # authorizer.py writes this log
 
 AUDIT_LOGGER: Final = "barnabas.security.audit"
 TRACE: Final = 5
-"""Below DEBUG, and without a name in :mod:`logging`."""
+"""A level below DEBUG, without a name in :mod:`logging`."""
 
 
 class AuditLog:
-    """Writes what an authorizer has decided. ``rule(*arguments)`` says why, and is called only if that is written."""
+    """Logs decisions of an authorizer. ``rule(*arguments)`` returns the reason, and is called only if it is logged."""
 
     __slots__ = ("_logger",)
 

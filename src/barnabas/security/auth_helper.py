@@ -1,16 +1,16 @@
-"""How handlers ask: the call shapes of authorization.
+"""The authorization calls of request handlers.
 
 =================================== ===========================================================================
 ``authorize``                       one resource: yes or no
-``filter_by_authorized``            many resources: the names of those that are allowed
+``filter_by_authorized``            many resources: the names of the allowed ones
 ``partition_by_authorized``         many resources: the allowed ones and the others
 ``authorize_by_resource_type``      any resource of a type: yes or no
-``authorize_cluster_operation``     the cluster: nothing, or an error that ends the request
-``authorized_operations``           one resource: all that the client may do to it, as a bit field
+``authorize_cluster_operation``     the cluster: raises an error that fails the request
+``authorized_operations``           one resource: all authorized operations, as a bit field
 =================================== ===========================================================================
 
-A client may be allowed a part of what it asks for. So a denial is the error code of one resource in the answer, and the
-rest of the request goes ahead; only what needs a right on the cluster as a whole fails as a whole.
+A client may be authorized for a part of its request. So a denial is the error code of one resource in the response, and
+the rest of the request proceeds. Only a missing permission on the cluster fails the whole request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class AuthHelper:
-    """Asks the authorizer; without one, everything is allowed."""
+    """Calls the authorizer; without one, everything is allowed."""
 
     __slots__ = ("authorizer",)
 
@@ -53,7 +53,7 @@ class AuthHelper:
         log_if_denied: bool = True,
         ref_count: int = 1,
     ) -> bool:
-        """Whether the request may do that to one resource."""
+        """Returns whether the request may perform the operation on one resource."""
         if self.authorizer is None:
             return True
         action = Action(operation, ResourcePattern(resource_type, name), ref_count, log_if_allowed, log_if_denied)
@@ -69,10 +69,10 @@ class AuthHelper:
         log_if_allowed: bool = True,
         log_if_denied: bool = True,
     ) -> set[str]:
-        """The names, among those of the resources, to which the request may do that.
+        """Returns the names of the resources on which the request may perform the operation.
 
-        The authorizer is called once, and asked once about each name, however many resources have it; how many do is
-        the reference count. A fetch of 1,000 partitions of three topics is three questions.
+        It calls the authorizer once, with one action per name. The number of resources of a name is its reference
+        count. A fetch of 1,000 partitions of three topics has three actions.
         """
         if self.authorizer is None:
             return set(map(name_of, resources))
@@ -96,7 +96,7 @@ class AuthHelper:
         log_if_allowed: bool = True,
         log_if_denied: bool = True,
     ) -> tuple[list[T], list[T]]:
-        """The resources to which the request may do that, and the others, both in their order."""
+        """Splits the resources into allowed and denied ones, both in their order."""
         resources = list(resources)
         if self.authorizer is None:
             return resources, []
@@ -112,20 +112,20 @@ class AuthHelper:
     def authorize_by_resource_type(
         self, context: AuthorizableRequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """Whether the request may do that to some resource of the type, whichever."""
+        """Returns whether the request may perform the operation on any resource of the type."""
         if self.authorizer is None:
             return True
         return self.authorizer.authorize_by_resource_type(context, operation, resource_type) is ALLOWED
 
     def authorize_cluster_operation(self, context: AuthorizableRequestContext, operation: AclOperation) -> None:
-        """Raises :class:`ClusterAuthorizationError` if the request may not do that to the cluster."""
+        """Raises :class:`ClusterAuthorizationError` if the request may not perform the operation on the cluster."""
         if not self.authorize(context, operation, ResourceType.CLUSTER, CLUSTER_NAME):
-            raise ClusterAuthorizationError(f"{context} needs the permission {operation.title} on the cluster")
+            raise ClusterAuthorizationError(f"{context} requires {operation.title} on the cluster")
 
     def authorized_operations(self, context: AuthorizableRequestContext, resource: Resource) -> int:
-        """What the client may do to a resource, of all that can be done to one; for Metadata and the Describe APIs.
+        """Returns the authorized operations of a resource, for Metadata and the Describe APIs.
 
-        Nothing is done by this, so it leaves no trace in the audit log.
+        It performs no operation, so it is not in the audit log.
         """
         operations = SUPPORTED_OPERATIONS[resource.resource_type]
         if self.authorizer is None:

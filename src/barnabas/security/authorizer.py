@@ -1,10 +1,10 @@
-"""The authorizer: the plug-in that decides who may do what.
+"""The authorizer: the plug-in that authorizes requests.
 
-A broker asks it for every resource that a request touches. So :meth:`Authorizer.authorize` answers from memory, takes
-all questions of a request at once, and is called by many threads; whatever loads the rules does so on a thread of its
-own. Until they are loaded a listener does not open: :meth:`Authorizer.start` returns a future for each.
+A broker calls it for every resource of a request. So :meth:`Authorizer.authorize` decides from memory, takes all
+actions of a request at once, and is called by many threads. Rules are loaded on another thread. Until they are loaded a
+listener does not open: :meth:`Authorizer.start` returns a future for each.
 
-An authorizer that keeps no ACLs of its own (one that asks a directory service, say) refuses to change any.
+An authorizer without its own ACLs (for example one that uses a directory service) rejects changes of ACLs.
 """
 
 from __future__ import annotations
@@ -52,34 +52,34 @@ class AuthorizerNotReadyError(RetriableError):
 
 
 class Action(NamedTuple):
-    """One question: may this request do that to this resource?"""
+    """Asks whether the request may perform an operation on a resource."""
 
     operation: AclOperation
     resource_pattern: ResourcePattern
-    """A literal one: the resource itself."""
+    """A literal pattern: the resource itself."""
     resource_reference_count: int = 1
-    """How often the request names the resource: 12 partitions of a topic are one question and 12 references."""
+    """How often the request refers to the resource: 12 partitions of a topic are one action with 12 references."""
     log_if_allowed: bool = True
-    """False if nothing is done with the resource even so, as when a client asks what it may do."""
+    """False if the resource is not accessed, as when a client asks for its authorized operations."""
     log_if_denied: bool = True
-    """False if the client did not ask for it in particular, or if there is another permission that would do as well."""
+    """False if the client did not ask for this resource, or if another permission suffices as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizerServerInfo:
-    """What an authorizer is told about the node it runs in."""
+    """Describes the node to its authorizer."""
 
     cluster_id: str
     node_id: int
     endpoints: Sequence[Endpoint]
     inter_broker_endpoint: Endpoint | None = None
     early_start_listeners: Collection[str] = ()
-    """Listeners that open before the rules are loaded, as the rules come in over them: those of the controllers."""
+    """Listeners that open before the rules are loaded, because the rules arrive over them: the controllers' ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class AclCreateResult:
-    """The error is None for an ACL that is there now, even if it was there before."""
+    """The error is None if the ACL exists now, even if it existed before."""
 
     error: ApiError | None = None
 
@@ -92,38 +92,37 @@ class AclBindingDeleteResult:
 
 @dataclass(frozen=True, slots=True)
 class AclDeleteResult:
-    """What came of one filter: an error, or what it matched."""
+    """The result of one filter: an error, or the matching ACLs."""
 
     deleted: Sequence[AclBindingDeleteResult] = ()
     error: ApiError | None = None
 
 
 class Authorizer(Protocol):
-    """What a broker wants of an authorizer. All of it may be called from any thread.
+    """The interface of authorizers. All methods may be called from any thread.
 
-    A class that derives from this gets :meth:`authorize_by_resource_type`, worked out from its ACLs, and the methods
-    that have nothing to do.
+    A derived class inherits :meth:`authorize_by_resource_type`, computed from its ACLs, and empty default methods.
     """
 
-    def configure(self, configs: Mapping[str, Any]) -> None:  # noqa: ARG002 - for those who have settings
-        """Gets the settings of the broker, before anything else is called."""
-        return  # which tells a type checker that nothing is left to implement
+    def configure(self, configs: Mapping[str, Any]) -> None:  # noqa: ARG002 - for authorizers with settings
+        """Receives the settings of the broker before any other call."""
+        return  # tells type checkers that this method is not abstract
 
     @abstractmethod
     def start(self, server_info: AuthorizerServerInfo) -> Mapping[str, Future[None]]:
-        """Begins to load the rules. The futures, by listener name, are done when requests can be decided there."""
+        """Starts to load the rules. The futures by listener name complete when requests can be authorized there."""
 
     @abstractmethod
     def authorize(self, context: AuthorizableRequestContext, actions: Sequence[Action]) -> list[AuthorizationResult]:
-        """Answers each question of a request, in their order."""
+        """Decides each action of a request, in order."""
 
     def authorize_by_resource_type(
         self, context: AuthorizableRequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> AuthorizationResult:
-        """Whether there is any resource of the type, existing or not, to which the client may do that.
+        """Returns whether the client may perform the operation on any resource of the type, existing or not.
 
-        An idempotent producer needs no more than that it may write to some topic. This goes through all ACLs; an
-        authorizer that can look them up should do so instead.
+        An idempotent producer only needs permission to write to some topic. This scans all ACLs; an authorizer with an
+        index should override it.
         """
         check_by_resource_type(operation, resource_type)
         if self.authorize(context, [probe(operation, resource_type)]) == [ALLOWED]:
@@ -141,51 +140,51 @@ class Authorizer(Protocol):
 
     @abstractmethod
     def acls(self, acl_filter: AclBindingFilter) -> Iterable[AclBinding]:
-        """The ACLs that match, as of now."""
+        """Returns the matching ACLs."""
 
     def acl_count(self) -> int:
-        """How many ACLs there are, for the metrics; -1 if that cannot be said."""
+        """Returns the number of ACLs for metrics; -1 if it is unknown."""
         return -1
 
     @abstractmethod
     def create_acls(
         self, context: AuthorizableRequestContext, bindings: Sequence[AclBinding]
     ) -> list[Future[AclCreateResult]]:
-        """Adds ACLs. A future is done when its ACL is in force; one that fails does not keep the others from it."""
+        """Creates ACLs. A future completes when its ACL is in force; a failure does not affect the others."""
 
     @abstractmethod
     def delete_acls(
         self, context: AuthorizableRequestContext, filters: Sequence[AclBindingFilter]
     ) -> list[Future[AclDeleteResult]]:
-        """Removes the ACLs that match, for each filter by itself."""
+        """Deletes the ACLs that match, separately for each filter."""
 
     def close(self) -> None:
-        """Ends what :meth:`configure` and :meth:`start` have begun."""
+        """Releases everything that :meth:`configure` and :meth:`start` have created."""
         return
 
 
 def check_by_resource_type(operation: AclOperation, resource_type: ResourceType) -> None:
-    """Raises ValueError for what only has a meaning in a filter."""
+    """Raises ValueError for values that are only valid in filters."""
     if operation in {AclOperation.ANY, AclOperation.UNKNOWN}:
-        raise ValueError(f"{operation.name} is not an operation that a request performs")
+        raise ValueError(f"{operation.name} is not an operation of a request")
     if resource_type in {ResourceType.ANY, ResourceType.UNKNOWN}:
-        raise ValueError(f"{resource_type.name} is not a type that a resource has")
+        raise ValueError(f"{resource_type.name} is not the type of a resource")
 
 
 def probe(operation: AclOperation, resource_type: ResourceType) -> Action:
-    """Asks about one resource by a made-up name.
+    """Returns an action on a resource with an invented name.
 
-    If that is allowed, be it to a super user, by an ACL for all names or for want of any ACL, then something is. The
-    name is the one that Kafka makes up, so that somebody who happens to use it is treated alike by both.
+    If it is allowed (to a super user, by an ACL for all names, or because no ACL exists), some resource is allowed. The
+    name is the same as Kafka's, so that a resource that happens to have it is treated alike by both.
     """
     return Action(operation, ResourcePattern(resource_type, "hardcode"), 0, log_if_denied=False)
 
 
 def any_resource_allowed(bindings: Iterable[AclBinding]) -> AuthorizationResult:
-    """Whether these ACLs leave anything allowed. They are all about the client, the operation and the type in question.
+    """Returns whether these ACLs allow any resource. All of them apply to the client, the operation and the type.
 
-    What is allowed by name or prefix counts unless the same name, or a prefix of it, is denied. What is denied to all
-    names leaves nothing.
+    An allowed name or prefix counts unless the same name or a prefix of it is denied. A denial of all names leaves
+    nothing.
     """
     names: dict[tuple[AclPermissionType, PatternType], set[str]] = {
         (permission, pattern): set()
@@ -210,7 +209,7 @@ def any_resource_allowed(bindings: Iterable[AclBinding]) -> AuthorizationResult:
 
 
 class AllowAllAuthorizer(Authorizer):
-    """Lets everybody do everything, and writes it down. There are no ACLs, and none can be made."""
+    """Allows everything, and writes the audit log. It has no ACLs, and none can be created."""
 
     def __init__(self, audit: AuditLog | None = None) -> None:
         self._audit = audit or AuditLog()
@@ -225,7 +224,7 @@ class AllowAllAuthorizer(Authorizer):
 
     def authorize_by_resource_type(
         self,
-        context: AuthorizableRequestContext,  # noqa: ARG002 - whoever it is
+        context: AuthorizableRequestContext,  # noqa: ARG002 - any client
         operation: AclOperation,
         resource_type: ResourceType,
     ) -> AuthorizationResult:
@@ -240,25 +239,25 @@ class AllowAllAuthorizer(Authorizer):
 
     def create_acls(
         self,
-        context: AuthorizableRequestContext,  # noqa: ARG002 - whoever it is
+        context: AuthorizableRequestContext,  # noqa: ARG002 - any client
         bindings: Sequence[AclBinding],
     ) -> list[Future[AclCreateResult]]:
         return [done(AclCreateResult(_disabled())) for _ in bindings]
 
     def delete_acls(
         self,
-        context: AuthorizableRequestContext,  # noqa: ARG002 - whoever it is
+        context: AuthorizableRequestContext,  # noqa: ARG002 - any client
         filters: Sequence[AclBindingFilter],
     ) -> list[Future[AclDeleteResult]]:
         return [done(AclDeleteResult(error=_disabled())) for _ in filters]
 
 
 def _disabled() -> SecurityDisabledError:
-    return SecurityDisabledError("everything is allowed here: set authorizer.class.name to use ACLs")
+    return SecurityDisabledError("no authorizer is configured: set authorizer.class.name to use ACLs")
 
 
 def done(result: T) -> Future[T]:
-    """A future that has its result."""
+    """Returns a completed future."""
     future: Future[T] = Future()
     future.set_result(result)
     return future

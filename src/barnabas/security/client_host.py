@@ -1,4 +1,4 @@
-"""The host in an ACL and the address of a client, made comparable."""
+"""Makes hosts in ACLs and addresses of clients comparable."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from barnabas.network.connection_limits import canonical_address
 
 
 def canonical_host(host: str) -> str:
-    """An address in the one way to write it, and anything else as it is.
+    """Returns the canonical form of an IP address, and anything else unchanged.
 
-    IPv6 has many ways: Java writes out all zeros and Python none, and a client that speaks IPv4 to a socket for both
-    shows up as ``::ffff:192.0.2.7``. An ACL means the machine, whoever wrote it.
+    IPv6 addresses have many forms: Java writes all zeros and Python none, and an IPv4 client of a dual-stack socket
+    appears as ``::ffff:192.0.2.7``. An ACL means the machine in any form.
 
     >>> canonical_host("0:0:0:0:0:0:0:1"), canonical_host("192.0.2.7"), canonical_host("*")
     ('::1', '192.0.2.7', '*')

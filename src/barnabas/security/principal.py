@@ -1,4 +1,4 @@
-"""Principals: who a client is, once it has been authenticated."""
+"""Principals: the identities of authenticated clients."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _VERSION: Final = struct.Struct(">h")
 
 @dataclass(frozen=True, slots=True)
 class KafkaPrincipal:
-    """A kind and a name, written ``User:alice`` in ACLs and settings.
+    """A type and a name, written ``User:alice`` in ACLs and settings.
 
-    The kind is "User" unless somebody has plugged in an authenticator that knows groups or roles.
-    ``token_authenticated`` is about the connection and not about who it is, so principals are equal without it.
+    The type is "User" unless a plug-in authenticates groups or roles. ``token_authenticated`` describes the connection,
+    not the identity, so comparisons ignore it.
 
     >>> KafkaPrincipal.parse("User:CN=alice,O=Castle:West")
     KafkaPrincipal(type='User', name='CN=alice,O=Castle:West', token_authenticated=False)
@@ -28,14 +28,14 @@ class KafkaPrincipal:
     type: str
     name: str
     token_authenticated: bool = field(default=False, compare=False)
-    """Whether it came with a delegation token, with which one cannot get further tokens."""
+    """Whether the client used a delegation token, with which it cannot create further tokens."""
 
     @classmethod
     def parse(cls, text: str) -> KafkaPrincipal:
-        """Reads what ``str`` writes; a name may contain colons, a kind may not."""
+        """Parses the output of ``str``; a name may contain colons, a type may not."""
         kind, colon, name = text.partition(":")
         if not colon:
-            raise ValueError(f"a principal is written as type:name, such as User:alice, not as {text!r}")
+            raise ValueError(f"a principal must have the form type:name, for example User:alice: {text!r}")
         return cls(kind, name)
 
     def __str__(self) -> str:
@@ -43,13 +43,13 @@ class KafkaPrincipal:
 
 
 ANONYMOUS: Final = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
-"""Whoever comes in over a listener that does not ask."""
+"""The principal of clients on a listener without authentication."""
 WILDCARD_PRINCIPAL: Final = KafkaPrincipal(USER_TYPE, "*")
-"""In an ACL: everybody."""
+"""Every principal, in an ACL."""
 
 
 def serialize_principal(principal: KafkaPrincipal) -> bytes:
-    """The bytes that go into an Envelope, from which the controller learns who sent the request inside."""
+    """Encodes a principal for an Envelope, from which the controller reads the sender of the forwarded request."""
     version = DefaultPrincipalData.versions.highest
     data = DefaultPrincipalData(
         type=principal.type, name=principal.name, token_authenticated=principal.token_authenticated
@@ -58,12 +58,12 @@ def serialize_principal(principal: KafkaPrincipal) -> bytes:
 
 
 def deserialize_principal(data: Buffer) -> KafkaPrincipal:
-    """Reads what :func:`serialize_principal` wrote; anything else is a :class:`PrincipalDeserializationError`."""
+    """Decodes :func:`serialize_principal`; raises :class:`PrincipalDeserializationError` for anything else."""
     if len(data) < _VERSION.size:
-        raise PrincipalDeserializationError(f"a principal of {len(data)} bytes has no version")
+        raise PrincipalDeserializationError(f"a serialized principal of {len(data)} bytes has no version")
     (version,) = _VERSION.unpack_from(data)
     if version not in DefaultPrincipalData.versions:
-        raise PrincipalDeserializationError(f"a principal of version {version}, which this node does not know")
+        raise PrincipalDeserializationError(f"unknown version of a serialized principal: {version}")
     try:
         read = DefaultPrincipalData.decode(memoryview(data)[_VERSION.size :], version)
     except ProtocolError as error:

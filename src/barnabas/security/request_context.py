@@ -1,4 +1,4 @@
-"""What is known about a request before its body is looked at: all that an authorizer gets to see."""
+"""The context of a request, known before its body is parsed: the input of an authorizer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.security.principal import ANONYMOUS, KafkaPrincipal
 
 
 class AuthorizableRequestContext(Protocol):
-    """Where a request comes from and what kind it is."""
+    """The origin and the kind of a request."""
 
     @property
     def principal(self) -> KafkaPrincipal: ...
@@ -41,8 +41,8 @@ class AuthorizableRequestContext(Protocol):
 class RequestContext:
     """The context of a request.
 
-    For a forwarded one, principal and address are those of the client that sent it to the other broker, from the
-    Envelope; listener and protocol are those over which the Envelope came.
+    For a forwarded request, principal and address are those of the original client, from the Envelope. Listener and
+    protocol are those of the Envelope's connection.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class RequestContext:
         client_id: str | None = None,
         correlation_id: int = 0,
     ) -> RequestContext:
-        """From what the network layer knows; a connection that nobody has authenticated is anonymous."""
+        """Creates it from the data of the network layer; an unauthenticated connection is anonymous."""
         principal = connection.principal
         return cls(
             ANONYMOUS if principal is None else principal,

@@ -1,16 +1,16 @@
 """The standard authorizer: decides by ACLs.
 
-The rules, the first that applies:
+The first rule that applies decides:
 
-1. A super user may do everything. No ACL can change that, so nobody can lock out whoever is to mend things.
-2. If an ACL denies it, it is denied, whatever else allows it. A name in full counts no more than a prefix or ``*``.
-3. If an ACL allows it, it is allowed. To allow reading, writing, deleting or altering is to allow describing, and to
-   allow altering configs is to allow describing them.
-4. If there are ACLs on the resource, for others or for something else, it is denied: somebody has thought about it.
-5. If there are none, ``allow.everyone.if.no.acl.found`` decides, and that is false unless set.
+1. A super user may do everything. No ACL can change that, so administrators cannot be locked out.
+2. If an ACL denies it, it is denied, whatever else allows it. A full name has no precedence over a prefix or ``*``.
+3. If an ACL allows it, it is allowed. READ, WRITE, DELETE and ALTER imply DESCRIBE, and ALTER_CONFIGS implies
+   DESCRIBE_CONFIGS.
+4. If the resource has other ACLs, for other principals or operations, it is denied.
+5. If it has none, ``allow.everyone.if.no.acl.found`` decides, which is false by default.
 
-Names are no hierarchy. An ACL on the cluster is no ACL on its topics, and who may alter topic configs by name cannot
-alter those of the cluster.
+Resources have no hierarchy. An ACL on the cluster does not apply to its topics, and the permission to alter configs of
+a topic does not extend to the cluster.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ ALLOW_EVERYONE_IF_NO_ACL_IS_FOUND_CONFIG: Final = "allow.everyone.if.no.acl.foun
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """All that a decision depends on, in one object: who has got hold of it sees no half of a change."""
+    """Everything that a decision depends on, in one object, so that readers never see half of a change."""
 
     index: AclIndex
     super_users: frozenset[tuple[str, str]] = frozenset()
@@ -74,10 +74,10 @@ class _State:
 
 
 class StandardAuthorizer(Authorizer):
-    """Decides by a set of ACLs that comes from the metadata log, or is given here.
+    """Decides by ACLs from the metadata log, or by those passed to the constructor.
 
-    With the ACLs of ``acls`` it is ready at once, and keeps changes to itself. Without, it waits for
-    :meth:`load_snapshot` and :meth:`complete_initial_load`; a super user can come in before.
+    With ``acls`` it is ready at once, and keeps changes in memory. Without, it waits for :meth:`load_snapshot` and
+    :meth:`complete_initial_load`; only super users are authorized before that.
 
         authorizer = StandardAuthorizer([acl("User:alice", AclOperation.READ, ResourceType.TOPIC, "orders")])
         authorizer.configure({"super.users": "User:admin"})
@@ -87,7 +87,7 @@ class StandardAuthorizer(Authorizer):
         self._audit = audit or AuditLog()
         self._initial_load: Future[None] = Future()
         self._lock = threading.Lock()
-        """Guards the replacing of ``_state``. Readers take the reference once and need no lock."""
+        """Guards the replacement of ``_state``. Readers take the reference once and need no lock."""
         self._state = _State(AclIndex())
         if acls is not None:
             self._state = _State(
@@ -100,7 +100,7 @@ class StandardAuthorizer(Authorizer):
         with self._lock:
             self._state = replace(self._state, **changes)
 
-    # -- life
+    # -- lifecycle
 
     def configure(self, configs: Mapping[str, Any]) -> None:
         super_users = _super_users(configs.get(SUPER_USERS_CONFIG))
@@ -108,7 +108,7 @@ class StandardAuthorizer(Authorizer):
         names = frozenset((user.type, user.name) for user in super_users)
         self._replace(super_users=names, default_result=default_result)
         log.info(
-            "Super users: %s; without an ACL: %s",
+            "Super users: %s; default result without a matching ACL: %s",
             ", ".join(sorted(map(str, super_users))) or "none",
             default_result.name,
         )
@@ -121,18 +121,18 @@ class StandardAuthorizer(Authorizer):
         }
 
     def complete_initial_load(self, error: BaseException | None = None) -> None:
-        """The ACLs are loaded, or cannot be; then the listeners do not open."""
+        """Is called when the ACLs are loaded, or cannot be; then the listeners do not open."""
         if error is None:
             self._replace(loaded=True)
         try:
             if error is None:
                 self._initial_load.set_result(None)
-                log.info("ACLs are loaded: %d", self.acl_count())
+                log.info("Loaded %d ACLs", self.acl_count())
             else:
                 self._initial_load.set_exception(error)
-                log.error("ACLs cannot be loaded: %r", error)
+                log.error("Cannot load ACLs: %r", error)
         except InvalidStateError:
-            log.debug("The initial load of ACLs had ended before", exc_info=True)
+            log.debug("The initial load of ACLs had already ended", exc_info=True)
 
     def close(self) -> None:
         if not self._initial_load.done():
@@ -148,18 +148,18 @@ class StandardAuthorizer(Authorizer):
                 self._audit.record(context, action, True, str, "super user")
             return [ALLOWED] * len(actions)
         if not state.loaded:
-            raise AuthorizerNotReadyError("the ACLs have not been loaded yet")
+            raise AuthorizerNotReadyError("the ACLs are not loaded yet")
         host = canonical_host(context.client_address)
         index = state.index
         results = []
         for action in actions:
             resource_type, name, pattern_type = action.resource_pattern
             if pattern_type is not PatternType.LITERAL:
-                raise ValueError(f"a request touches resources, not patterns: {action.resource_pattern}")
+                raise ValueError(f"an action must be on a literal resource: {action.resource_pattern}")
             verdict = index.decide(principal, host, action.operation, resource_type, name)
             if verdict is Verdict.NO_MATCH:
                 allowed = state.default_result is ALLOWED and not index.has_acls(resource_type, name)
-                self._audit.record(context, action, allowed, str, "no ACL for this")
+                self._audit.record(context, action, allowed, str, "no ACL matches")
             else:
                 allowed = verdict is Verdict.ALLOWED
                 self._audit.record(
@@ -177,18 +177,18 @@ class StandardAuthorizer(Authorizer):
         host = canonical_host(context.client_address)
         return any_resource_allowed(self._state.index.about(context.principal, host, operation, resource_type))
 
-    # -- the ACLs that are in force
+    # -- current ACLs
 
     @property
     def index(self) -> AclIndex:
         return self._state.index
 
     def load_snapshot(self, acls: Mapping[Uuid, AclBinding]) -> None:
-        """These are all ACLs; what was there before is gone."""
+        """Replaces all ACLs."""
         self._replace(index=AclIndex(acls))
 
     def apply_changes(self, changes: Iterable[AclChange]) -> None:
-        """Adds and removes ACLs, all at once to whoever is asking meanwhile."""
+        """Adds and removes ACLs atomically."""
         with self._lock:
             self._state = replace(self._state, index=self._state.index.with_changes(changes))
 
@@ -211,13 +211,13 @@ class StandardAuthorizer(Authorizer):
     # -- changes on behalf of a request
 
     def set_acl_mutator(self, mutator: AclMutator | None) -> None:
-        """Where to send changes: None on a node that is not the controller."""
+        """Sets the target of changes: None on a node that is not the active controller."""
         self._replace(mutator=mutator)
 
     def _mutator(self) -> AclMutator:
         mutator = self._state.mutator
         if mutator is None:
-            raise NotControllerError("this node is not the active controller, which alone changes ACLs")
+            raise NotControllerError("only the active controller changes ACLs, and this node is not it")
         return mutator
 
     def create_acls(
@@ -237,15 +237,15 @@ class StandardAuthorizer(Authorizer):
 
 
 def _one_by_one(together: Future[list[T]], count: int, failed: Callable[[ApiError], T]) -> list[Future[T]]:
-    """Each result of a list in a future of its own; if the list fails, every one of them is that failure."""
+    """Splits a future list into one future per result; if the list fails, all of them fail."""
     futures: list[Future[T]] = [Future() for _ in range(count)]
 
     def hand_out(finished: Future[list[T]]) -> None:
         try:
             results = finished.result()
             if len(results) != count:
-                raise UnknownServerError(f"{count} ACL changes have {len(results)} results")
-        except (Exception, CancelledError) as error:  # noqa: BLE001 - handed on to whoever waits
+                raise UnknownServerError(f"{count} ACL changes returned {len(results)} results")
+        except (Exception, CancelledError) as error:  # noqa: BLE001 - passed on to the waiting caller
             results = [failed(_api_error(error))] * count
         for future, result in zip(futures, results, strict=True):
             if future.set_running_or_notify_cancel():
@@ -263,7 +263,7 @@ def _api_error(error: BaseException) -> ApiError:
 
 
 def _super_users(value: object) -> frozenset[KafkaPrincipal]:
-    """``User:alice;User:bob``: semicolons, because the names in certificates have commas."""
+    """Parses ``User:alice;User:bob``. Semicolons, because names in certificates have commas."""
     names = [] if value is None else [name.strip() for name in str(value).split(";")]
     try:
         return frozenset(KafkaPrincipal.parse(name) for name in names if name)

@@ -179,7 +179,7 @@ class TestByType:
 class TestClusterLevel:
     def test_a_denial_ends_the_request(self) -> None:
         authorizer = Asked()
-        with pytest.raises(ClusterAuthorizationError, match=r"Fetch.*needs the permission Alter on the cluster") as no:
+        with pytest.raises(ClusterAuthorizationError, match=r"Fetch.*requires Alter on the cluster") as no:
             AuthHelper(authorizer).authorize_cluster_operation(context_of(), AclOperation.ALTER)
         assert Errors.for_exception(no.value) is Errors.CLUSTER_AUTHORIZATION_FAILED
         assert authorizer.calls == [

@@ -59,7 +59,7 @@ class TestByResourceType:
 
     @pytest.mark.parametrize("resource_type", [ResourceType.ANY, ResourceType.UNKNOWN])
     def test_types_of_filters_are_none(self, resource_type: ResourceType) -> None:
-        with pytest.raises(ValueError, match="not a type"):
+        with pytest.raises(ValueError, match="not the type of a resource"):
             StandardAuthorizer([]).authorize_by_resource_type(context_of(), READ, resource_type)
 
 
@@ -111,7 +111,7 @@ class TestAuditLog:
         ]
         assert rules == [
             "12 times; rule: ALLOW Read to User:alice from * on Topic:LITERAL:foo",
-            "1 times; rule: no ACL for this",
+            "1 times; rule: no ACL matches",
             "1 times; rule: super user",
         ]
 

@@ -65,8 +65,8 @@ def test_there_and_back(kind: str, name: str, token: bool) -> None:
     [
         (b"", "0 bytes"),
         (b"\x00", "1 bytes"),
-        (b"\x00\x01\x05User\x06alice\x00\x00", "version 1"),
-        (b"\xff\xff\x05User\x06alice\x00\x00", "version -1"),
+        (b"\x00\x01\x05User\x06alice\x00\x00", "principal: 1"),
+        (b"\xff\xff\x05User\x06alice\x00\x00", "principal: -1"),
         (b"\x00\x00\x05User\x06ali", "DefaultPrincipalData"),
         (b"\x00\x00\x05User\x06alice\x00\x00more", "4 bytes left over"),
     ],
