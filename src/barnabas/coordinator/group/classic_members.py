@@ -178,7 +178,7 @@ class ClassicMembers:
         # Not the group's epoch: until the target is computed, there is nothing to join for.
         if group.assignment_epoch.get() > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._consumer.schedule_join_timeout_if_absent(group_id, member)
-            raise RebalanceInProgressError(f"Member {member.member_id} of group {group_id} has to join anew.")
+            raise RebalanceInProgressError(f"Member {member.member_id} of group {group_id} must rejoin.")
         assigned = to_consumer_protocol(member.assigned_partitions, self._store.image.topics)
         assignment = write_assignment(assigned, version_for_assignment(protocol.metadata))
         written: Future[None] = Future()
@@ -255,11 +255,11 @@ class ClassicMembers:
 
 def _throw_if_generation_is_another(member: ConsumerGroupMember, generation_id: int) -> None:
     if member.member_epoch != generation_id:
-        raise IllegalGenerationError(f"The generation is {member.member_epoch}, not {generation_id}.")
+        raise IllegalGenerationError(f"The current generation is {member.member_epoch}, not {generation_id}.")
 
 
 def _subscription_of(protocols: Sequence[JoinGroupRequestProtocol]) -> ConsumerProtocolSubscription:
     try:
         return read_subscription(protocols[0].metadata)
     except ProtocolError as error:
-        raise InconsistentGroupProtocolError(f"The subscription cannot be read: {error}") from error
+        raise InconsistentGroupProtocolError(f"Cannot decode the subscription: {error}") from error

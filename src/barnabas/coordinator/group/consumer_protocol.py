@@ -26,10 +26,10 @@ _LATEST = ConsumerProtocolSubscription.versions.highest
 def read_version(data: bytes) -> int:
     """The version that a message begins with; one that is not known yet is read as the latest that is."""
     if len(data) < _VERSION.size:
-        raise ProtocolError(f"{len(data)} bytes are no message of the consumer protocol")
+        raise ProtocolError(f"a message of the consumer protocol must have at least 2 bytes: {len(data)}")
     version: int = _VERSION.unpack_from(data)[0]
     if version < 0:
-        raise ProtocolError(f"the consumer protocol has no version {version}")
+        raise ProtocolError(f"unknown version of the consumer protocol: {version}")
     return min(version, _LATEST)
 
 

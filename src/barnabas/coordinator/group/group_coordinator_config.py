@@ -42,7 +42,7 @@ def assignor_name(setting: str) -> str:
     """What an assignor is called that may be named by its class in Kafka. `ConfigError` if there is no such one."""
     name = _ASSIGNORS.get(setting)
     if name is None:
-        raise ConfigError.invalid("group.consumer.assignors", setting, "there is no such assignor")
+        raise ConfigError.invalid("group.consumer.assignors", setting, "unknown assignor")
     return name
 
 

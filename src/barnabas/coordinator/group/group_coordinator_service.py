@@ -97,7 +97,7 @@ class GroupCoordinatorService:
         if self._reaper is not None:
             self._reaper.start()
         self._active = True
-        logger.info("The group coordinator has started")
+        logger.info("Started the group coordinator")
 
     def shutdown(self) -> None:
         self._active = False
@@ -107,7 +107,7 @@ class GroupCoordinatorService:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
         self._metrics.close()
-        logger.info("The group coordinator is shut down")
+        logger.info("Shut down the group coordinator")
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
         self.runtime.schedule_load_operation(TopicPartition(self.topic, partition), leader_epoch)
@@ -501,7 +501,7 @@ def _done(value: T) -> Future[T]:
 
 def _log_unexpected(error: BaseException) -> None:
     if Errors.for_exception(error) is Errors.UNKNOWN_SERVER_ERROR:
-        logger.error("An operation on groups failed unexpectedly", exc_info=error)
+        logger.error("A group operation failed unexpectedly", exc_info=error)
 
 
 def _answer_failure(operation: Future[Any], answer: Future[T], failed: Callable[[Errors], T]) -> None:

@@ -245,7 +245,7 @@ class GroupCoordinatorShard:
             count = self.offsets.delete_all(group_id, records)
             group.create_group_tombstone_records(records)
             deleted.add(group_id)
-            logger.info("Group %s is deleted, with %d offsets", group_id, count)
+            logger.info("Group %s: deleted with %d offsets", group_id, count)
         return CoordinatorResult(records, results)
 
     def on_partitions_deleted(self, partitions: Sequence[TopicPartition]) -> CoordinatorResult[None]:
@@ -318,7 +318,7 @@ class GroupCoordinatorShard:
         replay = self._replays.get(type(record.key))
         if replay is None:
             # Of share and streams groups, which this broker does not serve.
-            logger.debug("A %s at offset %d is left alone", type(record.key).__name__, offset)
+            logger.debug("Ignoring a %s at offset %d", type(record.key).__name__, offset)
             return
         replay(offset, producer_id, record.key, record.value)
 

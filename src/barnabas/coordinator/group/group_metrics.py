@@ -58,18 +58,18 @@ class GroupMetrics:
             self._add_yammer_gauges(self._yammer)
         self.offset_commits = self._meter("OffsetCommits", "offset-commit", "committed offsets")
         self.offset_expirations = self._meter("OffsetExpired", "offset-expiration", "expired offsets")
-        self.offset_deletions = self._meter("OffsetDeletions", "offset-deletion", "offsets deleted by administrators")
+        self.offset_deletions = self._meter("OffsetDeletions", "offset-deletion", "offsets deleted by requests")
         self.classic_group_completed_rebalances = self._meter(
-            "CompletedRebalances", "group-completed-rebalance", "rebalances of classic groups that came to an end"
+            "CompletedRebalances", "group-completed-rebalance", "completed rebalances of classic groups"
         )
         self.classic_group_rebalances = self._meter(
-            "GenericGroupRebalances", "group-rebalance", "rebalances of classic groups that began"
+            "GenericGroupRebalances", "group-rebalance", "started rebalances of classic groups"
         )
         self.consumer_group_rebalances = self._meter(
-            "ConsumerGroupRebalances", "consumer-group-rebalance", "rises of the epochs of consumer groups"
+            "ConsumerGroupRebalances", "consumer-group-rebalance", "epoch bumps of consumer groups"
         )
         self.session_expirations = self._meter(
-            "MemberExpirations", "member-session-expiration", "members that were not heard of any more"
+            "MemberExpirations", "member-session-expiration", "members whose session timed out"
         )
 
     def _meter(self, sensor_name: str, name: str, what: str) -> Recorder:

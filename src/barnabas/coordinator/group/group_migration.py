@@ -74,24 +74,24 @@ class GroupMigration:
             return ConsumerGroup(self._store.registry, group_id)
         problem = self._problem_with_upgrade(group)
         if problem is not None:
-            logger.info("Group %s is not upgraded to the consumer protocol: %s", group_id, problem)
+            logger.info("Group %s: cannot upgrade to the consumer protocol: %s", group_id, problem)
             raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group: {problem}.")
         return self._upgrade(group, records)
 
     def throw_if_classic_member_cannot_join(self, group: ConsumerGroup) -> None:
         if self._config.consumer_migration_policy is ConsumerGroupMigrationPolicy.DISABLED:
             raise InconsistentGroupProtocolError(
-                f"Group {group.group_id} is a consumer group, and groups do not change their protocol while they have "
-                "members."
+                f"Group {group.group_id} is a consumer group, and group.consumer.migration.policy does not allow a "
+                "change of the protocol while it has members."
             )
 
     def _problem_with_upgrade(self, group: ClassicGroup) -> str | None:
         if not self._config.consumer_migration_policy.is_upgrade_enabled:
-            return "groups are not upgraded while they have members"
+            return "group.consumer.migration.policy does not allow an upgrade while it has members"
         if not group.uses_consumer_group_protocol:
             return "its members are not consumers"
         if group.num_members > self._config.consumer_max_size:
-            return "it has too many members"
+            return "it has more members than group.consumer.max.size"
         return None
 
     def _upgrade(self, classic: ClassicGroup, records: list[CoordinatorRecord]) -> ConsumerGroup:
@@ -99,7 +99,7 @@ class GroupMigration:
             members = [self._upgraded_member(classic, member) for member in classic.members.values()]
         except ProtocolError as error:
             raise GroupIdNotFoundError(
-                f"Group {classic.group_id} cannot be upgraded: a member's subscription or assignment cannot be read."
+                f"Group {classic.group_id} cannot be upgraded: a member's subscription or assignment cannot be decoded."
             ) from error
         # Whoever waits for a rebalance of the old kind joins anew, and finds the group of the new kind.
         classic.complete_all_futures(Errors.REBALANCE_IN_PROGRESS)
@@ -126,7 +126,7 @@ class GroupMigration:
         for member in members:
             self._classic.forget_timers(group_id, member.member_id)
             self._consumer.schedule_session_timeout(group_id, member.member_id, member.classic_session_timeout_ms)
-        logger.info("Group %s becomes a consumer group in epoch %d", group_id, epoch)
+        logger.info("Group %s: upgraded to a consumer group in epoch %d", group_id, epoch)
         return group
 
     def _upgraded_member(self, group: ClassicGroup, member: ClassicGroupMember) -> ConsumerGroupMember:
@@ -139,8 +139,8 @@ class GroupMigration:
         assignment = read_assignment(member.assignment)
         if assignment.user_data:
             raise GroupIdNotFoundError(
-                f"Group {group.group_id} cannot be upgraded: a custom assignor has added data of its own to the "
-                "assignments of its members, which would be lost. Switch to an assignor that does not, and try again."
+                f"Group {group.group_id} cannot be upgraded: a custom assignor has added user data to the "
+                "assignments of its members, which would be lost. Use an assignor without user data, and try again."
             )
         assigned = from_consumer_protocol(assignment, topics)
         return ConsumerGroupMember(
@@ -212,7 +212,7 @@ class GroupMigration:
         targets[joining.member_id] = group.target_of(replaced.member_id)
         classic = self._downgrade(group, [*members, joining], targets, records)
         if rebalances:
-            self._classic.prepare_rebalance(classic, "what its members have is not what they should have")
+            self._classic.prepare_rebalance(classic, "members do not have their target assignment")
 
     def _downgrade(
         self,
@@ -257,5 +257,5 @@ class GroupMigration:
         self._store.groups[group_id] = classic
         for made in classic.members.values():
             self._classic.reschedule_heartbeat(classic, made.member_id)
-        logger.info("Group %s becomes a classic group in generation %d", group_id, classic.generation_id)
+        logger.info("Group %s: downgraded to a classic group in generation %d", group_id, classic.generation_id)
         return classic

@@ -62,7 +62,7 @@ class GroupStore:
         if group is None or group.is_simple_group:
             made = self.groups[group_id] = ConsumerGroup(self.registry, group_id)
             return made
-        raise RuntimeError(f"group {group_id} is not a consumer group, but there is a record of it as one")
+        raise RuntimeError(f"there is a consumer group record of group {group_id}, which is not a consumer group")
 
     def remove(self, group_id: str) -> Group | None:
         return self.groups.pop(group_id)

@@ -88,8 +88,8 @@ class CoordinatorContext(Generic[S]):
 
     def transition_to(self, target: CoordinatorState) -> None:
         if not self.state.can_transition_to(target):
-            raise RuntimeError(f"{self.partition} cannot become {target.value}: it is {self.state.value}")
-        logger.debug("%s: from %s to %s", self.partition, self.state.value, target.value)
+            raise RuntimeError(f"{self.partition} cannot change from {self.state.value} to {target.value}")
+        logger.debug("%s: changing from %s to %s", self.partition, self.state.value, target.value)
         self.state = target
 
     # -- writing
@@ -158,8 +158,8 @@ class CoordinatorContext(Generic[S]):
             max_size = self._writer.max_batch_size(self.partition)
             if HEADER_SIZE + size > max_size:
                 raise RecordTooLargeError(
-                    f"{len(encoded)} records that belong together have {size} bytes; a batch in {self.partition} can "
-                    f"have {max_size}"
+                    f"an atomic write of {len(encoded)} records has {size} bytes, but a batch in {self.partition} may "
+                    f"have only {max_size}"
                 )
             # Offsets and times in a batch that is not empty can take some bytes more than counted.
             if self.batch is not None and (
@@ -215,7 +215,7 @@ class CoordinatorContext(Generic[S]):
         finally:
             self.is_appending = False
         if offset != expected:
-            raise OutOfSyncError(f"{self.partition} ends at offset {offset}, while its coordinator expected {expected}")
+            raise OutOfSyncError(f"{self.partition} ends at offset {offset}, but its coordinator expected {expected}")
         self.active.update_last_written_offset(offset)
 
     def _fail_batch(self, error: Exception) -> None:

@@ -86,7 +86,7 @@ class EventBasedCoordinatorExecutor:
     @staticmethod
     def _on_done(error: BaseException | None) -> None:
         if error is not None and not isinstance(error, CancelledTaskError):
-            logger.info("What a task has found could not be brought into its coordinator: %r", error)
+            logger.info("Cannot apply the result of a task to its coordinator: %r", error)
 
     def is_scheduled(self, key: str) -> bool:
         return key in self._tasks

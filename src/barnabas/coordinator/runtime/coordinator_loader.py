@@ -121,7 +121,7 @@ class LogCoordinatorLoader:
                     playback.update_last_committed_offset(current)
                     high_watermark = current
             if offset == before:
-                raise CorruptRecordError(f"no whole batch could be read from {partition} at offset {offset}")
+                raise CorruptRecordError(f"{partition} has no complete batch at offset {offset}")
             # Whoever leads now goes on without us, and may truncate what we read.
             log = self._log(partition)
         playback.update_last_written_offset(offset)
@@ -131,7 +131,7 @@ class LogCoordinatorLoader:
     def _log(self, partition: TopicPartition) -> UnifiedLog:
         log = self._replicas.get_partition_or_exception(partition).leader_log_if_local
         if log is None:
-            raise NotLeaderOrFollowerError(f"{partition} is not led by this broker any more")
+            raise NotLeaderOrFollowerError(f"this broker is no longer the leader of {partition}")
         return log
 
     def _read(self, log: UnifiedLog, offset: int) -> bytes:
@@ -154,12 +154,12 @@ class LogCoordinatorLoader:
         for record in read_records(batch):
             count += 1
             if record.key is None:
-                logger.warning("A record without a key in %s at offset %d is skipped", partition, record.offset)
+                logger.warning("Skipping a record without a key in %s at offset %d", partition, record.offset)
                 continue
             try:
                 decoded = self._serde.deserialize(record.key, record.value)
             except UnsupportedVersionError as error:
-                logger.warning("A record in %s at offset %d is skipped: %s", partition, record.offset, error)
+                logger.warning("Skipping a record in %s at offset %d: %s", partition, record.offset, error)
                 continue
             playback.replay(record.offset, producer_id, batch.producer_epoch, decoded)
         return count

@@ -261,7 +261,7 @@ class CoordinatorRuntime(Generic[S]):
         if context is None:
             return  # unloaded meanwhile
         if leader_epoch < context.epoch:
-            logger.info("%s is not loaded as of epoch %d: it is at %d", partition, leader_epoch, context.epoch)
+            logger.info("Not loading %s in epoch %d: its epoch is %d", partition, leader_epoch, context.epoch)
             return
         context.epoch = leader_epoch
         if context.state in {CoordinatorState.INITIAL, CoordinatorState.FAILED}:
@@ -277,7 +277,7 @@ class CoordinatorRuntime(Generic[S]):
         context.high_watermark = -1
         shard = self._shard_builder(ShardContext(partition, registry, context.timer, context.executor, parts.clock))
         coordinator = context.coordinator = SnapshottableCoordinator(registry, shard)
-        logger.debug("Loading %s as of epoch %d", partition, context.epoch)
+        logger.debug("Loading %s in epoch %d", partition, context.epoch)
 
         def on_loaded(future: Future[LoadSummary]) -> None:
             # On the loader's thread.
@@ -304,7 +304,7 @@ class CoordinatorRuntime(Generic[S]):
         if error is not None:
             # Leadership that goes as it comes is the course of things when brokers start and stop.
             level = logging.INFO if isinstance(error, NotLeaderOrFollowerError) else logging.ERROR
-            logger.log(level, "Loading %s failed: %r", partition, error)
+            logger.log(level, "Cannot load %s: %r", partition, error)
             self._fail(context)
             return
         try:
@@ -313,7 +313,7 @@ class CoordinatorRuntime(Generic[S]):
             coordinator.on_loaded(self.image)
             context.transition_to(CoordinatorState.ACTIVE)
         except Exception:
-            logger.exception("%s could not take over after it was loaded", partition)
+            logger.exception("%s failed to start after it was loaded", partition)
             self._parts.writer.deregister_listener(partition, self._on_high_watermark)
             self._fail(context)
             return
@@ -337,10 +337,10 @@ class CoordinatorRuntime(Generic[S]):
         if context is None:
             return
         if leader_epoch is not None and leader_epoch <= context.epoch:
-            logger.info("%s is not unloaded as of epoch %d: it is at %d", partition, leader_epoch, context.epoch)
+            logger.info("Not unloading %s in epoch %d: its epoch is %d", partition, leader_epoch, context.epoch)
             return
         self._close_context(context)
-        logger.info("Unloaded %s as of epoch %s", partition, leader_epoch)
+        logger.info("Unloaded %s in epoch %s", partition, leader_epoch)
 
     def _close_context(self, context: CoordinatorContext[S]) -> None:
         with self._lock:
@@ -364,7 +364,7 @@ class CoordinatorRuntime(Generic[S]):
             try:
                 coordinator.on_unloaded()
             except Exception:
-                logger.exception("%s could not be unloaded in order", context.partition)
+                logger.exception("Unloading %s failed", context.partition)
 
     # -- metadata
 
@@ -422,13 +422,13 @@ class CoordinatorRuntime(Generic[S]):
         except OutOfSyncError as error:
             self._reload(context, error)
         except Exception as error:  # noqa: BLE001 - those who wait have been told
-            logger.info("A batch for %s was not written: %r", context.partition, error)
+            logger.info("Cannot append a batch to %s: %r", context.partition, error)
 
     def _reload(self, context: CoordinatorContext[S], error: OutOfSyncError) -> None:
         """The only way out when memory and log disagree."""
         if context.state is not CoordinatorState.ACTIVE:
             return
-        logger.error("%s; it is loaded again", error)
+        logger.error("%s; loading it again", error)
         self._parts.writer.deregister_listener(context.partition, self._on_high_watermark)
         self._fail(context)
         self._start_loading(context)
@@ -466,7 +466,7 @@ class CoordinatorRuntime(Generic[S]):
         try:
             self._parts.timer.add(task)
         except TimerClosedError:
-            logger.debug("%r is not started: the coordinator is shutting down", task)
+            logger.debug("Not starting %r: the coordinator is shutting down", task)
 
     def _event_scheduler(self, partition: TopicPartition) -> EventScheduler:
         def schedule(

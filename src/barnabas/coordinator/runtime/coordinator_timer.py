@@ -104,7 +104,7 @@ class EventBasedCoordinatorTimer:
         try:
             self._timer.add(task)
         except TimerClosedError:
-            logger.debug("%s is not scheduled: the coordinator is shutting down", key)
+            logger.debug("Not scheduling %s: the coordinator is shutting down", key)
 
     def schedule_if_absent(self, key: str, delay_ms: int, operation: TimeoutOperation, *, retry: bool = True) -> None:
         if key not in self._tasks:
@@ -152,12 +152,12 @@ class EventBasedCoordinatorTimer:
             backoff_ms = task.retry_backoff_ms
             if task.failures:
                 backoff_ms = min((backoff_ms or RETRY_BACKOFF_MS) << min(task.failures - 1, 16), MAX_RETRY_BACKOFF_MS)
-                logger.error("The timeout %r failed and is tried again in %d ms", task.key, backoff_ms, exc_info=error)
+                logger.error("The timer %r failed; retrying in %d ms", task.key, backoff_ms, exc_info=error)
             elif backoff_ms is None:
-                logger.error("The records of the timeout %r were not written: %r", task.key, error)
+                logger.error("Cannot append the records of the timer %r: %r", task.key, error)
                 return
             else:
-                logger.info("The records of the timeout %r were not written: %r; it is tried again", task.key, error)
+                logger.info("Cannot append the records of the timer %r: %r; retrying", task.key, error)
             if task.key not in self._tasks:
                 again = _Timeout(self, task.key, backoff_ms, task.operation, task.retry_backoff_ms)
                 again.failures = task.failures

@@ -71,7 +71,7 @@ def run_event(event: CoordinatorEvent) -> None:
         try:
             event.complete(error)
         except Exception:
-            logger.exception("%r failed, and so did telling it so", event)
+            logger.exception("%r failed, and so did its completion", event)
 
 
 class MultiThreadedEventProcessor:
@@ -178,7 +178,7 @@ class MultiThreadedEventProcessor:
         for thread in self._threads:
             thread.await_shutdown()
         if not self._accumulator.await_idle(CLOSE_TIMEOUT_MS):
-            logger.warning("An event is still under way on the thread that brought it")
+            logger.warning("An event is still running on the thread that submitted it")
         for event in left:
             event.complete(NotCoordinatorError())
 

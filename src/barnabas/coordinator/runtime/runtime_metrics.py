@@ -38,10 +38,10 @@ class CoordinatorRuntimeMetrics:
             self._gauge(
                 "num-partitions",
                 lambda state=state: Counter(states())[state],  # type: ignore[misc]
-                f"Partitions that are {state.value}",
+                f"The number of partitions in state {state.value}",
                 state=state.value,
             )
-        self._gauge("event-queue-size", waiting, "Events that wait for their turn")
+        self._gauge("event-queue-size", waiting, "The number of waiting events")
 
     def _gauge(self, name: str, value: Callable[[], int], description: str, **tags: str) -> None:
         metric_name = self._metrics.metric_name(name, self._group, description=description, tags=tags)

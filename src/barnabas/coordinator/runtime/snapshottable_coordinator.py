@@ -43,14 +43,14 @@ class SnapshottableCoordinator(Generic[S]):
     def update_last_written_offset(self, offset: int) -> None:
         """What is replayed now is what the log has up to this offset."""
         if offset < self.last_written_offset:
-            raise ValueError(f"{offset} is written after {self.last_written_offset} was")
+            raise ValueError(f"offset {offset} is written after offset {self.last_written_offset}")
         self.last_written_offset = offset
         self._registry.idempotent_create_snapshot(offset)
 
     def revert_last_written_offset(self, offset: int) -> None:
         """Forgets what has been replayed since."""
         if offset < self.last_committed_offset:
-            raise ValueError(f"{self.last_committed_offset} is committed: there is no way back to {offset}")
+            raise ValueError(f"cannot revert to offset {offset}: {self.last_committed_offset} is committed")
         self._registry.revert_to_snapshot(offset)
         self.last_written_offset = offset
 

@@ -102,7 +102,7 @@ class ProducerIdManager:
         if wanted:
             self._request_block()
         if producer_id is None:
-            raise CoordinatorLoadInProgressError("All producer ids at hand are used up; the next are on their way.")
+            raise CoordinatorLoadInProgressError("The block of producer IDs is used up; the next one is requested.")
         return producer_id
 
     def next_producer_id(self, timeout_ms: int) -> Future[int]:
@@ -157,7 +157,7 @@ class ProducerIdManager:
                 self._waiters.remove(waiter)
         for waiter in waiting:
             waiter.future.set_exception(
-                CoordinatorLoadInProgressError("No producer ids could be had from the controller in time.")
+                CoordinatorLoadInProgressError("The controller did not allocate producer IDs in time.")
             )
 
     def _serve_waiters(self) -> None:
@@ -197,7 +197,7 @@ class ProducerIdManager:
         from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest  # noqa: PLC0415 - not needed to start
 
         request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
-        log.debug("Asking the controller for producer ids")
+        log.debug("Requesting producer IDs from the controller")
         self._channel.send_request(request, _Exchange(self))
 
     def answered(self, response: ClientResponse) -> None:
@@ -215,7 +215,7 @@ class ProducerIdManager:
         self._serve_waiters()
 
     def timed_out(self) -> None:
-        log.warning("No controller could be asked for producer ids in time")
+        log.warning("No controller was available in time to allocate producer IDs")
         with self._lock:
             self._in_flight = False
             self._retry_at_ms = self._now_ms() + RETRY_BACKOFF_MS
@@ -228,24 +228,24 @@ class ProducerIdManager:
 
         failure = response.authentication_error or response.version_mismatch
         if failure is not None:
-            log.error("The controller cannot be asked for producer ids: %s", failure)
+            log.error("Cannot request producer IDs from the controller: %s", failure)
             return None
-        answer = response.body
-        if not isinstance(answer, AllocateProducerIdsResponse):
-            log.error("The controller gave no answer when asked for producer ids")
+        body = response.body
+        if not isinstance(body, AllocateProducerIdsResponse):
+            log.error("The controller sent no response to the request for producer IDs")
             return None
-        if answer.error_code:
+        if body.error_code:
             # STALE_BROKER_EPOCH and BROKER_ID_NOT_REGISTERED pass when the broker has registered again.
-            log.warning("The controller gave no producer ids: %s", Errors.for_code(answer.error_code).name)
+            log.warning("The controller allocated no producer IDs: %s", Errors.for_code(body.error_code).name)
             return None
-        first, size = answer.producer_id_start, answer.producer_id_len
+        first, size = body.producer_id_start, body.producer_id_len
         if first < 0 or size <= 0 or first > _MAX_ID - size:
-            log.error("The controller gave %d producer ids from %d on, which cannot be", size, first)
+            log.error("The controller allocated an invalid block of %d producer IDs from %d", size, first)
             return None
         if first < self._current.stop and self._current.stop:
-            log.error("The controller gave producer ids from %d on again, after %r", first, self._current)
+            log.error("The controller allocated producer IDs from %d again, after %r", first, self._current)
             return None
-        log.debug("Got the producer ids %d to %d", first, first + size - 1)
+        log.debug("The controller allocated the producer IDs %d to %d", first, first + size - 1)
         return _Block(first, size)
 
 

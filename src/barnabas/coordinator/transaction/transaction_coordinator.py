@@ -296,7 +296,7 @@ class TransactionCoordinator:
                     ids, self._clock, self._clock.hi_res_milliseconds() + search_limit_ms(len(ids))
                 )
             except PatternTimeoutError:
-                logger.warning("ListTransactions: %.100r takes too long for %d ids", pattern.text, len(ids))
+                logger.warning("ListTransactions: evaluating %.100r for %d IDs takes too long", pattern.text, len(ids))
                 return TransactionListing(Errors.INVALID_REGULAR_EXPRESSION)
             return found._replace(
                 transactions=tuple(one for one in found.transactions if one.transactional_id in matched)
@@ -329,11 +329,13 @@ class TransactionCoordinator:
         def on_aborted(future: Future[ProducerResult]) -> None:
             error = future.result().error
             if not error:
-                logger.info("The transaction of %s took too long, and was aborted", transaction.transactional_id)
+                logger.info("Aborted the transaction of %s, which timed out", transaction.transactional_id)
             elif error in {Errors.INVALID_PRODUCER_ID_MAPPING, Errors.PRODUCER_FENCED, Errors.CONCURRENT_TRANSACTIONS}:
-                logger.debug("%s has gone on meanwhile: %s", transaction.transactional_id, error.name)
+                logger.debug(
+                    "Not aborting %s, which has changed meanwhile: %s", transaction.transactional_id, error.name
+                )
             else:
-                logger.warning("%s could not be aborted: %s", transaction.transactional_id, error.name)
+                logger.warning("Cannot abort %s: %s", transaction.transactional_id, error.name)
 
         self._with_producer_id(
             "abort-timed-out-txn",
@@ -426,7 +428,7 @@ class CoordinatorEpochs:
 
 def _log_expired(future: Future[int]) -> None:
     if future.exception() is None and future.result():
-        logger.info("%d transactional ids have expired", future.result())
+        logger.info("Removed %d expired transactional IDs", future.result())
 
 
 def _error_of(failure: BaseException) -> Errors:

@@ -318,7 +318,7 @@ class TransactionCoordinatorShard:
         if version.supports_epoch_bump and metadata.is_producer_epoch_exhausted:
             next_producer_id = _required(new_producer_id)
         logger.info(
-            "Aborting the transaction of %s, which producer %s has left open",
+            "Aborting the open transaction of %s, left by producer %s",
             metadata.transactional_id,
             metadata.producer,
         )

@@ -40,7 +40,7 @@ _NOT_OURS: Final = frozenset({Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN
 
 def _nobody(_transaction: PendingCompleteTxn) -> Future[bool]:
     """Before there is a coordinator there are no transactions, either."""
-    raise RuntimeError("nobody is there who could complete a transaction")
+    raise RuntimeError("no function to complete a transaction is set")
 
 
 class RemoteMarkers(Protocol):
@@ -156,7 +156,7 @@ class TransactionMarkerChannelManager:
             else:
                 by_leader.setdefault(leader, []).append(partition)
         if gone:
-            logger.info("%s has no more use for markers in %s", sending.transaction.transactional_id, gone)
+            logger.info("%s: dropping markers for deleted partitions %s", sending.transaction.transactional_id, gone)
         if unknown:
             self._retry_later(sending, unknown)
         for node, led in by_leader.items():
@@ -187,7 +187,7 @@ class TransactionMarkerChannelManager:
                 told.append(partition)
             elif error in _REPLACED:
                 logger.info(
-                    "The markers of %s are not sent any more: %s says %s",
+                    "%s: no longer sending markers, because %s returned %s",
                     transaction.transactional_id,
                     partition,
                     error.name,
@@ -197,7 +197,7 @@ class TransactionMarkerChannelManager:
             else:
                 if error not in _RETRIABLE:
                     # Giving up would leave readers of the partition waiting for ever.
-                    logger.error("A marker of %s for %s: %s", transaction.transactional_id, partition, error.name)
+                    logger.error("%s: marker for %s: %s", transaction.transactional_id, partition, error.name)
                 again.append(partition)
         if again:
             self._retry_later(sending, again)
@@ -223,10 +223,12 @@ class TransactionMarkerChannelManager:
                 return
             error = Errors.for_exception(failure)
             if error in _NOT_OURS:
-                logger.info("%s is not completed here: %s", sending.transaction.transactional_id, error.name)
+                logger.info(
+                    "%s: not completing the transaction here: %s", sending.transaction.transactional_id, error.name
+                )
                 self._drop(sending)
                 return
-            logger.info("%s cannot be completed at the moment: %r", sending.transaction.transactional_id, failure)
+            logger.info("%s: cannot complete the transaction yet: %r", sending.transaction.transactional_id, failure)
             with self._lock:
                 if not self._is_current(sending):
                     return

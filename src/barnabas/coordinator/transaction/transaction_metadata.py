@@ -31,7 +31,7 @@ class ProducerIdAndEpoch(NamedTuple):
         if new_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(new_producer_id, 0)
         if is_epoch_exhausted(self.epoch):
-            raise IllegalTransitionError(f"there is no epoch left for producer {self.producer_id}")
+            raise IllegalTransitionError(f"the epochs of producer {self.producer_id} are exhausted")
         return ProducerIdAndEpoch(self.producer_id, self.epoch + 1)
 
 
@@ -155,7 +155,7 @@ class TransactionMetadata:
         has been replaced: `ProducerFencedError`.
         """
         if self.is_producer_epoch_exhausted:
-            raise IllegalTransitionError(f"there is no epoch left for producer {self.producer_id}")
+            raise IllegalTransitionError(f"the epochs of producer {self.producer_id} are exhausted")
         bumped = self.producer_epoch + 1
         if expected_epoch is None:
             epoch, last_epoch = bumped, NO_PRODUCER_EPOCH
@@ -165,8 +165,8 @@ class TransactionMetadata:
             epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
         else:
             raise ProducerFencedError(
-                f"Epoch {expected_epoch} is neither the present one of producer {self.producer_id}, which is "
-                f"{self.producer_epoch}, nor the one before, which is {self.last_producer_epoch}"
+                f"Epoch {expected_epoch} is neither the current epoch {self.producer_epoch} of producer "
+                f"{self.producer_id} nor the previous one, {self.last_producer_epoch}"
             )
         return self._to(
             TransactionState.EMPTY,
@@ -205,7 +205,7 @@ class TransactionMetadata:
         if expected_epoch is not None and expected_epoch != client.epoch:
             if expected_epoch != self.last_producer_epoch:
                 raise ProducerFencedError(
-                    f"Epoch {expected_epoch} is not the present one of producer {client.producer_id}, which is "
+                    f"Epoch {expected_epoch} is not the current epoch of producer {client.producer_id}, which is "
                     f"{client.epoch}"
                 )
             after, last_epoch = client, self.last_producer_epoch
@@ -307,11 +307,13 @@ class TransactionMetadata:
 
     def _to(self, state: TransactionState, **changes: Any) -> TransactionMetadata:
         if self.state not in state.valid_previous_states:
-            raise IllegalTransitionError(f"{self.transactional_id} cannot go from {self.state.name} to {state.name}")
+            raise IllegalTransitionError(
+                f"{self.transactional_id} cannot change from {self.state.name} to {state.name}"
+            )
         after = replace(self, state=state, **{"previous_producer_id": self.producer_id, **changes})
         if after.producer_id < 0 or (after.producer_epoch < 0 and state is not TransactionState.DEAD):
             raise IllegalTransitionError(
-                f"{self.transactional_id} would become {state.name} with producer id {after.producer_id} and epoch "
+                f"{self.transactional_id} cannot become {state.name} with producer ID {after.producer_id} and epoch "
                 f"{after.producer_epoch}"
             )
         return after

@@ -38,7 +38,7 @@ def test_every_transition_legal_and_illegal(source: State, target: State) -> Non
         group.transition_to(target)
         assert (group.state, group.previous_state, group.current_state_timestamp_ms) == (target, source, 5)
     else:
-        with pytest.raises(RuntimeError, match="cannot become"):
+        with pytest.raises(RuntimeError, match="cannot change from"):
             group.transition_to(target)
         assert group.state is source
 

@@ -46,7 +46,7 @@ def test_what_is_set_counts(tmp_path: Path) -> None:
 
 
 def test_an_assignor_that_is_not_there() -> None:
-    with pytest.raises(ConfigError, match="no such assignor"):
+    with pytest.raises(ConfigError, match="unknown assignor"):
         make_assignors(("com.example.Mine",))
 
 

@@ -43,7 +43,7 @@ class GroupSpec:
     def partitions_of(self, topic_id: Uuid) -> int:
         found = self.num_partitions.get(topic_id)
         if found is None:
-            raise PartitionAssignorError("A member is subscribed to a topic that does not exist")
+            raise PartitionAssignorError("A member subscribes to a topic that does not exist")
         return found
 
 

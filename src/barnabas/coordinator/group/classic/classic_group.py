@@ -102,7 +102,7 @@ class ClassicGroup:
 
     def transition_to(self, target: ClassicGroupState) -> None:
         if not self.state.can_transition_to(target):
-            raise RuntimeError(f"group {self.group_id} cannot become {target.value}: it is {self.state.value}")
+            raise RuntimeError(f"group {self.group_id} cannot change from {self.state.value} to {target.value}")
         self.previous_state = self.state
         self.state = target
         self.current_state_timestamp_ms = self._now_ms()
@@ -135,7 +135,7 @@ class ClassicGroup:
         """A new member, which waits for `future` if there is one."""
         if member.group_instance_id is not None:
             if member.group_instance_id in self.static_members:
-                raise RuntimeError(f"instance {member.group_instance_id} is in group {self.group_id} already")
+                raise RuntimeError(f"group {self.group_id} already has the instance {member.group_instance_id}")
             self.static_members[member.group_instance_id] = member.member_id
         if not self.members:
             self.protocol_type = member.protocol_type
@@ -167,7 +167,7 @@ class ClassicGroup:
 
     def add_pending_member(self, member_id: str) -> None:
         if member_id in self.members:
-            raise RuntimeError(f"{member_id} is in group {self.group_id} already")
+            raise RuntimeError(f"group {self.group_id} already has the member {member_id}")
         self.pending_join_members.add(member_id)
 
     def update_member(
@@ -252,7 +252,10 @@ class ClassicGroup:
         for member in self.members.values():
             if member.is_awaiting_join:
                 logger.info(
-                    "Group %s: the leader %s has not come back; %s leads", self.group_id, self.leader_id, member
+                    "Group %s: replacing the leader %s, which did not rejoin, by %s",
+                    self.group_id,
+                    self.leader_id,
+                    member,
                 )
                 self.leader_id = member.member_id
                 return True
@@ -346,7 +349,7 @@ class ClassicGroup:
             for member in self.members.values():
                 topics |= read_subscribed_topics(member.metadata(self.protocol_name))
         except ProtocolError as error:
-            logger.warning("Group %s has a member whose subscription cannot be read: %s", self.group_id, error)
+            logger.warning("Group %s: cannot decode the subscription of a member: %s", self.group_id, error)
             return None
         return topics
 

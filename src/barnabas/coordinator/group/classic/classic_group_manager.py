@@ -145,7 +145,7 @@ class ClassicGroupManager:
             existing = group.static_members.get(instance_id)
             if existing is not None:
                 logger.info(
-                    "Group %s: instance %s is %s from now on, not %s", group.group_id, instance_id, member_id, existing
+                    "Group %s: instance %s is now %s instead of %s", group.group_id, instance_id, member_id, existing
                 )
                 return self._replace_static_member(context, request, group, existing, member_id, answer)
             return self._add_member(context, request, group, member_id, answer)
@@ -202,9 +202,7 @@ class ClassicGroupManager:
     ) -> CoordinatorResult[None]:
         self._settle_superseded(group, member)
         group.update_member(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer)
-        return self._rebalance.rebalance_or_complete_join(
-            group, f"member {member.member_id} joins again", request.reason
-        )
+        return self._rebalance.rebalance_or_complete_join(group, f"member {member.member_id} rejoined", request.reason)
 
     @staticmethod
     def _settle_superseded(group: ClassicGroup, member: ClassicGroupMember) -> None:
@@ -237,7 +235,7 @@ class ClassicGroupManager:
         group.add(member, answer)
         # It sends no heartbeats before it has joined, and if its client dies meanwhile nobody would ever notice.
         self._rebalance.schedule_heartbeat(group.group_id, member_id, self._config.classic_new_member_join_timeout_ms)
-        return self._rebalance.rebalance_or_complete_join(group, f"member {member_id} is new", request.reason)
+        return self._rebalance.rebalance_or_complete_join(group, f"member {member_id} joined", request.reason)
 
     def _replace_static_member(
         self,
@@ -260,11 +258,11 @@ class ClassicGroupManager:
         if group.is_in_state(_State.STABLE):
             if group.select_protocol() != group.protocol_name:
                 return self._rebalance.rebalance_or_complete_join(
-                    group, f"the protocol changes with static member {new_member_id}", request.reason
+                    group, f"static member {new_member_id} changed the protocol", request.reason
                 )
             return self._write_replaced_member(context, group, member, old_member_id, leader_before, before, answer)
         if group.is_in_state(_State.COMPLETING_REBALANCE):
-            return self.prepare_rebalance(group, f"static member {new_member_id} is back")
+            return self.prepare_rebalance(group, f"static member {new_member_id} rejoined")
         return self._rebalance.maybe_complete_join_phase(group)
 
     def _write_replaced_member(
@@ -354,7 +352,10 @@ class ClassicGroupManager:
         forgotten = [member_id for member_id in group.members if member_id not in given]
         if forgotten:
             logger.warning(
-                "Group %s: the leader has forgotten %s in generation %d", group.group_id, forgotten, group.generation_id
+                "Group %s: the leader did not assign %s in generation %d",
+                group.group_id,
+                forgotten,
+                group.generation_id,
             )
         written: Future[None] = Future()
         written.add_done_callback(
@@ -415,11 +416,11 @@ class ClassicGroupManager:
             # An id that was handed out and never joined with had nothing that others could get.
             if not was_pending or group.is_in_state(_State.PREPARING_REBALANCE):
                 left.append(member_id)
-            logger.info("Group %s: member %s leaves: %s", group.group_id, member_id, one.reason or NO_MORE_TO_SAY)
+            logger.info("Group %s: member %s left: %s", group.group_id, member_id, one.reason or NO_MORE_TO_SAY)
         result: CoordinatorResult[None] = EMPTY_RESULT
         if left:
             if group.state in {_State.STABLE, _State.COMPLETING_REBALANCE}:
-                result = self._rebalance.rebalance_or_complete_join(group, f"{left} leave")
+                result = self._rebalance.rebalance_or_complete_join(group, f"{left} left")
             elif group.is_in_state(_State.PREPARING_REBALANCE):
                 result = self._rebalance.maybe_complete_join_phase(group)
         return CoordinatorResult(
@@ -487,7 +488,7 @@ class ClassicGroupManager:
         for member in group.members.values():
             self._rebalance.reschedule_heartbeat(group, member)
         if group.num_members > self._config.classic_max_size:
-            self.prepare_rebalance(group, f"it has {group.num_members} members, more than it may have")
+            self.prepare_rebalance(group, f"its {group.num_members} members exceed group.max.size")
 
     def on_unloaded(self, group: ClassicGroup) -> None:
         """Whoever waits here has to look for the new coordinator."""

@@ -67,7 +67,7 @@ class ClassicRebalance:
         is_initial = group.is_in_state(_State.EMPTY)
         group.transition_to(_State.PREPARING_REBALANCE)
         self._metrics.classic_group_rebalances.record()
-        logger.info("Group %s prepares to rebalance in generation %d: %s", group.group_id, group.generation_id, why)
+        logger.info("Group %s: preparing to rebalance in generation %d: %s", group.group_id, group.generation_id, why)
         if not is_initial:
             return self._complete_join_or_schedule(group)
         # Consumers that are started together should not rebalance one by one.
@@ -133,7 +133,9 @@ class ClassicRebalance:
             return self._open_join_barrier(group)
         except Exception:
             logger.exception(
-                "Group %r: the join of %d members failed; all are removed", group.group_id, len(group.members)
+                "Group %r: removing all %d members, because completing the join failed",
+                group.group_id,
+                len(group.members),
             )
             return self._remove_all_members(group)
 
@@ -154,7 +156,7 @@ class ClassicRebalance:
         group_id = group.group_id
         for member in group.not_yet_rejoined_members:
             if not member.is_static_member:
-                logger.info("Group %s: member %s did not join in time and is removed", group_id, member.member_id)
+                logger.info("Group %s: removing member %s, which did not join in time", group_id, member.member_id)
                 group.remove(member.member_id)
                 self._timer.cancel(group_timers.classic_heartbeat(group_id, member.member_id))
         if not group.maybe_elect_new_joined_leader() and group.members:
@@ -163,10 +165,10 @@ class ClassicRebalance:
             return EMPTY_RESULT
         group.init_next_generation()
         if group.is_empty:
-            logger.info("Group %s is empty in generation %d", group_id, group.generation_id)
+            logger.info("Group %s: generation %d is empty", group_id, group.generation_id)
             record = group_records.group_metadata(group, {})
             return CoordinatorResult([record], replay_records=False)
-        logger.info("Group %s is in generation %d with %d members", group_id, group.generation_id, group.num_members)
+        logger.info("Group %s: generation %d has %d members", group_id, group.generation_id, group.num_members)
         for member in group.members.values():
             group.complete_join_future(member, joined(group, member))
             self.reschedule_heartbeat(group, member)
@@ -204,7 +206,7 @@ class ClassicRebalance:
         self._propagate_assignment(group, Errors.NONE)
         group.transition_to(_State.STABLE)
         self._metrics.classic_group_completed_rebalances.record()
-        logger.info("Group %s is stable in generation %d", group.group_id, group.generation_id)
+        logger.info("Group %s: generation %d is stable", group.group_id, group.generation_id)
 
     def _expire_pending_sync(self, group_id: str, generation_id: int) -> CoordinatorResult[None]:
         """Who has joined and never asked for its assignment is out: it would keep partitions that it does not know
@@ -266,9 +268,9 @@ class ClassicRebalance:
         member = group.members.get(member_id)
         if member is None or member.has_satisfied_heartbeat:
             return EMPTY_RESULT
-        logger.info("Group %s: nothing was heard of member %s, it is removed", group_id, member_id)
+        logger.info("Group %s: removing member %s, whose session has timed out", group_id, member_id)
         self._metrics.session_expirations.record()
-        return self._remove_member(group, member, f"the session of {member_id} has ended")
+        return self._remove_member(group, member, f"the session of {member_id} has timed out")
 
     def _remove_member(self, group: ClassicGroup, member: ClassicGroupMember, why: str) -> CoordinatorResult[None]:
         group.complete_join_future(member, join_error(UNKNOWN_MEMBER_ID, Errors.UNKNOWN_MEMBER_ID))

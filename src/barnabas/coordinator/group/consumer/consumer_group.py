@@ -201,7 +201,7 @@ class ConsumerGroup:
             for partition in partitions:
                 key = (topic_id, partition)
                 if key in epochs:
-                    raise RuntimeError(f"partition {partition} of {topic_id!r} has an owner in group {self.group_id}")
+                    raise RuntimeError(f"partition {partition} of {topic_id!r} already has an owner in {self.group_id}")
                 epochs[key] = epoch
 
     def _remove_partition_epochs(self, member: ConsumerGroupMember | None) -> None:
@@ -361,9 +361,9 @@ class ConsumerGroup:
         if epoch == member.member_epoch:
             return
         if member.uses_classic_protocol:
-            raise IllegalGenerationError(f"The generation is {member.member_epoch}, not {epoch}.")
+            raise IllegalGenerationError(f"The current generation is {member.member_epoch}, not {epoch}.")
         if epoch > member.member_epoch or epoch < 0:
-            raise StaleMemberEpochError(f"The epoch of the member is {member.member_epoch}, not {epoch}.")
+            raise StaleMemberEpochError(f"The current member epoch is {member.member_epoch}, not {epoch}.")
 
     def validate_partition_commit(
         self, member_id: str, epoch: int, topic_id: Uuid, topic: str, partition: int, topics: TopicsImage
@@ -379,7 +379,7 @@ class ConsumerGroup:
         since = member.assignment_epoch(topic_id, partition)
         if since is None or epoch < since:
             raise StaleMemberEpochError(
-                f"The epoch of the member is {member.member_epoch}; at {epoch} it had not got {topic}-{partition}."
+                f"The current member epoch is {member.member_epoch}; {topic}-{partition} was assigned after {epoch}."
             )
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int, epoch: int) -> None:
@@ -390,8 +390,8 @@ class ConsumerGroup:
             raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
         if member_epoch != member.member_epoch:
             if member.uses_classic_protocol:
-                raise IllegalGenerationError(f"The generation is {member.member_epoch}, not {member_epoch}.")
-            raise StaleMemberEpochError(f"The epoch of the member is {member.member_epoch}, not {member_epoch}.")
+                raise IllegalGenerationError(f"The current generation is {member.member_epoch}, not {member_epoch}.")
+            raise StaleMemberEpochError(f"The current member epoch is {member.member_epoch}, not {member_epoch}.")
 
     def validate_offset_delete(self) -> None:
         """Topics that it is subscribed to are refused one by one."""
@@ -432,7 +432,7 @@ class ConsumerGroup:
     def validate_no_longer_there(self) -> None:
         """While its last tombstone is replayed: whether the ones before it were there."""
         if len(self.members) or len(self.target_assignment) or self.assignment_epoch.get() != NO_TARGET:
-            raise RuntimeError(f"group {self.group_id} is deleted while there is something in it")
+            raise RuntimeError(f"group {self.group_id} is deleted but not empty")
 
     def as_mapping(self) -> Mapping[str, object]:
         """Everything, in plain values: for tests of what a replay makes."""

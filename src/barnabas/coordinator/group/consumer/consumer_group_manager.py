@@ -403,7 +403,7 @@ class ConsumerGroupManager:
             raise UnknownServerError(
                 f"Failed to compute a new target assignment for epoch {group_epoch}: {error}"
             ) from error
-        logger.info("Group %s: a target assignment for epoch %d, by %s", group.group_id, group_epoch, name)
+        logger.info("Group %s: computed a target assignment for epoch %d with %s", group.group_id, group_epoch, name)
         records.extend(result.records)
         return TargetStep(group_epoch, result.target.get(updated.member_id, {}))
 
@@ -486,7 +486,7 @@ class ConsumerGroupManager:
         self._timer.schedule(
             group_timers.session_timeout(group_id, member_id),
             self._settings.session_timeout_ms(group_id) if timeout_ms is None else timeout_ms,
-            lambda: self.fence_if_there(group_id, member_id, "its session has ended"),
+            lambda: self.fence_if_there(group_id, member_id, "its session has timed out"),
         )
 
     def _schedule_rebalance_timeout(self, group_id: str, member: ConsumerGroupMember) -> None:
@@ -496,7 +496,7 @@ class ConsumerGroupManager:
             found = self._find(group_id, member_id)
             if found is None or found[1].member_epoch != epoch:
                 return CoordinatorResult()
-            logger.info("Group %s: member %s did not give up its partitions in time", group_id, member_id)
+            logger.info("Group %s: member %s did not revoke its partitions in time", group_id, member_id)
             return self.fence_member(*found)
 
         self._timer.schedule(group_timers.rebalance_timeout(group_id, member_id), member.rebalance_timeout_ms, expire)
@@ -531,7 +531,7 @@ class ConsumerGroupManager:
         found = self._find(group_id, member_id)
         if found is None:
             return CoordinatorResult()
-        logger.info("Group %s: member %s is removed: %s", group_id, member_id, why)
+        logger.info("Group %s: fencing member %s: %s", group_id, member_id, why)
         self._metrics.session_expirations.record()
         return self.fence_member(*found)
 

@@ -100,7 +100,7 @@ class ConsumerGroupReplay:
             return
         if value is None:
             if len(group.target_assignment):
-                raise RuntimeError(f"the target of group {group_id} is deleted while members have one")
+                raise RuntimeError(f"the target assignment of group {group_id} is deleted while members have one")
             group.assignment_epoch.set(NO_TARGET)
             group.assignment_timestamp_ms.set(0)
             return

@@ -71,7 +71,7 @@ class CurrentAssignmentBuilder:
             return self._next_assignment(member.member_epoch)
         if self._owned is None or any(self._owned.values()):
             raise FencedMemberEpochError(
-                "The state of the member is not known here. It must give up all its partitions and join anew."
+                "The coordinator does not know the state of the member. It must abandon its partitions and rejoin."
             )
         return self._next_assignment(self._target_epoch)
 

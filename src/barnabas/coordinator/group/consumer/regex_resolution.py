@@ -181,19 +181,19 @@ class RegexResolution:
                 found[regex] = _Match(ClientPattern(regex).search(names, self._clock, deadline_ms), version)
                 continue
             except PatternTimeoutError:
-                reason = f"it takes too long for {len(names)} topics"
+                reason = f"evaluating it for {len(names)} topics takes too long"
             except InvalidRegularExpressionError as error:
                 reason = error  # accepted before by another version of the broker, or with google-re2 installed
             kept = before.get(regex, frozenset()).intersection(names)
             found[regex] = _Match(kept, -1)
-            logger.warning("Group %r: %.100r keeps the %d topics it had: %s", group_id, regex, len(kept), reason)
+            logger.warning("Group %r: keeping the %d topics of %.100r: %s", group_id, len(kept), regex, reason)
         return found
 
     def _resolved(
         self, group_id: str, found: dict[str, ResolvedRegularExpression] | None, error: BaseException | None
     ) -> CoordinatorResult[Any]:
         if error is not None or found is None:
-            logger.error("The regular expressions of group %s could not be looked into", group_id, exc_info=error)
+            logger.error("Group %s: cannot resolve its regular expressions", group_id, exc_info=error)
             return CoordinatorResult()
         try:
             group = self._store.consumer_group(group_id)
