@@ -59,7 +59,7 @@ def fields(class_or_instance: Any) -> tuple[FieldSpec, ...]:
     try:
         return tuple(getattr(class_or_instance, _SPECS).values())
     except AttributeError:
-        raise TypeError(f"{class_or_instance!r} is no data class") from None
+        raise TypeError(f"not a data class: {class_or_instance!r}") from None
 
 
 def replace(instance: Any, /, **changes: Any) -> Any:

@@ -64,7 +64,7 @@ class _Maker(type):
 
     def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Any:
         if bases != (_Base,):
-            raise TypeError("a NamedTuple has no other bases")
+            raise TypeError("a NamedTuple must not have other bases")
         fields = tuple(body.get("__annotations__", ()))
         values: dict[str, Any] = {}
         for field in fields:
@@ -115,7 +115,7 @@ class _NamedTuple:
         return (_Base,)
 
     def __call__(self, *_arguments: Any, **_fields: Any) -> Any:
-        raise TypeError("only classes can be made of this NamedTuple")
+        raise TypeError("this NamedTuple supports class syntax only")
 
 
 NamedTuple: Final = _NamedTuple()

@@ -239,7 +239,7 @@ class ConfigValues(Mapping[str, Any]):
     def _of(self, name: str, kind: type[T]) -> T:
         value: object = self._values[name]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise TypeError(f"{name} is {value!r}, not a value of type {kind.__name__}")
+            raise TypeError(f"{name} must be a {kind.__name__}: {value!r}")
         return value
 
 
@@ -309,11 +309,11 @@ class ConfigDef:
         elif key.has_default:
             return key.default  # checked when it was defined
         else:
-            raise ConfigError(f"Configuration {key.name} is missing; it has no default.", name=key.name)
+            raise ConfigError(f"Configuration {key.name} is missing and has no default.", name=key.name)
         if isinstance(key.validator, ValidList) and parsed is not None:
             distinct = tuple(dict.fromkeys(parsed))
             if len(distinct) != len(parsed):
-                logger.warning("%s has entries that come twice: %s is taken as %s", key.name, parsed, distinct)
+                logger.warning("%s has duplicate entries: using %s instead of %s", key.name, distinct, parsed)
                 parsed = distinct
         if key.validator is not None:
             key.validator.ensure_valid(key.name, parsed)
@@ -347,13 +347,13 @@ def parse_type(name: str, value: object, kind: Type) -> Any:
         case Type.STRING:
             if text is not None:
                 return text
-            raise _wrong_type(name, value, "a text")
+            raise _wrong_type(name, value, "a string")
         case Type.PASSWORD:
             if isinstance(value, Password):
                 return value
             if text is not None:
                 return Password(text)
-            raise _wrong_type(name, Password.HIDDEN, "a text", type(value))
+            raise _wrong_type(name, Password.HIDDEN, "a string", type(value))
         case Type.SHORT | Type.INT | Type.LONG:
             return _parse_integer(name, value, text, _INTEGER_BITS[kind])
         case Type.DOUBLE:
@@ -363,13 +363,13 @@ def parse_type(name: str, value: object, kind: Type) -> Any:
                 return tuple(item.strip() for item in text.split(",")) if text else ()
             if isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
                 return tuple(value)
-            raise _wrong_type(name, value, "a list of texts with commas between them")
+            raise _wrong_type(name, value, "a comma-separated list")
         case Type.CLASS:
             if isinstance(value, type):
                 return value
             if text is not None:
                 return _load_class(name, text)
-            raise _wrong_type(name, value, "a class or the name of one")
+            raise _wrong_type(name, value, "a class or the name of a class")
 
 
 def _parse_integer(name: str, value: object, text: str | None, bits: int) -> int:
@@ -377,11 +377,11 @@ def _parse_integer(name: str, value: object, text: str | None, bits: int) -> int
         try:
             return parse_integer(text, bits)
         except ValueError:
-            raise ConfigError.invalid(name, value, f"it must be a whole number of at most {bits} bits") from None
+            raise ConfigError.invalid(name, value, f"it must be an integer of at most {bits} bits") from None
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong_type(name, value, f"a whole number of at most {bits} bits")
+        raise _wrong_type(name, value, f"an integer of at most {bits} bits")
     if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-        raise ConfigError.invalid(name, value, f"it must be a whole number of at most {bits} bits")
+        raise ConfigError.invalid(name, value, f"it must be an integer of at most {bits} bits")
     return value
 
 
@@ -420,7 +420,7 @@ def _load_class(name: str, text: str) -> type[Any]:
         if isinstance(found, type):
             return found
         break
-    raise ConfigError.invalid(name, text, "there is no such class")
+    raise ConfigError.invalid(name, text, "the class does not exist")
 
 
 def convert_to_string(value: object, kind: Type | None = None) -> str | None:

@@ -40,7 +40,7 @@ def _shown(value: object) -> str:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return f"[{shortened(', '.join(str(item) for item in value))}]"
-    return shortened(str(value)) or "an empty text"
+    return shortened(str(value)) or "an empty string"
 
 
 class Validator(Protocol):
@@ -70,7 +70,7 @@ class Range:
 
     def ensure_valid(self, name: str, value: object) -> None:
         if value is None:
-            raise ConfigError.invalid(name, value, "it needs a value")
+            raise ConfigError.invalid(name, value, "a value is required")
         assert isinstance(value, (int, float))
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError.invalid(name, value, "it must be a number")
@@ -118,7 +118,7 @@ class CaseInsensitiveValidString:
 
     def ensure_valid(self, name: str, value: object) -> None:
         if not isinstance(value, str) or value.upper() not in self.allowed:
-            reason = f"it must be one of {', '.join(self.allowed)}, in capital or small letters"
+            reason = f"it must be one of {', '.join(self.allowed)}, in upper or lower case"
             raise ConfigError.invalid(name, value, reason)
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ class ValidList:
     @classmethod
     def of(cls, *allowed: str, empty_allowed: bool = True) -> ValidList:
         if not allowed and not empty_allowed:
-            raise ValueError("a list that may not be empty needs something that may be in it")
+            raise ValueError("a list that must not be empty needs allowed values")
         return cls(allowed, empty_allowed=empty_allowed, null_allowed=False)
 
     @classmethod
@@ -152,17 +152,17 @@ class ValidList:
     def ensure_valid(self, name: str, value: object) -> None:
         if value is None:
             if not self.null_allowed:
-                raise ConfigError.invalid(name, value, "it needs a value")
+                raise ConfigError.invalid(name, value, "a value is required")
             return
         assert isinstance(value, tuple)
         if not value and not self.empty_allowed:
             wanted = f"of {', '.join(self.allowed)}" if self.allowed else "entry"
             raise ConfigError.invalid(name, value, f"it must have at least one {wanted}")
         if len(set(value)) != len(value):
-            raise ConfigError.invalid(name, value, "an entry comes twice")
+            raise ConfigError.invalid(name, value, "it has a duplicate entry")
         for item in value:
             if not item:
-                raise ConfigError.invalid(name, value, "an entry is empty")
+                raise ConfigError.invalid(name, value, "it has an empty entry")
             if self.allowed and item not in self.allowed:
                 reason = f"{shortened(item)} is not one of {', '.join(self.allowed)}"
                 raise ConfigError.invalid(name, value, reason)
@@ -182,7 +182,7 @@ class ListSize:
     def ensure_valid(self, name: str, value: object) -> None:
         assert isinstance(value, tuple)
         if len(value) > self.highest:
-            raise ConfigError.invalid(name, value, f"it has {len(value)} entries, at most {self.highest} are possible")
+            raise ConfigError.invalid(name, value, f"it has {len(value)} entries, at most {self.highest} are allowed")
 
     def __str__(self) -> str:
         return f"at most {self.highest} entries"
@@ -195,7 +195,7 @@ class NonEmptyString:
 
     def ensure_valid(self, name: str, value: object) -> None:
         if value == "":
-            raise ConfigError.invalid(name, value, "it may not be empty")
+            raise ConfigError.invalid(name, value, "it must not be empty")
 
     def __str__(self) -> str:
         return "non-empty string"
@@ -226,7 +226,7 @@ class NonNull:
 
     def ensure_valid(self, name: str, value: object) -> None:
         if value is None:
-            raise ConfigError.invalid(name, value, "it needs a value")
+            raise ConfigError.invalid(name, value, "a value is required")
 
     def __str__(self) -> str:
         return "non-null"

@@ -38,7 +38,7 @@ class DeferredEventQueue:
     def add(self, offset: int, event: DeferredEvent) -> None:
         highest = self.highest_pending_offset
         if highest is not None and offset < highest:
-            raise ValueError(f"cannot wait for offset {offset}: the last in line waits for {highest}")
+            raise ValueError(f"cannot wait for offset {offset}: the last event waits for {highest}")
         self._pending.append((offset, event))
 
     def complete_up_to(self, offset: int) -> None:
@@ -53,4 +53,4 @@ class DeferredEventQueue:
         try:
             event.complete(error)
         except Exception:
-            log.exception("%s failed while it was completed", event)
+            log.exception("Completing %s failed", event)

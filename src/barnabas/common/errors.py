@@ -195,7 +195,7 @@ def raise_for_code(code: int, message: str | None = None) -> None:
     """Raises what `code` stands for, nothing for 0. `message` is the one that came with the code, if any."""
     error = Errors.for_code(code)
     if message is None and error != code:
-        message = f"The broker answered with error code {code}, which this version does not know."
+        message = f"The broker returned error code {code}, which is unknown to this version."
     exception = error.to_exception(message)
     if exception is not None:
         raise exception

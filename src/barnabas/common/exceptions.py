@@ -47,7 +47,7 @@ class ApiError(BarnabasError):
         if code is not None:
             other = EXCEPTIONS.setdefault(code, cls)
             if other is not cls:
-                raise TypeError(f"{cls.__name__} and {other.__name__} both claim error code {code}")
+                raise TypeError(f"{cls.__name__} and {other.__name__} have the same error code {code}")
             cls.code = code
 
     def __init__(self, message: str | None = None) -> None:

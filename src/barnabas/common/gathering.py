@@ -38,7 +38,7 @@ class Gathering(Generic[K, V]):
     def add(self, key: K, value: V) -> None:
         with self._lock:
             if key in self._values:
-                raise ValueError(f"{key!r} has been told of before")
+                raise ValueError(f"{key!r} already has a value")
             self._values[key] = value
             done = self._released and len(self._values) == len(self._keys)
         if done:

@@ -47,7 +47,7 @@ def uuid_to_string(value: Uuid) -> str:
 def uuid_from_string(text: str) -> Uuid:
     """Reads what :func:`uuid_to_string` wrote; a ``ValueError`` says what is wrong with anything else."""
     if len(text) > 24:
-        raise ValueError(f"{text[:24]!r}... is longer than the 24 characters a base64 UUID can have")
+        raise ValueError(f"{text[:24]!r}... is longer than a base64 UUID, which has at most 24 characters")
     try:
         raw = base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

@@ -28,12 +28,12 @@ def on_one_core(core: int | None = None) -> Placement:
     The last, because the first ones tend to serve the interrupts. Where the platform cannot do it, nothing happens.
     """
     if not hasattr(os, "sched_setaffinity"):
-        log.info("This platform cannot keep threads on one core")
+        log.info("Cannot pin threads to a core on this platform")
         return anywhere
     allowed = os.sched_getaffinity(0)
     chosen = max(allowed) if core is None else core
     if chosen not in allowed:
-        raise ValueError(f"core {chosen} is not one of those this process may use: {sorted(allowed)}")
+        raise ValueError(f"core {chosen} is not available to this process, which may use {sorted(allowed)}")
 
     def place() -> None:
         os.sched_setaffinity(0, {chosen})  # of the calling thread alone

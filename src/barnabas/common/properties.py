@@ -118,7 +118,7 @@ def _unescaped(text: str, line: int) -> str:
         # Two escapes may stand for one character beyond 16 bits.
         return result.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
-        raise PropertiesError(f"line {line}: half of a pair of \\u escapes is missing") from None
+        raise PropertiesError(f"line {line}: a \\u escape of a surrogate pair is incomplete") from None
 
 
 def format_properties(properties: Mapping[str, str], comments: Iterable[str] = ()) -> str:

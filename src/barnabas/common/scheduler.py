@@ -119,7 +119,7 @@ class KafkaScheduler:
         exit_procedure: ExitProcedure = exit_process,
     ) -> None:
         if threads < 1:
-            raise ValueError(f"a scheduler needs at least one thread, not {threads}")
+            raise ValueError(f"a scheduler needs at least one thread: {threads}")
         self._max_threads = threads
         self._name_prefix = name_prefix
         self._clock = clock
@@ -136,11 +136,11 @@ class KafkaScheduler:
 
     def schedule(self, name: str, task: Task, delay_ms: int = 0, period_ms: int = ONCE) -> ScheduledTask:
         if period_ms == 0 or period_ms < ONCE:
-            raise ValueError(f"{name} cannot have a period of {period_ms} ms")
+            raise ValueError(f"the period of {name} must be positive: {period_ms} ms")
         scheduled = ScheduledTask(name, task, self._clock.hi_res_milliseconds() + max(delay_ms, 0), period_ms)
         with self._changed:
             if not self._running:
-                log.info("%s is not scheduled: the scheduler has been shut down", name)
+                log.info("Not scheduling %s: the scheduler is shut down", name)
                 scheduled.cancel()
                 return scheduled
             self._queue.push(scheduled)
@@ -154,7 +154,7 @@ class KafkaScheduler:
     def resize(self, threads: int) -> None:
         """Allows more threads, or has the surplus ones end when they are idle."""
         if threads < 1:
-            raise ValueError(f"a scheduler needs at least one thread, not {threads}")
+            raise ValueError(f"a scheduler needs at least one thread: {threads}")
         with self._changed:
             self._max_threads = threads
             self._changed.notify_all()
@@ -276,7 +276,7 @@ class MockScheduler:
 
     def schedule(self, name: str, task: Task, delay_ms: int = 0, period_ms: int = ONCE) -> ScheduledTask:
         if period_ms == 0 or period_ms < ONCE:
-            raise ValueError(f"{name} cannot have a period of {period_ms} ms")
+            raise ValueError(f"the period of {name} must be positive: {period_ms} ms")
         scheduled = ScheduledTask(name, task, self.clock.hi_res_milliseconds() + max(delay_ms, 0), period_ms)
         with self._lock:
             self._queue.push(scheduled)

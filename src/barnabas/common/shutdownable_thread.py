@@ -26,7 +26,7 @@ class FatalExitError(BaseException):
 
     def __init__(self, status: int = 1, message: str = "") -> None:
         if status == 0:
-            raise ValueError("a fatal exit needs a status other than 0: 0 tells the supervisor that all is well")
+            raise ValueError("the status of a fatal exit must not be 0, which means success")
         super().__init__(message or f"fatal error, exit status {status}")
         self.status = status
 
@@ -140,7 +140,7 @@ class ShutdownableThread(threading.Thread, abc.ABC):
         when this returns.
         """
         if not self.is_shutdown_initiated():
-            raise RuntimeError(f"{self.name} is waited for, but was never asked to shut down")
+            raise RuntimeError(f"{self.name} is awaited, but was not asked to shut down")
         if self.is_started():
             self.join()
         log.info("%s: shutdown completed", self.name)
@@ -171,9 +171,9 @@ class ShutdownableThread(threading.Thread, abc.ABC):
             fatal = error
         except BaseException:
             if self.is_running():
-                log.exception("%s: stopped by an error", self.name)
+                log.exception("%s: stopping after an error", self.name)
             else:
-                log.debug("%s: an error after shutdown was asked for", self.name, exc_info=True)
+                log.debug("%s: an error after the shutdown was requested", self.name, exc_info=True)
         finally:
             with self._shutdown_changed:
                 if fatal is not None:

@@ -90,7 +90,7 @@ class SnapshotRegistry:
             if self.latest.epoch == epoch:
                 return
             if self.latest.epoch > epoch:
-                raise ValueError(f"cannot make a snapshot at {epoch}: the latest is at {self.latest.epoch}")
+                raise ValueError(f"cannot create a snapshot at {epoch}: the latest is at {self.latest.epoch}")
         self.latest = self._snapshots[epoch] = Snapshot(epoch)
 
     def revert_to_snapshot(self, epoch: int) -> None:

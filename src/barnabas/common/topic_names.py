@@ -44,11 +44,11 @@ def problem_with_topic_name(name: str) -> str | None:
     if not name:
         return "it is empty"
     if name in {".", ".."}:
-        return f"{name!r} is a directory to every file system"
+        return f"{name!r} is a reserved directory name"
     if len(name) > MAX_NAME_LENGTH:
-        return f"it has {len(name)} characters; {MAX_NAME_LENGTH} are allowed"
+        return f"it has {len(name)} characters; at most {MAX_NAME_LENGTH} are allowed"
     if not _LEGAL.fullmatch(name):
-        return f"{name!r} has a character other than ASCII letters, digits, '.', '_' and '-'"
+        return f"{name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
     return None
 
 

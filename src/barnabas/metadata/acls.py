@@ -81,7 +81,7 @@ class AclsDelta:
 
     def remove(self, record: RemoveAccessControlEntryRecord) -> None:
         if self._entries.get(record.id) is None:
-            raise MetadataReplayError(f"there is no access control entry {uuid_to_string(record.id)} to remove")
+            raise MetadataReplayError(f"cannot remove ACL {uuid_to_string(record.id)}: it does not exist")
         self._entries.remove(record.id)
 
     def finish_snapshot(self) -> None:

@@ -112,7 +112,7 @@ class MetadataBatchLoader:
         """Publishes what has been collected, unless a transaction is under way."""
         if self._in_transaction:
             log.debug(
-                "a transaction that began after offset %d is under way: %d batches wait",
+                "The transaction that began after offset %d is open: %d batches wait",
                 self._image.offset,
                 self._num_batches,
             )

@@ -89,7 +89,7 @@ class BrokerRegistration:
         # Leaving controlled shutdown takes a new registration: there is no -1 for that.
         if value == 1 or (value == -1 and name == "fenced"):
             return value == 1
-        raise MetadataReplayError(f"{name} cannot be {value} in {record!r}")
+        raise MetadataReplayError(f"invalid value {value} of {name} in {record!r}")
 
     def with_fenced(self, fenced: bool) -> BrokerRegistration:
         return self if fenced == self.fenced else replace(self, fenced=fenced)

@@ -123,16 +123,18 @@ def _read_filter(components: Iterable[messages.ComponentData]) -> tuple[dict[str
             exact[kind] = component.match
         elif component.match_type in (_MATCH_DEFAULT, _MATCH_SPECIFIED):
             if component.match is not None:
-                raise InvalidRequestError(f"match type {component.match_type} of entity type {kind} takes no name")
+                raise InvalidRequestError(
+                    f"match type {component.match_type} of entity type {kind} must not have a name"
+                )
             if component.match_type == _MATCH_DEFAULT:
                 exact[kind] = None
             else:
                 specified.add(kind)
         else:
-            raise InvalidRequestError(f"match type {component.match_type} is unknown")
+            raise InvalidRequestError(f"unknown match type {component.match_type}")
     kinds = exact.keys() | specified
     if IP in kinds and len(kinds) > 1:
-        raise InvalidRequestError("an IP address cannot be filtered for together with a user or client id")
+        raise InvalidRequestError("a filter cannot combine an IP address with a user or client ID")
     return exact, specified
 
 

@@ -85,7 +85,7 @@ def describe_cluster(
             message = "the request is for controllers, but this is an endpoint of brokers"
         else:
             error = Errors.UNSUPPORTED_ENDPOINT_TYPE
-            message = f"endpoint type {request.endpoint_type} is unknown"
+            message = f"unknown endpoint type {request.endpoint_type}"
         return DescribeClusterResponse(
             error_code=Errors.INVALID_REQUEST if version == 0 else error, error_message=message
         )

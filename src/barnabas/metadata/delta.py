@@ -92,7 +92,7 @@ class MetadataDelta:
         found = _REPLAY.get(type(record))
         if found is None:
             if type(record) not in _WITHOUT_EFFECT:
-                raise MetadataReplayError(f"{type(record).__name__} is no record that an image is made of")
+                raise MetadataReplayError(f"{type(record).__name__} is not part of a metadata image")
             return
         part, method = found
         delta = getattr(self, part)

@@ -159,7 +159,7 @@ class MetadataLoader:
         finally:
             _close(records)
         manifest = SnapshotManifest(provenance, self._clock.nanoseconds() - started)
-        log.info("loaded snapshot %s in %d us", name, manifest.elapsed_ns // 1000)
+        log.info("Loaded snapshot %s in %d us", name, manifest.elapsed_ns // 1000)
         self._batches.reset_to_image(image)
         self._publish(delta, image, manifest)
         self._initialize_new_publishers()
@@ -178,7 +178,7 @@ class MetadataLoader:
         taken = {*self._publishers, *self._new_publishers, *(publisher.name for publisher in self._failed_publishers)}
         for publisher in publishers:
             if publisher.name in taken:
-                raise ValueError(f"there is a publisher with the name {publisher.name} already")
+                raise ValueError(f"publisher {publisher.name} is already installed")
             taken.add(publisher.name)
         self._new_publishers.update((publisher.name, publisher) for publisher in publishers)
         self._initialize_new_publishers()
@@ -233,7 +233,7 @@ class MetadataLoader:
         while self._new_publishers:
             name = next(iter(self._new_publishers))
             publisher = self._new_publishers.pop(name)
-            log.info("publisher %s starts with the image up to offset %d", name, image.offset)
+            log.info("Publisher %s starts with the image at offset %d", name, image.offset)
             try:
                 publisher.on_metadata_update(delta, image, manifest)
                 publisher.on_controller_change(self._leader_and_epoch)
@@ -248,9 +248,9 @@ class MetadataLoader:
         if self._catching_up:
             high_watermark = self._high_watermark()
             if high_watermark is None or self._image.offset < high_watermark - 1 or not self._batches.has_seen_record:
-                log.debug("at offset %d, catching up to high watermark %s", self._image.offset, high_watermark)
+                log.debug("At offset %d, catching up to high watermark %s", self._image.offset, high_watermark)
                 return True
-            log.info("caught up with the metadata log at offset %d", self._image.offset)
+            log.info("Caught up with the metadata log at offset %d", self._image.offset)
             self._catching_up = False
         return False
 

@@ -64,8 +64,8 @@ class MetadataVersion(IntEnum):
         found = _BY_LEVEL.get(level)
         if found is None:
             raise MetadataReplayError(
-                f"metadata.version {level} is unknown here: levels {MINIMUM_VERSION.value} ({MINIMUM_VERSION.release}) "
-                f"to {LATEST_VERSION.value} ({LATEST_VERSION.release}) can be read"
+                f"metadata.version {level} is unknown: this version supports levels {MINIMUM_VERSION.value} "
+                f"({MINIMUM_VERSION.release}) to {LATEST_VERSION.value} ({LATEST_VERSION.release})"
             )
         return found
 
@@ -79,8 +79,8 @@ class MetadataVersion(IntEnum):
             if version.release == wanted or (not dash and version.release.startswith(wanted)):
                 return version
         raise ValueError(
-            f"{text!r} is no metadata version: give a release from {MINIMUM_VERSION.short_release} to "
-            f"{LATEST_VERSION.short_release}, or one of its internal versions, as in {LATEST_VERSION.release}"
+            f"invalid metadata version {text!r}: use a release from {MINIMUM_VERSION.short_release} to "
+            f"{LATEST_VERSION.short_release}, or an internal version such as {LATEST_VERSION.release}"
         )
 
     @property

@@ -192,7 +192,7 @@ def _text(value: object) -> object:
 def _recovery_state(value: int, record: object) -> LeaderRecoveryState:
     state = _RECOVERY_STATES.get(value)
     if state is None:
-        raise MetadataReplayError(f"leader recovery state {value} is neither 0 nor 1 in {record!r}")
+        raise MetadataReplayError(f"leader recovery state must be 0 or 1: {value} in {record!r}")
     return state
 
 
@@ -201,7 +201,7 @@ def _directories(directories: Sequence[Uuid], replicas: int, record: object) -> 
     if directories.count(MIGRATING) == len(directories):
         return _shared((MIGRATING,) * replicas)
     if len(directories) != replicas:
-        raise MetadataReplayError(f"{replicas} replicas, but {len(directories)} log directories, after {record!r}")
+        raise MetadataReplayError(f"{replicas} replicas but {len(directories)} log directories after {record!r}")
     return _shared(tuple(directories))
 
 

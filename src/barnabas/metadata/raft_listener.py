@@ -72,7 +72,7 @@ class MetadataRaftListener:
         if snapshot_id.offset == 0 and not any(batch.records for batch in reader):
             # What formatting leaves where the voters are in the log: it has voters, and no metadata. For the loader to
             # have seen it would mean to have seen the cluster, and it would announce one without metadata.version.
-            log.debug("the snapshot before the first record is empty")
+            log.debug("Ignoring the empty snapshot before the first record")
             reader.close()
             return
         provenance = MetadataProvenance(

@@ -91,7 +91,7 @@ class ScramImage:
             result = messages.DescribeUserScramCredentialsResult(user=name)
             if asked[name] > 1:
                 result.error_code = Errors.DUPLICATE_RESOURCE
-                result.error_message = f"user {name} is named more than once in one request"
+                result.error_message = f"the request names user {name} more than once"
             elif name not in by_name:
                 result.error_code = Errors.RESOURCE_NOT_FOUND
                 result.error_message = f"user {name} has no SCRAM credential"

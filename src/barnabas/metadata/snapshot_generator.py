@@ -44,14 +44,14 @@ class SnapshotEmitter:
         provenance = image.provenance
         writer = self._raft.create_snapshot(provenance.snapshot_id, provenance.log_append_time_ms)
         if writer is None:
-            log.info("there is a snapshot %s already", provenance.snapshot_name)
+            log.info("Snapshot %s already exists", provenance.snapshot_name)
             return False
         try:
             image.write(_into(writer))
         finally:
             writer.close()
         self.latest_snapshot_generated_ms = self._clock.milliseconds()
-        log.info("wrote snapshot %s", provenance.snapshot_name)
+        log.info("Wrote snapshot %s", provenance.snapshot_name)
         return True
 
 
@@ -128,10 +128,10 @@ class SnapshotGenerator(MetadataPublisher):
     def _emit(self, image: MetadataImage, reason: str) -> None:
         try:
             if not self._closed:
-                log.info("making snapshot %s: %s", image.provenance.snapshot_name, reason)
+                log.info("Writing snapshot %s: %s", image.provenance.snapshot_name, reason)
                 self._emitter.maybe_emit(image)
         except Exception as error:  # noqa: BLE001 - the log is whole without it; the fault handler decides
-            self._on_fault(f"cannot make snapshot {image.provenance.snapshot_name}", error)
+            self._on_fault(f"cannot write snapshot {image.provenance.snapshot_name}", error)
         finally:
             self._is_busy = False
 

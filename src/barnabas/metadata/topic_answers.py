@@ -56,9 +56,9 @@ def requested_topics(image: MetadataImage, request: MetadataRequest, version: in
     if version < 12:
         for topic in topics:
             if topic.name is None:
-                raise InvalidRequestError(f"a topic without a name in a Metadata request v{version}")
+                raise InvalidRequestError(f"a topic in a Metadata request v{version} must have a name")
             if topic.topic_id != ZERO_UUID:
-                raise InvalidRequestError(f"a topic id in a Metadata request v{version}: ids are for v12 and later")
+                raise InvalidRequestError(f"topic IDs require Metadata v12 or later: v{version}")
     ids = dict.fromkeys(topic.topic_id for topic in topics if topic.topic_id != ZERO_UUID)
     if not ids:
         names = dict.fromkeys(topic.name for topic in topics if topic.name is not None)
@@ -161,11 +161,11 @@ def described_topics(image: MetadataImage, request: DescribeTopicPartitionsReque
     """The topics that are left to describe, from the cursor on, in order."""
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
-        raise InvalidRequestError(f"the cursor's partition is {cursor.partition_index}; it cannot be negative")
+        raise InvalidRequestError(f"the partition of the cursor must not be negative: {cursor.partition_index}")
     if request.topics:
         names: Sequence[str] = sorted({topic.name for topic in request.topics})
         if cursor is not None and cursor.topic_name not in names:
-            raise InvalidRequestError(f"the cursor's topic {cursor.topic_name!r} is not among those asked for")
+            raise InvalidRequestError(f"the topic of the cursor is not in the request: {cursor.topic_name!r}")
     else:
         names = image.topics.sorted_names
     return names if cursor is None else names[bisect_left(names, cursor.topic_name) :]

@@ -190,13 +190,13 @@ class TopicsDelta:
         if known is not None:
             if known.name != name or topic_id in self.deleted_topic_ids:
                 raise MetadataReplayError(
-                    f"topic {name} cannot have the id {uuid_to_string(topic_id)}: it is, or was, that of {known.name}"
+                    f"topic {name} cannot have the ID {uuid_to_string(topic_id)}, which topic {known.name} has or had"
                 )
             self.changed_topics[topic_id] = TopicDelta(known, restated=True)
             return
         other = self._created_names.get(name)
         if other is not None:
-            raise MetadataReplayError(f"there is a topic {name} already, with the id {uuid_to_string(other)}")
+            raise MetadataReplayError(f"topic {name} already exists with the ID {uuid_to_string(other)}")
         self.changed_topics[topic_id] = TopicDelta(TopicImage(name, topic_id, _NO_PARTITIONS))
         self._created_names[name] = topic_id
 
@@ -221,7 +221,7 @@ class TopicsDelta:
         if record.topic_name:
             topic_id = self._id_of(record.topic_name)
             if topic_id is None:
-                raise MetadataReplayError(f"cannot clear the eligible leader replicas of {record.topic_name}: no topic")
+                raise MetadataReplayError(f"cannot clear the ELR of topic {record.topic_name}: it does not exist")
             self._clear_elr(topic_id)
             return
         for topic_id in [*self.image.by_id, *self._created_names.values()]:
@@ -247,8 +247,8 @@ class TopicsDelta:
             holder = image.by_name.get(name)
             if holder is not None and holder.id not in self.deleted_topic_ids:
                 raise MetadataReplayError(
-                    f"topic {name} with the id {uuid_to_string(holder.id)} exists, and cannot be created again "
-                    f"with the id {uuid_to_string(topic_id)}"
+                    f"topic {name} cannot be created with the ID {uuid_to_string(topic_id)}: it exists with the ID "
+                    f"{uuid_to_string(holder.id)}"
                 )
         changed = [delta.apply() for delta in self.changed_topics.values()]
         same_names = not self._created_names and not self.deleted_topic_ids
@@ -283,7 +283,7 @@ class TopicsDelta:
             return delta.image
         topic = self.image.by_id.get(topic_id)
         if topic is None or topic_id in self.deleted_topic_ids:
-            raise MetadataReplayError(f"there is no topic with the id {uuid_to_string(topic_id)}")
+            raise MetadataReplayError(f"no topic has the ID {uuid_to_string(topic_id)}")
         return topic
 
     def _changing(self, topic_id: Uuid) -> TopicDelta:

@@ -59,9 +59,9 @@ class MetricConfig:
 
     def __post_init__(self) -> None:
         if self.samples < 1:
-            raise ValueError(f"samples={self.samples}: at least one sample is needed")
+            raise ValueError(f"samples must be at least 1: {self.samples}")
         if self.window_ms < 1:
-            raise ValueError(f"window_ms={self.window_ms}: a window has at least one millisecond")
+            raise ValueError(f"window_ms must be at least 1: {self.window_ms}")
 
     def with_quota(self, quota: Quota | None) -> Self:
         """The same windows under another bound."""

@@ -64,7 +64,7 @@ class Metrics:
         for reporter in reporters:
             self.add_reporter(reporter)
         self.add_metric(
-            self.metric_name("count", "kafka-metrics-count", description="How many metrics are registered"),
+            self.metric_name("count", "kafka-metrics-count", description="The number of registered metrics"),
             lambda _config, _now: float(len(self._metrics)),
         )
 
@@ -124,7 +124,7 @@ class Metrics:
         with self.lock:
             expired = [name for name, sensor in self._sensors.items() if sensor.has_expired(now_ms)]
             for name in expired:
-                _log.debug("Removing sensor %s, which was idle for too long", name)
+                _log.debug("Removing sensor %s, which was inactive for too long", name)
                 self.remove_sensor(name)
         return expired
 
@@ -176,7 +176,7 @@ class Metrics:
     def register(self, metric: KafkaMetric) -> None:
         with self.lock:
             if metric.name in self._metrics:
-                raise ValueError(f"there is a metric {metric.name} already")
+                raise ValueError(f"metric {metric.name} already exists")
             self._metrics[metric.name] = metric
             for reporter in self._reporters:
                 _call(reporter, reporter.metric_change, metric)

@@ -35,7 +35,7 @@ class QuotaViolationError(BarnabasError):
         self.bound = bound
 
     def __str__(self) -> str:
-        return f"{self.metric.name} is out of its quota: {self.value} where the bound is {self.bound}"
+        return f"{self.metric.name} violates its quota: {self.value}, the bound is {self.bound}"
 
 
 class _FixedConfig:

@@ -31,7 +31,7 @@ def bounded_throttle_time(violation: QuotaViolationError, max_throttle_ms: int, 
 def token_bucket_throttle_time(violation: QuotaViolationError) -> int:
     """The delay after which as many tokens have flowed in as are missing."""
     if not isinstance(violation.metric.measurable, TokenBucket):
-        raise TypeError(f"{violation.metric.name} is not a token bucket but {violation.metric.measurable!r}")
+        raise TypeError(f"{violation.metric.name} is not a token bucket: {violation.metric.measurable!r}")
     return _rounded(_divided(-violation.value, violation.bound) * 1_000)
 
 

@@ -126,7 +126,7 @@ class ClientMetricsManager:
             elif self._subscriptions.pop(name, None) is None:
                 return
             self._version += 1
-        logger.info("The metrics subscription %s is %s", name, "gone" if subscription is None else subscription)
+        logger.info("Metrics subscription %s: %s", name, "deleted" if subscription is None else subscription)
 
     @property
     def subscriptions(self) -> dict[str, SubscriptionInfo]:
@@ -151,7 +151,7 @@ class ClientMetricsManager:
             subscription = instance.subscription
         if not accepted:
             self._stats.record_throttle(client_instance_id)
-            logger.debug("%s asks again before its interval is over", client)
+            logger.debug("%s requests its subscription before its interval has ended", client)
             return GetTelemetrySubscriptionsResponse(error_code=Errors.THROTTLING_QUOTA_EXCEEDED)
         return GetTelemetrySubscriptionsResponse(
             client_instance_id=client_instance_id,
@@ -167,7 +167,7 @@ class ClientMetricsManager:
         from barnabas.protocol.messages.push_telemetry import PushTelemetryResponse  # noqa: PLC0415 - not needed to start
 
         if request.client_instance_id in _RESERVED:
-            logger.debug("%s pushes without an id", client)
+            logger.debug("%s pushes without a client instance ID", client)
             return PushTelemetryResponse(error_code=Errors.INVALID_REQUEST)
         now_ms = self._clock.hi_res_milliseconds()
         with self._lock:
@@ -183,27 +183,27 @@ class ClientMetricsManager:
             refusal = self._export(request, client, subscription)
         error_code = Errors.NONE if refusal is None else Errors.for_exception(refusal)
         if refusal is not None:
-            logger.debug("A push of %s is refused with %s: %s", client, error_code.name, refusal)
+            logger.debug("Rejecting a push of %s with %s: %s", client, error_code.name, refusal)
         with self._lock:
             instance.last_known_error = error_code
         return PushTelemetryResponse(error_code=error_code)
 
     def _validate_push(self, request: PushTelemetryRequest, instance: ClientMetricsInstance, now_ms: int) -> None:
         if instance.terminating:
-            raise InvalidRequestError("The client has said that its last push was its last.")
+            raise InvalidRequestError("The client has already sent its terminating push.")
         # A client that ends has no time to wait, and these are its most telling metrics.
         if not instance.maybe_update_push_request_timestamp(now_ms) and not request.terminating:
             self._stats.record_throttle(instance.client_instance_id)
-            raise ThrottlingQuotaExceededError("The push comes before the interval is over.")
+            raise ThrottlingQuotaExceededError("The push arrived before the interval has ended.")
         if request.subscription_id != instance.subscription.subscription_id:
             self._stats.record_unknown_subscription()
             raise UnknownSubscriptionIdError(
-                f"{request.subscription_id} is not the client's subscription; {instance.subscription} is."
+                f"Unknown subscription ID {request.subscription_id}; the client's is {instance.subscription}."
             )
         if request.compression_type not in CompressionType._value2member_map_:
-            raise UnsupportedCompressionTypeError(f"There is no compression type {request.compression_type}.")
+            raise UnsupportedCompressionTypeError(f"Unknown compression type {request.compression_type}.")
         if len(request.metrics) > self._max_bytes:
-            raise TelemetryTooLargeError(f"{len(request.metrics)} bytes are more than {self._max_bytes}.")
+            raise TelemetryTooLargeError(f"The metrics have {len(request.metrics)} bytes, more than {self._max_bytes}.")
 
     def _export(
         self, request: PushTelemetryRequest, client: TelemetryClient, subscription: ClientSubscription
@@ -216,7 +216,7 @@ class ClientMetricsManager:
         except CorruptRecordError as error:
             if f"larger than {self._max_bytes} bytes when decompressed" in str(error):
                 return TelemetryTooLargeError(str(error))
-            return InvalidRecordError(f"The metrics cannot be decompressed: {error}")
+            return InvalidRecordError(f"Cannot decompress the metrics: {error}")
         started_ns = self._clock.nanoseconds()
         try:
             self._exporter.export_metrics(
@@ -227,7 +227,7 @@ class ClientMetricsManager:
             )
         except Exception as error:
             self._stats.record_plugin_error(client_instance_id)
-            logger.exception("An exporter failed on metrics of client %s", uuid_to_string(client_instance_id))
+            logger.exception("An exporter failed for metrics of client %s", uuid_to_string(client_instance_id))
             return InvalidRecordError(f"An exporter failed: {error}")
         self._stats.record_plugin_export(client_instance_id, (self._clock.nanoseconds() - started_ns) / 1_000_000)
         return None
@@ -294,7 +294,7 @@ class ClientMetricsManager:
             self._stats.forget(instance.client_instance_id)
         if warn:
             logger.warning(
-                "Client %s was forgotten before its time was up: there are more than %d clients that send metrics",
+                "Evicted client %s early: more than %d clients push metrics",
                 uuid_to_string(instance.client_instance_id),
                 self._cache_size,
             )

@@ -34,7 +34,7 @@ class ClientMetricsStats:
     def __init__(self, metrics: Metrics, instance_count: Callable[[], int]) -> None:
         self._metrics = metrics
         self._instance_count_name = metrics.metric_name(
-            INSTANCE_COUNT, GROUP, description="How many clients are remembered that send metrics, or may"
+            INSTANCE_COUNT, GROUP, description="The number of client instances in the cache"
         )
         metrics.add_metric(self._instance_count_name, lambda _config, _now: float(instance_count()))
         self._unknown_subscription = metrics.sensor(UNKNOWN_SUBSCRIPTION_REQUEST)
@@ -74,9 +74,9 @@ class ClientMetricsStats:
             sensor = self._metrics.sensor(name, inactive_sensor_expiration_seconds=EXPIRATION_SECONDS)
             sensor.add_compound(self._meter(kind, tags))
             if kind == PLUGIN_EXPORT:
-                what = "in the exporters for a push of this client, in ms"
+                what = "of exporters for a push of this client, in ms"
                 sensor.add(self._name(f"{PLUGIN_EXPORT_TIME}-avg", tags, f"Mean time {what}"), Avg())
-                sensor.add(self._name(f"{PLUGIN_EXPORT_TIME}-max", tags, f"Longest time {what}"), Max())
+                sensor.add(self._name(f"{PLUGIN_EXPORT_TIME}-max", tags, f"Maximum time {what}"), Max())
             return sensor
 
     def _meter(self, kind: str, tags: Mapping[str, str] | None = None) -> Meter:

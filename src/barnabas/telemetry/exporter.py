@@ -100,7 +100,7 @@ class ClientTelemetryExporters:
                 if close is not None:
                     close()
             except Exception:
-                logger.exception("The telemetry exporter %r could not be closed", exporter)
+                logger.exception("Cannot close the telemetry exporter %r", exporter)
 
     def __len__(self) -> int:
         return len(self._exporters)
@@ -116,10 +116,10 @@ def _make(name: str, properties: Mapping[str, str]) -> ClientTelemetryExporter:
     try:
         make: Callable[[], Any] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError.invalid(EXPORTERS, name, f"there is no such class: {error}") from None
+        raise ConfigError.invalid(EXPORTERS, name, f"cannot import the class: {error}") from None
     exporter: ClientTelemetryExporter = make()
     if not callable(getattr(exporter, "export_metrics", None)):
-        raise ConfigError.invalid(EXPORTERS, name, "an exporter has a method export_metrics")
+        raise ConfigError.invalid(EXPORTERS, name, "an exporter must have a method export_metrics")
     configure: Callable[[Mapping[str, str]], object] | None = getattr(exporter, "configure", None)
     if configure is not None:
         configure(properties)

@@ -60,7 +60,7 @@ def parse(data: bytes) -> Any:
     try:
         message.ParseFromString(data)
     except import_module("google.protobuf.message").DecodeError as error:
-        raise InvalidRecordError(f"This is no OTLP: {error}") from None
+        raise InvalidRecordError(f"Invalid OTLP metrics: {error}") from None
     return message
 
 

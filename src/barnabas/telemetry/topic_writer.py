@@ -176,7 +176,7 @@ class TopicWriter(Generic[T]):
     def could_not_be_told(self) -> None:
         """Counts a record that could not be made, for the error that is being handled."""
         self._failed.mark(1)
-        self._warn("A record for %s could not be made", self.topic, exc_info=True)
+        self._warn("Cannot create a record for %s", self.topic, exc_info=True)
 
     @property
     def queued(self) -> int:
@@ -222,7 +222,7 @@ class TopicWriter(Generic[T]):
         if count is None:
             self._create_topic(self.topic)
         else:
-            self._warn("This broker leads no partition of %s, and can write nothing to it", self.topic)
+            self._warn("Cannot write to %s: this broker leads none of its partitions", self.topic)
         self._schedule(self._retry_ms)
         self._retry_ms = min(2 * self._retry_ms, MAX_RETRY_MS)
 
@@ -281,7 +281,7 @@ class TopicWriter(Generic[T]):
                 return
             if result.error:
                 self._failed.mark(len(batch))
-                self._warn("%d records for %s were refused: %s", len(batch), self.topic, result.error.name)
+                self._warn("Cannot append %d records to %s: %s", len(batch), self.topic, result.error.name)
             else:
                 self._written.mark(len(batch))
             start = end

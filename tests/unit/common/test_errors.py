@@ -115,7 +115,7 @@ class TestHierarchy:
         assert issubclass(KafkaTimeoutError, RetriableError)
 
     def test_a_code_cannot_be_taken_twice(self) -> None:
-        with pytest.raises(TypeError, match="CorruptRecordError both claim error code 2"):
+        with pytest.raises(TypeError, match="CorruptRecordError have the same error code 2"):
             type("AnotherCorruptRecordError", (ApiError,), {}, code=2)
         assert Errors.CORRUPT_MESSAGE.exception is CorruptRecordError
 

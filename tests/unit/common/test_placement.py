@@ -31,7 +31,7 @@ def test_a_group_is_kept_on_one_core_and_nobody_else_is() -> None:
 
 
 def test_a_core_that_is_not_ours_is_refused() -> None:
-    with pytest.raises(ValueError, match="core 100000 is not one of those"):
+    with pytest.raises(ValueError, match="core 100000 is not available"):
         on_one_core(100_000)
 
 

@@ -122,7 +122,7 @@ def test_a_thread_that_never_started_can_be_shut_down() -> None:
 
 def test_waiting_without_having_asked_is_an_error() -> None:
     worker = Worker(block)
-    with pytest.raises(RuntimeError, match="never asked"):
+    with pytest.raises(RuntimeError, match="not asked"):
         worker.await_shutdown()
 
 
@@ -190,7 +190,7 @@ def test_an_exit_procedure_may_shut_the_failed_thread_down() -> None:
 def test_a_fatal_error_is_no_exception_and_has_no_good_status() -> None:
     assert not issubclass(FatalExitError, Exception)
     assert FatalExitError().status == 1
-    with pytest.raises(ValueError, match="other than 0"):
+    with pytest.raises(ValueError, match="must not be 0"):
         FatalExitError(0)
 
 

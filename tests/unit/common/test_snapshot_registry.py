@@ -73,7 +73,7 @@ def test_deleting_snapshots_forgets_the_past_but_not_the_present(registry: Snaps
 def test_snapshots_come_in_order(registry: SnapshotRegistry) -> None:
     registry.idempotent_create_snapshot(5)
     registry.idempotent_create_snapshot(5)
-    with pytest.raises(ValueError, match="cannot make a snapshot at 4"):
+    with pytest.raises(ValueError, match="cannot create a snapshot at 4"):
         registry.idempotent_create_snapshot(4)
 
 

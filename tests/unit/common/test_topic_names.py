@@ -34,7 +34,7 @@ def test_valid_names(name: str) -> None:
         ("", "empty"),
         (".", "directory"),
         ("..", "directory"),
-        ("a" * 250, "250 characters; 249 are allowed"),
+        ("a" * 250, "250 characters; at most 249 are allowed"),
         ("foo:bar", "character"),
         ("a/b", "character"),
         ("a b", "character"),

@@ -454,7 +454,7 @@ def test_a_name_is_taken() -> None:
     for publishers in ([first], [harness.publisher("a")], [harness.publisher("b"), harness.publisher("b")]):
         future = harness.loader.install_publishers(publishers)
         harness.executor.run_all()
-        with pytest.raises(ValueError, match="there is a publisher with the name"):
+        with pytest.raises(ValueError, match="is already installed"):
             future.result(timeout=0)
     harness.commit([named(1)])
     assert [entry[0] for entry in harness.take()] == ["a", "a"]

@@ -28,13 +28,13 @@ def test_a_release_by_name(text: str, level: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "2.8", "4.9", "3.7-IV9", "nonsense", "4"])
 def test_an_unknown_release(text: str) -> None:
-    with pytest.raises(ValueError, match="no metadata version"):
+    with pytest.raises(ValueError, match="invalid metadata version"):
         MetadataVersion.for_release(text)
 
 
 @pytest.mark.parametrize("level", [-1, 0, 6, 31])
 def test_an_unknown_level_is_told(level: int) -> None:
-    with pytest.raises(MetadataReplayError, match=rf"{level} is unknown here: levels 7 \(3.3-IV3\) to 30"):
+    with pytest.raises(MetadataReplayError, match=rf"{level} is unknown: .* levels 7 \(3.3-IV3\) to 30"):
         MetadataVersion.for_level(level)
 
 

@@ -109,12 +109,12 @@ def test_the_leader_and_its_epoch(leader: int, expected: tuple[int, int]) -> Non
 def test_directories_must_be_as_many_as_replicas() -> None:
     record = full_record()
     record.directories = [uid(101)]
-    with pytest.raises(MetadataReplayError, match="3 replicas, but 1 log directories"):
+    with pytest.raises(MetadataReplayError, match="3 replicas but 1 log directories"):
         PartitionRegistration.from_record(record)
     before = PartitionRegistration.from_record(full_record())
-    with pytest.raises(MetadataReplayError, match="2 replicas, but 3 log directories"):
+    with pytest.raises(MetadataReplayError, match="2 replicas but 3 log directories"):
         before.merge(change(replicas=[1, 2]))
-    with pytest.raises(MetadataReplayError, match="3 replicas, but 2 log directories"):
+    with pytest.raises(MetadataReplayError, match="3 replicas but 2 log directories"):
         before.merge(change(directories=[uid(1), uid(2)]))
     assert before.merge(change(replicas=[1, 2], directories=[uid(1), uid(2)])).directories == (uid(1), uid(2))
 
@@ -130,10 +130,10 @@ def test_unknown_directories_follow_the_number_of_replicas() -> None:
 def test_an_unknown_recovery_state(state: int) -> None:
     record = full_record()
     record.leader_recovery_state = state
-    with pytest.raises(MetadataReplayError, match=f"leader recovery state {state}"):
+    with pytest.raises(MetadataReplayError, match=f"leader recovery state must be 0 or 1: {state}"):
         PartitionRegistration.from_record(record)
     if state != -1:
-        with pytest.raises(MetadataReplayError, match=f"leader recovery state {state}"):
+        with pytest.raises(MetadataReplayError, match=f"leader recovery state must be 0 or 1: {state}"):
             PartitionRegistration.from_record(full_record()).merge(change(leader_recovery_state=state))
 
 

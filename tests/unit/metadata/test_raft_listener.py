@@ -255,7 +255,7 @@ def test_a_failure_is_reported_and_the_next_is_tried() -> None:
     harness = GeneratorHarness(max_bytes=1000)
     harness.emitter.error = OSError("disk full")
     harness.update(1, 1000)
-    assert harness.faults == ["cannot make snapshot 00000000000000000002-0000000001: disk full"]
+    assert harness.faults == ["cannot write snapshot 00000000000000000002-0000000001: disk full"]
     harness.emitter.error = None
     harness.update(2, 1000)
     assert harness.emitter.emitted == [2]

@@ -126,14 +126,14 @@ def test_deleted_and_created_again() -> None:
     ],
 )
 def test_what_is_not_there(records: list[MetadataRecord]) -> None:
-    with pytest.raises(MetadataReplayError, match="no topic"):
+    with pytest.raises(MetadataReplayError, match=r"no topic|does not exist"):
         delta_of(records)
 
 
 def test_what_is_not_there_any_more() -> None:
     base = image_of(topic("orders", ORDERS))
     for record in (RemoveTopicRecord(topic_id=ORDERS), change(), ClearElrRecord(topic_name="orders")):
-        with pytest.raises(MetadataReplayError, match="no topic"):
+        with pytest.raises(MetadataReplayError, match=r"no topic|does not exist"):
             delta_of([RemoveTopicRecord(topic_id=ORDERS), record], base)
 
 
@@ -155,9 +155,9 @@ def test_a_topic_that_is_stated_anew_starts_without_partitions() -> None:
 def test_a_name_is_taken() -> None:
     base = image_of(topic("orders", ORDERS))
     taken = delta_of(topic("orders", uid(9)), base)
-    with pytest.raises(MetadataReplayError, match="topic orders with the id AAAAAAAAAAAAAAAAAAAAAQ exists"):
+    with pytest.raises(MetadataReplayError, match="topic orders cannot be created with the ID"):
         taken.apply(provenance(3))
-    with pytest.raises(MetadataReplayError, match="there is a topic orders already"):
+    with pytest.raises(MetadataReplayError, match="topic orders already exists"):
         delta_of([*topic("orders", ORDERS), TopicRecord(name="orders", topic_id=uid(9))])
 
 
@@ -168,7 +168,7 @@ def test_an_id_is_taken() -> None:
         ([TopicRecord(name="orders", topic_id=ORDERS), TopicRecord(name="b", topic_id=ORDERS)], EMPTY_IMAGE),
         ([RemoveTopicRecord(topic_id=ORDERS), TopicRecord(name="orders", topic_id=ORDERS)], base),
     ):
-        with pytest.raises(MetadataReplayError, match="cannot have the id AAAAAAAAAAAAAAAAAAAAAQ"):
+        with pytest.raises(MetadataReplayError, match="cannot have the ID AAAAAAAAAAAAAAAAAAAAAQ"):
             delta_of(records, image)
 
 

@@ -81,7 +81,7 @@ class TestQuantiles:
 
     @pytest.mark.parametrize("fraction", [-0.1, 1.1, math.nan])
     def test_must_be_fractions(self, fraction: float) -> None:
-        with pytest.raises(ValueError, match="from 0 to 1"):
+        with pytest.raises(ValueError, match="between 0 and 1"):
             Histogram(MockClock()).snapshot().quantile(fraction)
 
 

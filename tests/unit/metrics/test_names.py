@@ -67,9 +67,9 @@ class TestConfig:
         assert config.record_level is RecordingLevel.INFO
 
     def test_impossible_windows_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="samples=0"):
+        with pytest.raises(ValueError, match="samples must be at least 1: 0"):
             MetricConfig(samples=0)
-        with pytest.raises(ValueError, match="window_ms=0"):
+        with pytest.raises(ValueError, match="window_ms must be at least 1: 0"):
             MetricConfig(window_ms=0)
 
     def test_with_quota_keeps_the_rest(self) -> None:

@@ -101,5 +101,5 @@ def test_nothing_is_no_metrics() -> None:
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff", b"this is no protobuf"])
 def test_what_is_no_otlp(data: bytes) -> None:
-    with pytest.raises(InvalidRecordError, match="no OTLP"):
+    with pytest.raises(InvalidRecordError, match="Invalid OTLP"):
         decode_metrics(data)

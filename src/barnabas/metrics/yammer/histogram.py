@@ -44,7 +44,7 @@ class Snapshot:
         It is wrong by 1/256 of itself (0.39 %) at most.
         """
         if not 0 <= fraction <= 1:
-            raise ValueError(f"the quantile {fraction}: it must be from 0 to 1")
+            raise ValueError(f"a quantile must be between 0 and 1: {fraction}")
         if not self._values:
             return 0.0
         place = bisect_left(self._running, fraction * self._running[-1])

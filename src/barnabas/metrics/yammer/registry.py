@@ -47,7 +47,7 @@ class MetricsRegistry:
             if metric is None:
                 metric = self._metrics[name] = make()
             if not isinstance(metric, kind):
-                raise ValueError(f"{name} is a {type(metric).__name__} already, and cannot be a {kind.__name__}")
+                raise ValueError(f"{name} cannot be a {kind.__name__}: it is a {type(metric).__name__}")
             return metric
 
     def add_all(self, metrics: Mapping[MBeanName, YammerMetric]) -> None:
@@ -55,7 +55,7 @@ class MetricsRegistry:
         with self._lock:
             for name in metrics:
                 if name in self._metrics:
-                    raise ValueError(f"{name} is in use already")
+                    raise ValueError(f"{name} is already registered")
             self._metrics.update(metrics)
 
     def remove(self, name: MBeanName) -> YammerMetric | None:

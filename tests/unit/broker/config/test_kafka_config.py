@@ -226,7 +226,7 @@ def test_assignors_that_there_are_not_are_refused_at_once() -> None:
     names = ("uniform", "org.apache.kafka.coordinator.group.assignor.RangeAssignor")
     node(group_consumer_assignors=",".join(names))
     assert [assignor.name for assignor in make_assignors(names)] == ["uniform", "range"]
-    with pytest.raises(ConfigError, match=r"com\.example\.Mine: there is no such assignor"):
+    with pytest.raises(ConfigError, match=r"com\.example\.Mine: unknown assignor"):
         node(group_consumer_assignors="range, com.example.Mine")
 
 

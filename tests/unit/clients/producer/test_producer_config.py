@@ -90,7 +90,7 @@ def test_both_spellings() -> None:
         ({"compression_type": "brotli"}, r"compression\.type cannot be brotli"),
         ({"compression_gzip_level": 10}, r"compression\.gzip\.level"),
         ({"max_in_flight_requests_per_connection": 0}, "at least 1"),
-        ({"transactional_id": ""}, "may not be empty"),
+        ({"transactional_id": ""}, "must not be empty"),
         ({"security_protocol": "SSL"}, "PLAINTEXT only"),
         ({"transaction_two_phase_commit_enable": True, "transaction_timeout_ms": 1}, "has no timeout"),
     ],
