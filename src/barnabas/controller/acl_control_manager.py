@@ -104,14 +104,14 @@ class AclControlManager:
             self._uncount(previous)
         self._by_id[record.id] = entry
         self._counts[entry] = (self._counts.get(entry) or 0) + 1
-        log.info("Access control entry %s: %s", uuid_to_string(record.id), entry)
+        log.info("Added ACL %s: %s", uuid_to_string(record.id), entry)
 
     def replay_removal(self, record: RemoveAccessControlEntryRecord) -> None:
         entry = self._by_id.pop(record.id)
         if entry is None:
-            raise MetadataReplayError(f"there is no access control entry {uuid_to_string(record.id)} to remove")
+            raise MetadataReplayError(f"cannot remove ACL {uuid_to_string(record.id)}: it does not exist")
         self._uncount(entry)
-        log.info("Access control entry %s removed: %s", uuid_to_string(record.id), entry)
+        log.info("Removed ACL %s: %s", uuid_to_string(record.id), entry)
 
     def _uncount(self, entry: AccessControlEntry) -> None:
         count = self._counts[entry] - 1
@@ -135,31 +135,31 @@ def _entry(creation: AclCreation) -> AccessControlEntry:
 
 def _check_creation(creation: AclCreation) -> None:
     if creation.resource_type not in _RESOURCE_TYPES:
-        raise InvalidRequestError(f"Resource type {creation.resource_type} is not one that an entry can be for.")
+        raise InvalidRequestError(f"An ACL cannot have the resource type {creation.resource_type}.")
     if creation.resource_pattern_type not in (PATTERN_LITERAL, PATTERN_PREFIXED):
-        raise InvalidRequestError(f"Pattern type {creation.resource_pattern_type} is neither literal nor prefixed.")
+        raise InvalidRequestError(f"The pattern type must be LITERAL or PREFIXED: {creation.resource_pattern_type}")
     if creation.operation not in _OPERATIONS:
-        raise InvalidRequestError(f"Operation {creation.operation} is not one that can be allowed or denied.")
+        raise InvalidRequestError(f"An ACL cannot have the operation {creation.operation}.")
     if creation.permission_type not in _PERMISSIONS:
-        raise InvalidRequestError(f"Permission type {creation.permission_type} is neither allow nor deny.")
+        raise InvalidRequestError(f"The permission type must be ALLOW or DENY: {creation.permission_type}")
     if not creation.resource_name:
-        raise InvalidRequestError("The resource name cannot be empty.")
+        raise InvalidRequestError("The resource name must not be empty.")
     if creation.resource_type == CLUSTER and creation.resource_name != CLUSTER_NAME:
-        raise InvalidRequestError(f"The cluster is called {CLUSTER_NAME}, not {creation.resource_name!r}.")
+        raise InvalidRequestError(f"The cluster resource must be named {CLUSTER_NAME}: {creation.resource_name!r}")
     kind, colon, _ = creation.principal.partition(":")
     if not colon or not kind:
-        raise InvalidRequestError(f"The principal {creation.principal!r} is not of the form type:name.")
+        raise InvalidRequestError(f"The principal must have the form type:name: {creation.principal!r}")
 
 
 def _check_filter(wanted: DeleteAclsFilter) -> None:
     if wanted.resource_type_filter != ANY and wanted.resource_type_filter not in _RESOURCE_TYPES:
-        raise InvalidRequestError(f"There is no resource type {wanted.resource_type_filter}.")
+        raise InvalidRequestError(f"Unknown resource type {wanted.resource_type_filter}.")
     if wanted.pattern_type_filter not in (ANY, PATTERN_MATCH, PATTERN_LITERAL, PATTERN_PREFIXED):
-        raise InvalidRequestError(f"There is no pattern type {wanted.pattern_type_filter}.")
+        raise InvalidRequestError(f"Unknown pattern type {wanted.pattern_type_filter}.")
     if wanted.operation != ANY and wanted.operation not in _OPERATIONS:
-        raise InvalidRequestError(f"There is no operation {wanted.operation}.")
+        raise InvalidRequestError(f"Unknown operation {wanted.operation}.")
     if wanted.permission_type != ANY and wanted.permission_type not in _PERMISSIONS:
-        raise InvalidRequestError(f"There is no permission type {wanted.permission_type}.")
+        raise InvalidRequestError(f"Unknown permission type {wanted.permission_type}.")
 
 
 def _matches(wanted: DeleteAclsFilter, entry: AccessControlEntry) -> bool:

@@ -94,7 +94,7 @@ def activation_records(
         if not version.supports_transactions:
             raise RuntimeError(
                 f"the log has an unfinished transaction at {transaction_start_offset}, but metadata.version "
-                f"{version.release} has none"
+                f"{version.release} does not support transactions"
             )
         log.warning("Aborting the metadata transaction that began at offset %d", transaction_start_offset)
         records.append(ApiMessageAndVersion(AbortTransactionRecord(reason="Controller failover"), 0))

@@ -200,7 +200,7 @@ class BrokerHeartbeatManager:
             raise RuntimeError(f"broker {broker_id} is fenced and cannot enter controlled shutdown")
         if state.controlled_shutdown_offset < 0:
             state.controlled_shutdown_offset = offset
-            log.debug("Broker %d may shut down when all others have read up to offset %d", broker_id, offset)
+            log.debug("Broker %d may shut down when all others have reached offset %d", broker_id, offset)
 
     def lowest_active_offset(self) -> int:
         """How far every active broker has read, at least."""
@@ -238,5 +238,5 @@ class BrokerHeartbeatManager:
         elif not has_leaderships() and state.controlled_shutdown_offset <= self.lowest_active_offset():
             following = BrokerControlState.SHUTDOWN_NOW
         if following is not current:
-            log.info("Broker %d goes from %s to %s", broker_id, current.name, following.name)
+            log.info("Broker %d changes from %s to %s", broker_id, current.name, following.name)
         return current, following

@@ -50,7 +50,7 @@ class BrokerLifecycle:
         broker_id = request.broker_id
         registration_offset = self._cluster.registration_offset(broker_id)
         if registration_offset is None:
-            raise StaleBrokerEpochError(f"Broker {broker_id} sends a heartbeat but is not registered.")
+            raise StaleBrokerEpochError(f"Broker {broker_id} sent a heartbeat but is not registered.")
         self._cluster.check_broker_epoch(broker_id, request.broker_epoch)
         heartbeats = self._cluster.heartbeats
         current, following = heartbeats.next_state(
@@ -95,7 +95,7 @@ class BrokerLifecycle:
         broker = self._cluster.broker(stale.id)
         if broker is None or broker.epoch != stale.epoch or broker.fenced:
             return ControllerResult.of([], True)
-        log.info("Fencing broker %d, epoch %d: its session has timed out", stale.id, stale.epoch)
+        log.info("Fencing broker %d with epoch %d: its session has timed out", stale.id, stale.epoch)
         records = self._fenced(stale.id)
         self._cluster.heartbeats.fence(stale.id)
         return ControllerResult.of(records, True)

@@ -86,7 +86,7 @@ class ClientQuotaControlManager:
             error: ApiError | None = None
             try:
                 if len(entries) > 1:
-                    raise InvalidRequestError("The same entity is in the request more than once.")
+                    raise InvalidRequestError("The request has the same entity more than once.")
                 records += self._alter(entries[0].entity, entries[0].ops)
             except ApiError as raised:
                 error = raised
@@ -106,7 +106,7 @@ class ClientQuotaControlManager:
         seen = set()
         for operation in operations:
             if operation.key in seen:
-                raise InvalidRequestError(f"The quota {operation.key} is in the request twice.")
+                raise InvalidRequestError(f"The request has the quota {operation.key} more than once.")
             seen.add(operation.key)
             if operation.remove:
                 if operation.key in current:
@@ -121,19 +121,19 @@ class ClientQuotaControlManager:
         names: dict[str, str | None] = {}
         for part in parts:
             if part.entity_type not in (USER, CLIENT_ID, IP):
-                raise InvalidRequestError(f"There are no quotas for an entity of type {part.entity_type!r}.")
+                raise InvalidRequestError(f"Unknown entity type {part.entity_type!r}.")
             if part.entity_type in names:
-                raise InvalidRequestError(f"The entity has two parts of type {part.entity_type}.")
+                raise InvalidRequestError(f"The entity has more than one {part.entity_type}.")
             if part.entity_name == "":
-                raise InvalidRequestError(f"The name of a {part.entity_type} cannot be empty.")
+                raise InvalidRequestError(f"The name of a {part.entity_type} must not be empty.")
             names[part.entity_type] = part.entity_name
         if not names:
-            raise InvalidRequestError("A quota needs an entity that it is for.")
+            raise InvalidRequestError("A quota needs an entity.")
         address = names.get(IP)
         if IP in names and len(names) > 1:
-            raise InvalidRequestError("The quota of an IP address cannot be combined with a user or client id.")
+            raise InvalidRequestError("The quota of an IP address cannot be combined with a user or client ID.")
         if address is not None and not self._is_resolvable(address):
-            raise InvalidRequestError(f"{address!r} is not an IP address.")
+            raise InvalidRequestError(f"Not an IP address: {address!r}")
         return ClientQuotaEntity.of(names)
 
     def _record(self, entity: ClientQuotaEntity, key: str, value: float, remove: bool) -> ApiMessageAndVersion:
@@ -148,22 +148,22 @@ class ClientQuotaControlManager:
                 quotas.pop(record.key)
                 if not quotas:
                     self._quotas.pop(entity)
-            log.info("Quota %s of %s is removed", record.key, entity.to_dict())
+            log.info("Removed quota %s of %s", record.key, entity.to_dict())
         else:
             if quotas is None:
                 quotas = self._quotas[entity] = TimelineHashMap(self._registry, nested=True)
             quotas[record.key] = record.value
-            log.info("Quota %s of %s is %s", record.key, entity.to_dict(), record.value)
+            log.info("Set quota %s of %s to %s", record.key, entity.to_dict(), record.value)
 
 
 def _check_value(allowed: Mapping[str, QuotaType], key: str, value: float) -> None:
     kind = allowed.get(key)
     if kind is None:
-        raise InvalidRequestError(f"This kind of entity has no quota {key!r}; it has {', '.join(sorted(allowed))}.")
+        raise InvalidRequestError(f"Unknown quota {key!r} for this entity; known are {', '.join(sorted(allowed))}.")
     if not math.isfinite(value) or value <= 0:
-        raise InvalidRequestError(f"The quota {key} must be a number above 0, not {value}.")
+        raise InvalidRequestError(f"The quota {key} must be greater than 0: {value}")
     if kind.value is not None:
         if value > kind.value:
-            raise InvalidRequestError(f"The quota {key} cannot be as large as {value}.")
+            raise InvalidRequestError(f"The quota {key} is too large: {value}")
         if value % 1.0 > 1e-6:
-            raise InvalidRequestError(f"The quota {key} must be a whole number, not {value}.")
+            raise InvalidRequestError(f"The quota {key} must be a whole number: {value}")

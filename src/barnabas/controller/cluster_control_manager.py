@@ -137,7 +137,7 @@ class ClusterControlManager:
     ) -> ControllerResult[BrokerRegistrationResponse]:
         if request.cluster_id != self._cluster_id:
             raise InconsistentClusterIdError(
-                f"This is the cluster {self._cluster_id}, and the broker belongs to {request.cluster_id}."
+                f"The cluster ID is {self._cluster_id}, but the broker's is {request.cluster_id}."
             )
         broker_id = request.broker_id
         existing = self._brokers.get(broker_id)
@@ -145,7 +145,7 @@ class ClusterControlManager:
         if existing is not None and new_incarnation:
             self._check_not_alive(existing)
         if request.is_migrating_zk_broker:
-            raise BrokerIdNotRegisteredError("There is no ZooKeeper to migrate from any more.")
+            raise BrokerIdNotRegisteredError("Migration from ZooKeeper is not supported.")
         with_directories = self._features.metadata_version.supports_directories
         if with_directories:
             self._check_directories(broker_id, request.log_dirs)
@@ -174,7 +174,7 @@ class ClusterControlManager:
             )
             records += self._on_broker_shutdown(broker_id, clean)
             log.info(
-                "Broker %d registers as incarnation %s, epoch %d (before: %s); its partitions take %d record(s)",
+                "Registering broker %d, incarnation %s, epoch %d (before: %s); %d record(s) for its partitions",
                 broker_id,
                 uuid_to_string(request.incarnation_id),
                 new_epoch,
@@ -187,7 +187,7 @@ class ClusterControlManager:
             record.fenced = existing.fenced
             record.in_controlled_shutdown = existing.in_controlled_shutdown
             record.broker_epoch = existing.epoch
-            log.info("Broker %d amends its registration of epoch %d", broker_id, existing.epoch)
+            log.info("Broker %d updates its registration in epoch %d", broker_id, existing.epoch)
         version = self._features.metadata_version.register_broker_record_version
         records.append(ApiMessageAndVersion(record, version))
         return ControllerResult.of(records, BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
@@ -200,25 +200,25 @@ class ClusterControlManager:
             # A session that nobody has confirmed since this controller took over, of the broker in this very process:
             # it is what the process before this one left behind when it was killed. Kafka would wait for it to run
             # out, nine seconds in which a cluster of one node has no broker.
-            log.info("The session of broker %d is of an earlier process of this node, and over", existing.id)
+            log.info("Ending the session of broker %d, which belongs to an earlier process of this node", existing.id)
             return
         raise DuplicateBrokerRegistrationError(
-            f"A broker with id {existing.id} is registered and alive. If it has just been restarted, its old session "
+            f"Another broker with ID {existing.id} is registered and active. After a restart, the old session "
             f"ends within {self._session_timeout_ns // 1_000_000} ms."
         )
 
     def _check_directories(self, broker_id: int, directories: list[Uuid]) -> None:
         if not directories:
-            raise InvalidRegistrationError("The broker names no log directories.")
+            raise InvalidRegistrationError("The broker registers no log directories.")
         if any(map(is_reserved, directories)):
-            raise InvalidRegistrationError("The broker names a log directory by an id that is reserved.")
+            raise InvalidRegistrationError("The broker registers a log directory with a reserved ID.")
         if len(set(directories)) != len(directories):
-            raise InvalidRegistrationError("The broker names a log directory twice.")
+            raise InvalidRegistrationError("The broker registers the same log directory more than once.")
         for directory in directories:
             owner = self._directory_owners.get(directory)
             if owner is not None and owner != broker_id:
                 raise InvalidRegistrationError(
-                    f"The log directory {uuid_to_string(directory)} is registered as that of broker {owner}."
+                    f"The log directory {uuid_to_string(directory)} is registered by broker {owner}."
                 )
 
     def _check_features(self, features: Iterable[Feature], kraft_version: int) -> list[BrokerFeature]:
@@ -230,17 +230,17 @@ class ClusterControlManager:
             for feature in features
         }
         if FEATURE_NAME not in supported:
-            raise InvalidRegistrationError(f"The broker does not tell which levels of {FEATURE_NAME} it supports.")
+            raise InvalidRegistrationError(f"The broker does not state its supported levels of {FEATURE_NAME}.")
         for name, level in finalized.items():
             supported_range = supported.get(name, VersionRange(0, 0))
             if level not in supported_range:
                 raise UnsupportedVersionError(
-                    f"The feature {name} is at level {level}, and the broker supports only {supported_range}."
+                    f"The feature {name} has level {level}, but the broker supports only {supported_range}."
                 )
         for name, supported_range in supported.items():
             if name not in finalized and 0 not in supported_range:
                 raise UnsupportedVersionError(
-                    f"The feature {name} is off, and the broker supports only {supported_range}."
+                    f"The feature {name} is disabled, but the broker supports only {supported_range}."
                 )
         return [
             BrokerFeature(
@@ -253,7 +253,7 @@ class ClusterControlManager:
         self, request: ControllerRegistrationRequest
     ) -> ControllerResult[ControllerRegistrationResponse]:
         if not self._features.metadata_version.supports_controller_registration:
-            raise UnsupportedVersionError("The cluster's metadata.version is too old for controllers to register.")
+            raise UnsupportedVersionError("The cluster's metadata.version does not support controller registration.")
         record = RegisterControllerRecord(
             controller_id=request.controller_id,
             incarnation_id=request.incarnation_id,
@@ -321,7 +321,7 @@ class ClusterControlManager:
         if broker is None:
             raise StaleBrokerEpochError(f"Broker {broker_id} is not registered.")
         if broker.epoch != epoch:
-            raise StaleBrokerEpochError(f"Broker {broker_id} has the epoch {broker.epoch}, not {epoch}.")
+            raise StaleBrokerEpochError(f"The current epoch of broker {broker_id} is {broker.epoch}, not {epoch}.")
 
     def usable_brokers(self) -> Iterable[UsableBroker]:
         def rack(broker_id: int) -> str | None:
@@ -374,7 +374,7 @@ class ClusterControlManager:
                 self._heartbeats.tracker.forget(BrokerIdAndEpoch(previous.id, previous.epoch))
                 self._heartbeats.remove(broker.id)
             self._heartbeats.register(broker.id, broker.fenced)
-        log.info("Broker %d is registered: %s", broker.id, broker)
+        log.info("Registered broker %d: %s", broker.id, broker)
 
     def replay_unregister_broker(self, record: UnregisterBrokerRecord) -> None:
         broker = self._registered(record.broker_id, record.broker_epoch, "unregister")
@@ -384,7 +384,7 @@ class ClusterControlManager:
         if self._heartbeats is not None:
             self._heartbeats.tracker.forget(BrokerIdAndEpoch(broker.id, broker.epoch))
             self._heartbeats.remove(broker.id)
-        log.info("Broker %d is not registered any more", broker.id)
+        log.info("Unregistered broker %d", broker.id)
 
     def replay_fence_broker(self, record: FenceBrokerRecord) -> None:
         self._change(self._registered(record.id, record.epoch, "fence").with_fenced(True))
@@ -397,7 +397,7 @@ class ClusterControlManager:
 
     def replay_register_controller(self, record: RegisterControllerRecord) -> None:
         self._controllers[record.controller_id] = ControllerRegistration.from_record(record)
-        log.info("Controller %d is registered", record.controller_id)
+        log.info("Registered controller %d", record.controller_id)
 
     def _registered(self, broker_id: int, epoch: int, verb: str) -> BrokerRegistration:
         broker = self._brokers.get(broker_id)
@@ -428,6 +428,6 @@ class ClusterControlManager:
             owner = self._directory_owners.get(directory)
             if owner is not None and owner != broker_id:
                 raise MetadataReplayError(
-                    f"log directory {uuid_to_string(directory)} of broker {broker_id} is that of broker {owner} already"
+                    f"log directory {uuid_to_string(directory)} of broker {broker_id} already belongs to broker {owner}"
                 )
             self._directory_owners[directory] = broker_id

@@ -132,7 +132,7 @@ ELECTION_CONFIGS = (
         1,
         Range.at_least(1),
         Importance.MEDIUM,
-        "How many replicas must have a record before it is acknowledged to a producer that waits for all.",
+        "The minimum number of replicas in the ISR, including the leader, for a write with acks=all to be accepted.",
     )
     .define(
         UNCLEAN_LEADER_ELECTION_ENABLE,
@@ -140,7 +140,7 @@ ELECTION_CONFIGS = (
         False,
         None,
         Importance.MEDIUM,
-        "Whether a replica that may lack records can be elected when no better one is left.",
+        "Whether a replica outside the ISR may become leader when no other is available.",
     )
 )
 """The two settings of a topic that the controller acts upon itself."""

@@ -47,19 +47,19 @@ class ControllerConfigurationValidator:
         match resource.type:
             case ConfigResourceType.TOPIC:
                 if not name:
-                    raise InvalidRequestError("Topics have no default configuration to alter: name a topic.")
+                    raise InvalidRequestError("Topics have no default configuration: name a topic.")
                 validate_topic_name(name)
             case ConfigResourceType.BROKER:
                 if name:
                     _check_broker_id(name)
             case ConfigResourceType.GROUP:
                 if not name:
-                    raise InvalidRequestError("Groups have no default configuration to alter: name a group.")
+                    raise InvalidRequestError("Groups have no default configuration: name a group.")
             case ConfigResourceType.CLIENT_METRICS:
                 if not name:
-                    raise InvalidRequestError("A metrics subscription needs a name.")
+                    raise InvalidRequestError("A metrics subscription must have a name.")
             case _:
-                raise InvalidRequestError(f"The controller keeps no configuration for resource type {resource.type}.")
+                raise InvalidRequestError(f"Resources of type {resource.type} have no configuration in the controller.")
 
     def validate(self, resource: ConfigResource, settings: Settings, existing: Settings) -> None:
         self.validate_resource(resource)
@@ -76,6 +76,6 @@ def _check_broker_id(name: str) -> None:
     try:
         broker_id = parse_integer(name)
     except ValueError as error:
-        raise InvalidRequestError(f"A broker is named by its id: {error}.") from None
+        raise InvalidRequestError(f"The name of a broker resource must be its ID: {error}.") from None
     if broker_id < 0:
-        raise InvalidRequestError(f"A broker cannot have the id {broker_id}.")
+        raise InvalidRequestError(f"A broker ID must not be negative: {broker_id}")

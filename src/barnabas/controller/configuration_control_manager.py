@@ -185,7 +185,7 @@ class ConfigurationControlManager:
         self, resource: ConfigResource, name: str, before: str | None, operation: ConfigOperation, value: str
     ) -> str:
         if not self._schema.is_splittable(resource.type, name):
-            raise InvalidConfigurationError(f"One cannot {operation.name.lower()} to {name}: it is not a list.")
+            raise InvalidConfigurationError(f"{name} does not support {operation.name}: it is not a list.")
         if before is None:
             before = self._schema.default(resource.type, name)
         items = [item for item in (before or "").split(",") if item]
@@ -203,9 +203,9 @@ class ConfigurationControlManager:
         wanted: dict[str, str] = {}
         for config in configs:
             if config.name in wanted:
-                raise InvalidRequestError(f"The key {config.name} is in the request twice.")
+                raise InvalidRequestError(f"The request has the key {config.name} more than once.")
             if config.value is None:
-                raise InvalidRequestError(f"The value of {config.name} cannot be null.")
+                raise InvalidRequestError(f"The value of {config.name} must not be null.")
             wanted[config.name] = config.value
         current = self.settings(resource)
         changes: dict[str, str | None] = {
@@ -235,7 +235,7 @@ class ConfigurationControlManager:
                 settings.pop(name, None)
             elif len(value) > MAX_VALUE_LENGTH:
                 raise InvalidConfigurationError(
-                    f"The value of {name} has {len(value)} characters, more than the {MAX_VALUE_LENGTH} allowed."
+                    f"The value of {name} has {len(value)} characters; at most {MAX_VALUE_LENGTH} are allowed."
                 )
             else:
                 settings[name] = value
@@ -260,23 +260,23 @@ class ConfigurationControlManager:
         if name == MIN_IN_SYNC_REPLICAS and self._features.is_elr_enabled:
             if resource.name:
                 raise InvalidConfigurationError(
-                    f"With eligible leader replicas on, {name} cannot be set for a single broker."
+                    f"{name} cannot be set for a single broker while eligible leader replicas are enabled."
                 )
             if value is None:
                 raise InvalidConfigurationError(
-                    f"With eligible leader replicas on, {name} must have a value for the whole cluster."
+                    f"{name} must have a cluster-wide value while eligible leader replicas are enabled."
                 )
         elif name == CORDONED_LOG_DIRS:
             if not self._features.metadata_version.supports_cordoned_directories:
                 raise InvalidConfigurationError(
-                    f"{name} needs metadata.version {MetadataVersion.IBP_4_3_IV0.value} or later."
+                    f"{name} requires metadata.version {MetadataVersion.IBP_4_3_IV0.value} or later."
                 )
             if not newly_created and value is not None and value.strip():
                 cordoned = set(_COMMA.split(existing.get(name, "").strip()))
                 if not cordoned.issuperset(_COMMA.split(value.strip())):
                     raise InvalidConfigurationError(
-                        f"Asked directly, a controller can only take directories off {name}: which ones a broker has, "
-                        "the broker knows. Send the request to the broker."
+                        f"A controller can only remove directories from {name}, because it does not know the "
+                        "directories of a broker. Send the request to the broker."
                     )
 
     def _records(self, resource: ConfigResource, changes: Mapping[str, str | None]) -> list[ApiMessageAndVersion]:
@@ -400,7 +400,7 @@ class ConfigurationControlManager:
             settings[record.name] = record.value
         if log.isEnabledFor(logging.INFO):
             shown = Password.HIDDEN if self._schema.is_sensitive(record.resource_type, record.name) else record.value
-            log.info("%s: %s is %s", resource, record.name, shown)
+            log.info("%s: set %s to %s", resource, record.name, shown)
 
     def delete_topic_configs(self, topic: str) -> None:
         self._configs.pop(ConfigResource.topic(topic))
@@ -427,7 +427,7 @@ def _by_resource(resources: Iterable[_R]) -> list[tuple[ConfigResource, list[_R]
 
 def _only(entries: list[_R], resource: ConfigResource) -> _R:
     if len(entries) > 1:
-        raise InvalidRequestError(f"The resource {resource.name!r} is in the request more than once.")
+        raise InvalidRequestError(f"The request has the resource {resource.name!r} more than once.")
     return entries[0]
 
 
@@ -437,12 +437,12 @@ def _operations(
     operations: dict[str, tuple[ConfigOperation, str | None]] = {}
     for config in configs:
         if config.name in operations:
-            raise InvalidRequestError(f"The key {config.name} is in the request twice.")
+            raise InvalidRequestError(f"The request has the key {config.name} more than once.")
         try:
             operation = ConfigOperation(config.config_operation)
         except ValueError:
-            raise InvalidRequestError(f"There is no operation {config.config_operation}.") from None
+            raise InvalidRequestError(f"Unknown operation {config.config_operation}.") from None
         if config.value is None and operation is not ConfigOperation.DELETE:
-            raise InvalidRequestError(f"The value of {config.name} cannot be null.")
+            raise InvalidRequestError(f"The value of {config.name} must not be null.")
         operations[config.name] = (operation, config.value)
     return operations

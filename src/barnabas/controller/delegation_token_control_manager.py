@@ -23,8 +23,8 @@ class DelegationTokenControlManager:
 
     def replay(self, record: DelegationTokenRecord) -> None:
         self._tokens[record.token_id] = record
-        log.info("Delegation token %s of %s", record.token_id, record.owner)
+        log.info("Added delegation token %s of %s", record.token_id, record.owner)
 
     def replay_removal(self, record: RemoveDelegationTokenRecord) -> None:
         self._tokens.pop(record.token_id)
-        log.info("Delegation token %s is removed", record.token_id)
+        log.info("Removed delegation token %s", record.token_id)

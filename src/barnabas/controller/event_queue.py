@@ -186,7 +186,7 @@ class KafkaEventQueue:
                 if time_ns > now_ns:
                     error = EventQueueClosedError(f"{self._name} is shutting down")
                 elif not entry.deferred:
-                    error = KafkaTimeoutError(f"The request waited in {self._name} until its time was up.")
+                    error = KafkaTimeoutError(f"The request timed out in the queue of {self._name}.")
                 return self._taken(entry), error
         while self._queue:
             entry = self._queue.popleft()
@@ -224,14 +224,14 @@ class KafkaEventQueue:
         try:
             entry.event.handle_exception(error)
         except Exception:
-            log.exception("%s: %s failed while it handled %r", self._name, entry.event, error)
+            log.exception("%s: %s failed while handling %r", self._name, entry.event, error)
 
     # -- the thread
 
     def start(self) -> None:
         """Starts the thread that runs events."""
         if self._thread is not None:
-            raise RuntimeError(f"{self._name} has been started already")
+            raise RuntimeError(f"{self._name} is already started")
         self._thread = threading.Thread(target=self._loop, name=self._name)
         self._thread.start()
 
@@ -260,7 +260,7 @@ class KafkaEventQueue:
         with self._changed:
             if self._shutting_down:
                 return
-            log.info("%s: shutting down, as asked by %s", self._name, source)
+            log.info("%s: shutting down, requested by %s", self._name, source)
             self._shutting_down = True
             self._changed.notify_all()
 

@@ -128,7 +128,7 @@ class FeatureControlManager:
             for update in wanted.values():
                 records += self._update(update, proposed, request_version, validate_only, claimed_epoch)
         except ApiError as error:
-            log.info("Features not updated: %s", error)
+            log.info("Cannot update features: %s", error)
             return ControllerResult.of([], error)
         if validate_only:
             return ControllerResult.of([], None)
@@ -146,16 +146,16 @@ class FeatureControlManager:
         upgrade_type = self._upgrade_type(update, request_version)
         current = self._current_level(name)
         if level < 0:
-            raise self._invalid(name, level, "A level cannot be below 0.")
+            raise self._invalid(name, level, "A level must not be negative.")
         reason = self._reason_not_supported(name, level)
         if reason is not None:
             raise self._invalid(name, level, reason)
         if level < current and upgrade_type is UpgradeType.UPGRADE:
             raise self._invalid(
-                name, level, f"It is at level {current}, and an upgrade does not go down: ask for a downgrade."
+                name, level, f"The current level is {current}; use an upgrade type that allows a downgrade."
             )
         if level > current and upgrade_type is not UpgradeType.UPGRADE:
-            raise self._invalid(name, level, f"It is at level {current}, and a downgrade does not go up.")
+            raise self._invalid(name, level, f"The current level is {current}, so this is not a downgrade.")
         if name == FEATURE_NAME:
             self._check_metadata_version(level, upgrade_type)
         elif name == KRAFT_VERSION.name:
@@ -171,7 +171,7 @@ class FeatureControlManager:
             return UpgradeType(update.upgrade_type)
         except ValueError:
             raise self._invalid(
-                update.feature, update.max_version_level, f"There is no upgrade type {update.upgrade_type}."
+                update.feature, update.max_version_level, f"Unknown upgrade type {update.upgrade_type}."
             ) from None
 
     def _current_level(self, name: str) -> int:
@@ -201,7 +201,7 @@ class FeatureControlManager:
                     return reason
         for controller_id in own.quorum_node_ids:
             if controller_id not in registered:
-                return f"Controller {controller_id} has not registered, so nobody knows whether it supports this."
+                return f"Controller {controller_id} has not registered, so its supported levels are unknown."
         return None
 
     def _check_metadata_version(self, level: int, upgrade_type: UpgradeType) -> None:
@@ -216,22 +216,24 @@ class FeatureControlManager:
             return
         if not wanted.can_be_reached_by_downgrade_from(current):
             if upgrade_type is UpgradeType.UNSAFE_DOWNGRADE:
-                raise self._invalid(FEATURE_NAME, level, "Downgrades that lose metadata are not implemented.")
+                raise self._invalid(FEATURE_NAME, level, "Unsafe downgrades are not supported.")
             raise self._invalid(
-                FEATURE_NAME, level, f"Going down from {current.value} could lose metadata that {level} cannot express."
+                FEATURE_NAME,
+                level,
+                f"A downgrade from {current.value} could lose metadata that {level} cannot express.",
             )
 
     def _check_dependencies(self, name: str, level: int, proposed: Mapping[str, int]) -> None:
         feature = FEATURES.get(name)
         if feature is None:
-            raise self._invalid(name, level, "There is no such feature.")
+            raise self._invalid(name, level, "The feature is unknown.")
         try:
             missing = feature.missing(level, proposed)
         except ValueError as error:
             raise self._invalid(name, level, str(error)) from None
         if missing:
             needs = ", ".join(f"{needed} {least}" for needed, least in missing.items())
-            raise self._invalid(name, level, f"It needs {needs}.")
+            raise self._invalid(name, level, f"It requires {needs}.")
 
     def _update_kraft_version(
         self, level: int, current: int, upgrade_type: UpgradeType, validate_only: bool, claimed_epoch: int
@@ -239,7 +241,7 @@ class FeatureControlManager:
         if upgrade_type is not UpgradeType.UPGRADE:
             if level == current:
                 return []
-            raise self._invalid(KRAFT_VERSION.name, level, "This feature cannot go down.")
+            raise self._invalid(KRAFT_VERSION.name, level, "This feature cannot be downgraded.")
         self._kraft_version.upgrade_kraft_version(claimed_epoch, level, validate_only)
         # The change itself is Raft's. This record is there to have an offset to wait for.
         return [ApiMessageAndVersion(NoOpRecord(), 0)]
@@ -258,12 +260,12 @@ class FeatureControlManager:
         if record.name == FEATURE_NAME:
             version = MetadataVersion.for_level(record.feature_level)
             self._metadata_version.set(version)
-            log.info("metadata.version is %d (%s)", version.value, version.release)
+            log.info("metadata.version set to %d (%s)", version.value, version.release)
         elif record.name == KRAFT_VERSION.name:
-            log.debug("Ignoring a FeatureLevelRecord for kraft.version, which is Raft's (KAFKA-18979)")
+            log.debug("Ignoring a FeatureLevelRecord of kraft.version, which belongs to Raft (KAFKA-18979)")
         elif record.feature_level == 0:
             self._finalized.pop(record.name)
-            log.info("Feature %s is off", record.name)
+            log.info("Feature %s disabled", record.name)
         else:
             self._finalized[record.name] = record.feature_level
-            log.info("Feature %s is at level %d", record.name, record.feature_level)
+            log.info("Feature %s set to level %d", record.name, record.feature_level)

@@ -124,7 +124,7 @@ class IsrChanges:
     ) -> tuple[Errors, str]:
         """What speaks against a proposal: an error and an explanation for the log."""
         if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
-            return Errors.NOT_CONTROLLER, "it knows of later epochs than this controller"
+            return Errors.NOT_CONTROLLER, "it has later epochs than this controller"
         if data.leader_epoch < partition.leader_epoch:
             return Errors.FENCED_LEADER_EPOCH, f"the leader epoch is {partition.leader_epoch}"
         if sender != partition.leader:
@@ -137,12 +137,12 @@ class IsrChanges:
         if sender not in isr:
             return Errors.INVALID_REQUEST, f"the leader is missing from the ISR {isr}"
         if data.leader_recovery_state not in (LeaderRecoveryState.RECOVERED, LeaderRecoveryState.RECOVERING):
-            return Errors.INVALID_REQUEST, f"there is no recovery state {data.leader_recovery_state}"
+            return Errors.INVALID_REQUEST, f"unknown leader recovery state {data.leader_recovery_state}"
         if data.leader_recovery_state == LeaderRecoveryState.RECOVERING:
             if len(isr) > 1:
-                return Errors.INVALID_REQUEST, f"nobody can be in sync with a leader that recovers, but {isr} are"
+                return Errors.INVALID_REQUEST, f"the ISR of a recovering leader must have one member: {isr}"
             if partition.leader_recovery_state is LeaderRecoveryState.RECOVERED:
-                return Errors.INVALID_REQUEST, "a leader that has recovered cannot be recovering again"
+                return Errors.INVALID_REQUEST, "a recovered leader cannot become recovering again"
         ineligible = [reason for member in members if (reason := self._ineligible(member)) is not None]
         if ineligible:
             return Errors.INELIGIBLE_REPLICA, ", ".join(ineligible)
@@ -158,7 +158,7 @@ class IsrChanges:
         if broker.fenced:
             return f"broker {member.broker_id} is fenced"
         if member.broker_epoch not in (SKIP_EPOCH_CHECK, broker.epoch):
-            return f"broker {member.broker_id} has the epoch {broker.epoch}, not {member.broker_epoch}"
+            return f"the epoch of broker {member.broker_id} is {broker.epoch}, not {member.broker_epoch}"
         return None
 
 

@@ -52,7 +52,7 @@ class LeaderElections:
         try:
             election_type = ElectionType(request.election_type)
         except ValueError:
-            raise InvalidRequestError(f"There is no election type {request.election_type}.") from None
+            raise InvalidRequestError(f"Unknown election type {request.election_type}.") from None
         records: list[ApiMessageAndVersion] = []
         response = ElectLeadersResponse()
         if request.topic_partitions is None:
@@ -133,7 +133,7 @@ class LeaderElections:
             try:
                 records.append(self._elect(topic.name, key.partition, ElectionType.UNCLEAN))
             except ApiError as error:
-                log.warning("No leader for %s-%d: %s", topic.name, key.partition, error)
+                log.warning("Cannot elect a leader of %s-%d: %s", topic.name, key.partition, error)
         return ControllerResult.of(records, len(records) >= self._max_elections_per_run)
 
     # -- because a broker comes or goes
@@ -185,7 +185,7 @@ class LeaderElections:
                 records.append(record)
                 unclean_elections += builder.target_leader_recovery_state is not partition.leader_recovery_state
         if records:
-            log.info("%s: %d partition(s) change", why, len(records))
+            log.info("%s: changing %d partition(s)", why, len(records))
         if unclean_elections:
-            log.info("%s: %d unclean election(s), records may be lost", why, unclean_elections)
+            log.info("%s: %d unclean election(s); records may be lost", why, unclean_elections)
         return records

@@ -132,11 +132,11 @@ class ControllerManagers:
         """Raises if there is nothing of that name to configure. Groups and subscriptions exist by being configured."""
         if resource.type == ConfigResourceType.TOPIC:
             if resource.name not in self.replication.topic_ids:
-                raise UnknownTopicOrPartitionError(f"There is no topic {resource.name!r}.")
+                raise UnknownTopicOrPartitionError(f"Topic {resource.name!r} does not exist.")
         elif resource.type == ConfigResourceType.BROKER and resource.name:
             try:
                 node_id = parse_integer(resource.name)
             except ValueError as error:
-                raise InvalidRequestError(f"A broker is named by its id: {error}.") from None
+                raise InvalidRequestError(f"The name of a broker resource must be its ID: {error}.") from None
             if node_id not in self.cluster.brokers and not self.features.is_controller_id(node_id):
-                raise BrokerIdNotRegisteredError(f"There is no node {node_id}.")
+                raise BrokerIdNotRegisteredError(f"Node {node_id} is not registered.")

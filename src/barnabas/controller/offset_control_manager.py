@@ -55,7 +55,7 @@ class OffsetControlManager:
 
     def activate(self, next_write_offset: int) -> None:
         if self.active:
-            raise RuntimeError("the offsets are those of an active controller already")
+            raise RuntimeError("the controller is already active")
         if next_write_offset < 0:
             raise ValueError(f"cannot write at offset {next_write_offset}")
         self._registry.idempotent_create_snapshot(self.last_stable_offset)
@@ -64,7 +64,7 @@ class OffsetControlManager:
     def deactivate(self) -> None:
         """Undoes everything that has been written but not committed."""
         if not self.active:
-            raise RuntimeError("the offsets are those of a standby already")
+            raise RuntimeError("the controller is already a standby")
         self.next_write_offset = NO_OFFSET
         self.last_applied_offset = self.last_stable_offset
         self._registry.revert_to_snapshot(self.last_stable_offset)
@@ -128,7 +128,7 @@ class OffsetControlManager:
         self._check_not_loading(record)
         if self.transaction_start_offset != NO_OFFSET:
             raise MetadataReplayError(
-                f"a transaction begins at {offset}, but the one from {self.transaction_start_offset} is still open"
+                f"a transaction begins at {offset} while the one from {self.transaction_start_offset} is open"
             )
         self._registry.idempotent_create_snapshot(offset - 1)
         self.transaction_start_offset = offset
@@ -150,8 +150,8 @@ class OffsetControlManager:
 
     def _check_not_loading(self, record: object) -> None:
         if self._loading is not None:
-            raise MetadataReplayError(f"{type(record).__name__} in snapshot {self._loading}: snapshots have none")
+            raise MetadataReplayError(f"snapshot {self._loading} must not contain a {type(record).__name__}")
 
     def _check_in_transaction(self, offset: int) -> None:
         if self.transaction_start_offset == NO_OFFSET:
-            raise MetadataReplayError(f"a transaction ends at {offset}, but none is open")
+            raise MetadataReplayError(f"a transaction ends at {offset} while none is open")

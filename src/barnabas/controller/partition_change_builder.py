@@ -189,7 +189,7 @@ class PartitionChangeBuilder:
                 record.leader_recovery_state = LeaderRecoveryState.RECOVERING.value
                 self.target_leader_recovery_state = LeaderRecoveryState.RECOVERING
             log.debug(
-                "Unclean election in partition %s:%d: %d leads, records may be lost",
+                "Unclean election in partition %s:%d: the new leader is %d, records may be lost",
                 uuid_to_string(self._topic_id),
                 self._partition_id,
                 leader,

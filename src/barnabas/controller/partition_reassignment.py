@@ -72,7 +72,7 @@ def revert_reassignment(partition: PartitionRegistration) -> RevertedReassignmen
     adding = partition.adding_replicas
     replicas = tuple(replica for replica in partition.replicas if replica not in adding)
     if not replicas:
-        raise InvalidReplicaAssignmentError("The reassignment cannot be undone: it adds all of the replicas.")
+        raise InvalidReplicaAssignmentError("The reassignment cannot be reverted: it adds all of the replicas.")
     isr = tuple(replica for replica in partition.isr if replica not in adding)
     return RevertedReassignment(replicas, isr or replicas[:1], not isr)
 

@@ -43,7 +43,7 @@ class ProducerIdControlManager:
         self._cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
         first = self.next_producer_id
         if first > _MAX_ID - PRODUCER_ID_BLOCK_SIZE:
-            raise UnknownServerError("All producer ids that fit into 63 bits have been given out.")
+            raise UnknownServerError("All producer IDs are allocated.")
         record = ProducerIdsRecord(
             broker_id=request.broker_id,
             broker_epoch=request.broker_epoch,
@@ -55,6 +55,6 @@ class ProducerIdControlManager:
     def replay(self, record: ProducerIdsRecord) -> None:
         current = self._next.get()
         if current is not None and record.next_producer_id <= current:
-            raise MetadataReplayError(f"the next producer id goes from {current} to {record.next_producer_id}")
+            raise MetadataReplayError(f"the next producer ID decreases from {current} to {record.next_producer_id}")
         self._next.set(record.next_producer_id)
-        log.info("Producer ids below %d are taken, the last by broker %d", record.next_producer_id, record.broker_id)
+        log.info("Allocated producer IDs below %d, the last to broker %d", record.next_producer_id, record.broker_id)

@@ -469,4 +469,4 @@ def _log_refused_registration(broker_id: int, future: Future[broker_registration
     """The response has only a code: the log is the one place that says which log directory or feature was wrong."""
     error = future.exception()
     if error is not None and not isinstance(error, RetriableError):
-        log.warning("Broker %d may not register: %s", broker_id, error)
+        log.warning("Cannot register broker %d: %s", broker_id, error)

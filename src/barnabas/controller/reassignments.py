@@ -69,7 +69,7 @@ class Reassignments:
                         records.append(record)
                 except ApiError as raised:
                     error = raised
-                    log.info("No reassignment of %s-%d: %s", topic.name, wanted.partition_index, error)
+                    log.info("Cannot reassign %s-%d: %s", topic.name, wanted.partition_index, error)
                 code, message = error_fields(error)
                 topic_response.partitions.append(
                     ReassignablePartitionResponse(
@@ -92,8 +92,8 @@ class Reassignments:
         self._check_assignment(target, None)
         if not allow_factor_change and len(target) != replication_factor_after(partition):
             raise InvalidReplicationFactorError(
-                f"The partition has {replication_factor_after(partition)} replicas, the target {len(target)}, and the "
-                "request does not allow a change."
+                f"The partition has {replication_factor_after(partition)} replicas and the target {len(target)}, but "
+                "the request does not allow a change of the replication factor."
             )
         reassignment = begin_reassignment(partition, target)
         builder = self._replication.change_builder(topic, wanted.partition_index, partition)
@@ -113,8 +113,8 @@ class Reassignments:
         unclean_allowed = self._replication.configs.is_unclean_leader_election_enabled(topic.name)
         if reverted.unclean and not unclean_allowed:
             raise InvalidReplicaAssignmentError(
-                f"Going back would make a replica of {topic.name}-{number} lead that may lack records, which the topic "
-                "does not permit."
+                f"Reverting would require an unclean leader election in {topic.name}-{number}, which the topic does "
+                "not allow."
             )
         builder = self._replication.change_builder(topic, number, partition)
         if unclean_allowed:

@@ -36,7 +36,7 @@ class RecordReplay:
             return
         replay_at = self._with_offset.get(type(record))
         if replay_at is None:
-            raise MetadataReplayError(f"there is nobody to apply a {type(record).__name__} to")
+            raise MetadataReplayError(f"no manager replays a {type(record).__name__}")
         replay_at(record, offset)
 
     def or_exit(self, record: MetadataRecord, offset: int) -> None:

@@ -39,7 +39,7 @@ class ReplicaDirectories:
 
         cluster = self._replication.cluster
         if not self._replication.features.metadata_version.supports_directories:
-            raise UnsupportedVersionError("The cluster's metadata.version is too old for assignments to directories.")
+            raise UnsupportedVersionError("The cluster's metadata.version does not support assignments to directories.")
         cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
         records: list[ApiMessageAndVersion] = []
         offline: list[TopicIdPartition] = []

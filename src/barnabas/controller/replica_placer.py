@@ -106,12 +106,12 @@ class StripedReplicaPlacer:
     def place(self, partitions: int, replication_factor: int, brokers: Iterable[UsableBroker]) -> list[tuple[int, ...]]:
         stripes = _Stripes(self._rng, brokers)
         if replication_factor <= 0:
-            raise InvalidReplicationFactorError(f"A replication factor of {replication_factor} is not possible.")
+            raise InvalidReplicationFactorError(f"The replication factor must be positive: {replication_factor}")
         if stripes.unfenced == 0:
-            raise InvalidReplicationFactorError("All brokers are fenced at the moment.")
+            raise InvalidReplicationFactorError("All brokers are fenced.")
         if replication_factor > stripes.total:
             raise InvalidReplicationFactorError(
-                f"{replication_factor} replicas need as many brokers, but only {stripes.total} can take replicas."
+                f"A replication factor of {replication_factor} is not possible: {stripes.total} brokers are available."
             )
         return [stripes.next(replication_factor) for _ in range(partitions)]
 

@@ -103,13 +103,13 @@ class ReplicationControlManager:
     def existing_topic(self, name: str) -> TopicControlInfo:
         topic = self.topic_named(name)
         if topic is None:
-            raise UnknownTopicOrPartitionError(f"There is no topic {name!r}.")
+            raise UnknownTopicOrPartitionError(f"Topic {name!r} does not exist.")
         return topic
 
     def existing_partition(self, topic: TopicControlInfo, partition: int) -> PartitionRegistration:
         found = topic.partitions.get(partition)
         if found is None:
-            raise UnknownTopicOrPartitionError(f"The topic {topic.name!r} has no partition {partition}.")
+            raise UnknownTopicOrPartitionError(f"Topic {topic.name!r} has no partition {partition}.")
         return found
 
     def colliding_topic(self, name: str) -> str | None:
@@ -122,7 +122,8 @@ class ReplicationControlManager:
 
     def find_topic_ids(self, names: Iterable[str], epoch: int) -> dict[str, Uuid | UnknownTopicOrPartitionError]:
         return {
-            name: self._topics_by_name.get(name, epoch) or UnknownTopicOrPartitionError(f"There is no topic {name!r}.")
+            name: self._topics_by_name.get(name, epoch)
+            or UnknownTopicOrPartitionError(f"Topic {name!r} does not exist.")
             for name in names
         }
 
@@ -198,7 +199,7 @@ class ReplicationControlManager:
             if names is None:
                 names = self._collisions[unified] = TimelineHashSet(self._registry, nested=True)
             names.add(record.name)
-        log.debug("Topic %s has the id %s", record.name, uuid_to_string(record.topic_id))
+        log.debug("Created topic %s with ID %s", record.name, uuid_to_string(record.topic_id))
 
     def replay_partition(self, record: PartitionRecord) -> None:
         topic = self._replayed_topic(record.topic_id, record)
@@ -224,13 +225,13 @@ class ReplicationControlManager:
             if not names:
                 self._collisions.pop(collision_key(topic.name))
         self.configs.delete_topic_configs(topic.name)
-        log.info("Topic %s with id %s is deleted", topic.name, uuid_to_string(topic.id))
+        log.info("Deleted topic %s with ID %s", topic.name, uuid_to_string(topic.id))
 
     def replay_clear_elr(self, record: ClearElrRecord) -> None:
         if record.topic_name:
             topic = self.topic_named(record.topic_name)
             if topic is None:
-                raise MetadataReplayError(f"there is no topic {record.topic_name} whose eligible leaders to forget")
+                raise MetadataReplayError(f"cannot clear the ELR of topic {record.topic_name}: it does not exist")
             topics = [topic]
         else:
             topics = list(self._topics.values())
@@ -243,7 +244,7 @@ class ReplicationControlManager:
     def _replayed_topic(self, topic_id: Uuid, record: object) -> TopicControlInfo:
         topic = self._topics.get(topic_id)
         if topic is None:
-            raise MetadataReplayError(f"there is no topic {uuid_to_string(topic_id)} for a {type(record).__name__}")
+            raise MetadataReplayError(f"no topic has the ID {uuid_to_string(topic_id)} of a {type(record).__name__}")
         return topic
 
     def _store(

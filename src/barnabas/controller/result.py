@@ -53,8 +53,8 @@ def check_operation_size(count: int) -> None:
     """Refuses an operation that would write more than one request may."""
     if count > MAX_RECORDS_PER_USER_OP:
         raise PolicyViolationError(
-            f"The request is too large: it would write {count} records, and at most {MAX_RECORDS_PER_USER_OP} are "
-            f"allowed at a time."
+            f"The request would write {count} records; at most {MAX_RECORDS_PER_USER_OP} are allowed. "
+            f"Split the request."
         )
 
 

@@ -87,14 +87,14 @@ class ScramControlManager:
         change = changes[0]
         mechanism = self._check(change)
         if len(changes) > 1:
-            raise DuplicateResourceError("A user can be altered only once in a request.")
+            raise DuplicateResourceError("The request has the user more than once.")
         from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion  # noqa: PLC0415 - not needed to start
 
         if isinstance(change, ScramCredentialDeletion):
             removal = RemoveUserScramCredentialRecord(name=change.name, mechanism=mechanism.value)
             return ApiMessageAndVersion(removal, 0)
         if not change.salted_password:
-            raise UnacceptableCredentialError("The salted password cannot be empty.")
+            raise UnacceptableCredentialError("The salted password must not be empty.")
         stored_key, server_key = derive_keys(mechanism, bytes(change.salted_password))
         record = UserScramCredentialRecord(
             name=change.name,
@@ -110,20 +110,19 @@ class ScramControlManager:
         from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion  # noqa: PLC0415 - not needed to start
 
         if not self._features.metadata_version.supports_scram:
-            raise UnsupportedVersionError("The cluster's metadata.version is too old for SCRAM credentials.")
+            raise UnsupportedVersionError("The cluster's metadata.version does not support SCRAM credentials.")
         if not change.name:
-            raise UnacceptableCredentialError("The name of a user cannot be empty.")
+            raise UnacceptableCredentialError("The name of a user must not be empty.")
         try:
             mechanism = ScramMechanism(change.mechanism)
         except ValueError:
-            raise UnsupportedSaslMechanismError(f"There is no SCRAM mechanism {change.mechanism}.") from None
+            raise UnsupportedSaslMechanismError(f"Unknown SCRAM mechanism {change.mechanism}.") from None
         if isinstance(change, ScramCredentialDeletion):
             if ScramUser(mechanism, change.name) not in self._credentials:
-                raise ResourceNotFoundError(f"There is no credential of that mechanism for {change.name!r}.")
+                raise ResourceNotFoundError(f"User {change.name!r} has no credential of this mechanism.")
         elif not MIN_ITERATIONS <= change.iterations <= MAX_ITERATIONS:
             raise UnacceptableCredentialError(
-                f"{change.iterations} iterations are too {'few' if change.iterations < MIN_ITERATIONS else 'many'}: "
-                f"there have to be {MIN_ITERATIONS} to {MAX_ITERATIONS}."
+                f"The number of iterations must be between {MIN_ITERATIONS} and {MAX_ITERATIONS}: {change.iterations}"
             )
         return mechanism
 
@@ -132,12 +131,12 @@ class ScramControlManager:
             bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
         )
         self._credentials[ScramUser(record.mechanism, record.name)] = credential
-        log.info("SCRAM credential of %s for mechanism %d is set", record.name, record.mechanism)
+        log.info("Set the SCRAM credential of %s for mechanism %d", record.name, record.mechanism)
 
     def replay_removal(self, record: RemoveUserScramCredentialRecord) -> None:
         if self._credentials.pop(ScramUser(record.mechanism, record.name)) is None:
-            raise MetadataReplayError(f"there is no SCRAM credential of {record.name!r} to remove")
-        log.info("SCRAM credential of %s for mechanism %d is removed", record.name, record.mechanism)
+            raise MetadataReplayError(f"cannot remove the SCRAM credential of {record.name!r}: it does not exist")
+        log.info("Removed the SCRAM credential of %s for mechanism %d", record.name, record.mechanism)
 
 
 def derive_keys(mechanism: ScramMechanism, salted_password: bytes) -> tuple[bytes, bytes]:

@@ -53,7 +53,7 @@ class SnapshotTrigger:
             return
         self._reset()
         snapshot_id = OffsetAndEpoch(batch.last_offset + 1, batch.epoch)
-        log.info("A snapshot at offset %d is due: %s", snapshot_id.offset, reason)
+        log.info("Requesting a snapshot at offset %d: %s", snapshot_id.offset, reason)
         self._hook(snapshot_id, reason)
 
     def _reset(self) -> None:

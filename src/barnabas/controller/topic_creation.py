@@ -128,7 +128,7 @@ class TopicCreation:
                 continue
             try:
                 if mentions[topic.name] > 1:
-                    raise InvalidRequestError(f"The topic {topic.name!r} is in the request more than once.")
+                    raise InvalidRequestError(f"The request has the topic {topic.name!r} more than once.")
                 self._check_name(topic.name, taken)
                 show_configs = describable is None or topic.name in describable
                 result, topic_records = self._create_topic(context, topic, show_configs)
@@ -138,7 +138,7 @@ class TopicCreation:
             except ApiError as error:
                 code, message = error_fields(error)
                 result = CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
-                log.info("Topic %s is not created: %s", topic.name, error)
+                log.info("Cannot create topic %s: %s", topic.name, error)
             results[topic.name] = result
         check_operation_size(len(records))
         response = CreateTopicsResponse(topics=list(results.values()))
@@ -156,12 +156,12 @@ class TopicCreation:
                 total += max(topic.num_partitions, 0)
         if total > MAX_RECORDS_PER_USER_OP:
             raise PolicyViolationError(
-                f"{total} partitions are too many for one request; {MAX_RECORDS_PER_USER_OP} are allowed."
+                f"The request would create {total} partitions; at most {MAX_RECORDS_PER_USER_OP} are allowed."
             )
 
     def _check_name(self, name: str, taken: Container[str]) -> None:
         if name == CLUSTER_METADATA_TOPIC:
-            raise InvalidRequestError(f"{name} is the metadata log of the cluster, which cannot be created.")
+            raise InvalidRequestError(f"{name} is the cluster's metadata log and cannot be created.")
         validate_topic_name(name)
         if name in self._replication.topic_ids:
             # In Kafka's words: programs that make a topic unless it is there look for the last two.
@@ -171,7 +171,7 @@ class TopicCreation:
             collides = "another one in this request"
         if collides is not None:
             raise InvalidTopicError(
-                f"The topic name {name!r} cannot be told from {collides} in metrics, where '.' becomes '_'."
+                f"The topic name {name!r} collides with {collides} in metrics, where '.' becomes '_'."
             )
 
     def _create_topic(
@@ -202,39 +202,37 @@ class TopicCreation:
             result.configs = self._configs.effective_topic_configs(configs)
         else:
             result.topic_config_error_code = Errors.TOPIC_AUTHORIZATION_FAILED.value
-        log.info("Topic %s gets the id %s and %d partition(s)", topic.name, uuid_to_string(topic_id), len(assignments))
+        log.info("Creating topic %s: ID %s, %d partition(s)", topic.name, uuid_to_string(topic_id), len(assignments))
         return result, records
 
     def _creation_configs(self, topic: CreatableTopic) -> dict[str, str]:
         configs: dict[str, str] = {}
         for config in topic.configs:
             if config.value is None:
-                raise InvalidConfigurationError(f"The value of {config.name} cannot be null.")
+                raise InvalidConfigurationError(f"The value of {config.name} must not be null.")
             configs[config.name] = config.value
         return configs
 
     def _manual(self, topic: CreatableTopic, configs: Mapping[str, str]) -> list[Replicas]:
         """Replicas as the client has chosen them."""
         if topic.replication_factor != DEFAULT:
-            raise InvalidRequestError("With replicas assigned by hand the replication factor must be -1.")
+            raise InvalidRequestError("With a manual replica assignment the replication factor must be -1.")
         if topic.num_partitions != DEFAULT:
-            raise InvalidRequestError("With replicas assigned by hand the number of partitions must be -1.")
+            raise InvalidRequestError("With a manual replica assignment the number of partitions must be -1.")
         by_number: dict[int, Replicas] = {}
         factor: int | None = None
         for assignment in topic.assignments:
             number = assignment.partition_index
             if number in by_number:
-                raise InvalidReplicaAssignmentError(f"Partition {number} is assigned twice.")
+                raise InvalidReplicaAssignmentError(f"Partition {number} is assigned more than once.")
             replicas = tuple(assignment.broker_ids)
             self.check_assignment(replicas, factor)
             factor = len(replicas)
             if not any(map(self._cluster.is_active, replicas)):
-                raise InvalidReplicaAssignmentError(
-                    f"None of the brokers of partition {number} is active: all are fenced or shutting down."
-                )
+                raise InvalidReplicaAssignmentError(f"All brokers of partition {number} are fenced or shutting down.")
             by_number[number] = replicas
         if set(by_number) != set(range(len(by_number))):
-            raise InvalidReplicaAssignmentError("The assigned partitions must be numbered from 0 without a gap.")
+            raise InvalidReplicaAssignmentError("The assigned partitions must be numbered consecutively from 0.")
         assignments = [by_number[number] for number in range(len(by_number))]
         self._check_policy(CreateTopicRequestMetadata(topic.name, None, None, dict(enumerate(assignments)), configs))
         return assignments
@@ -258,7 +256,7 @@ class TopicCreation:
         assignments = self._placer.place(partitions, factor, self._cluster.usable_brokers())
         for replicas in assignments:
             if not any(map(self._cluster.is_active, replicas)):
-                raise InvalidReplicationFactorError("All brokers are fenced or shutting down at the moment.")
+                raise InvalidReplicationFactorError("All brokers are fenced or shutting down.")
         return assignments
 
     def _check_policy(self, metadata: CreateTopicRequestMetadata) -> None:
@@ -281,11 +279,11 @@ class TopicCreation:
             error: ApiError | None = None
             try:
                 if mentions[topic.name] > 1:
-                    raise InvalidRequestError(f"The topic {topic.name!r} is in the request more than once.")
+                    raise InvalidRequestError(f"The request has the topic {topic.name!r} more than once.")
                 records += self._create_partitions(context, topic)
             except ApiError as raised:
                 error = raised
-                log.info("Topic %s gets no more partitions: %s", topic.name, error)
+                log.info("Cannot add partitions to topic %s: %s", topic.name, error)
             code, message = error_fields(error)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
         check_operation_size(len(records))
@@ -299,16 +297,15 @@ class TopicCreation:
         present = len(topic.partitions)
         additional = request.count - present
         if additional == 0:
-            raise InvalidPartitionsError(f"The topic {topic.name!r} has {present} partition(s) already.")
+            raise InvalidPartitionsError(f"Topic {topic.name!r} already has {present} partition(s).")
         if additional < 0:
             raise InvalidPartitionsError(
-                f"The topic {topic.name!r} has {present} partitions; their number can grow, but not shrink to "
-                f"{request.count}."
+                f"Topic {topic.name!r} has {present} partitions; the number cannot be reduced to {request.count}."
             )
         check_operation_size(additional)
         if request.assignments is not None and len(request.assignments) != additional:
             raise InvalidReplicaAssignmentError(
-                f"{additional} partitions are to be added, but {len(request.assignments)} are assigned to brokers."
+                f"The request adds {additional} partitions but assigns {len(request.assignments)}."
             )
         context.apply_partition_change_quota(additional)
         factor = len(self._replication.existing_partition(topic, 0).replicas)
@@ -321,8 +318,7 @@ class TopicCreation:
                 self.check_assignment(replicas, factor)
                 if not any(map(self._cluster.is_active, replicas)):
                     raise InvalidReplicaAssignmentError(
-                        f"None of the brokers of partition {present + len(assignments)} is active: all are fenced or "
-                        "shutting down."
+                        f"All brokers of partition {present + len(assignments)} are fenced or shutting down."
                     )
                 assignments.append(replicas)
         return [
@@ -335,15 +331,15 @@ class TopicCreation:
     def check_assignment(self, replicas: Replicas, factor: int | None) -> None:
         """Whether replicas chosen by hand can be; `factor` is how many the other partitions have."""
         if not replicas:
-            raise InvalidReplicaAssignmentError("A partition is assigned to no broker at all.")
+            raise InvalidReplicaAssignmentError("A partition must be assigned to at least one broker.")
         if len(set(replicas)) != len(replicas):
-            raise InvalidReplicaAssignmentError(f"A partition is assigned to the same broker twice: {list(replicas)}.")
+            raise InvalidReplicaAssignmentError(f"A partition has duplicate brokers: {list(replicas)}")
         for broker_id in replicas:
             if self._cluster.broker(broker_id) is None:
-                raise InvalidReplicaAssignmentError(f"A partition is assigned to broker {broker_id}, which is unknown.")
+                raise InvalidReplicaAssignmentError(f"A partition is assigned to the unknown broker {broker_id}.")
         if factor is not None and len(replicas) != factor:
             raise InvalidReplicaAssignmentError(
-                f"A partition is assigned to {len(replicas)} broker(s), and the others to {factor}."
+                f"All partitions must have the same number of replicas: {len(replicas)} and {factor}"
             )
 
     def _partition_record(self, topic_id: Uuid, number: int, replicas: Replicas) -> ApiMessageAndVersion:

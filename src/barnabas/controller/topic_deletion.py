@@ -64,12 +64,12 @@ class TopicDeletion:
             error = problem
             try:
                 if mentions[(name, topic_id) if topic_id == ZERO_UUID else topic_id] > 1:
-                    raise InvalidRequestError("The same topic is in the request more than once.")
+                    raise InvalidRequestError("The request has the topic more than once.")
                 if error is None:
                     records.append(self._delete(context, topic_id))
             except ApiError as raised:
                 error = raised
-                log.info("Topic %s is not deleted: %s", name, error)
+                log.info("Cannot delete topic %s: %s", name, error)
             code, message = error_fields(error)
             results[name, topic_id] = DeletableTopicResult(
                 name=name, topic_id=topic_id, error_code=code, error_message=message
@@ -81,16 +81,16 @@ class TopicDeletion:
         """Name, id, and what is wrong, if anything. An id that is not known brings no name to light."""
         if state.name is None:
             if state.topic_id == ZERO_UUID:
-                return None, ZERO_UUID, InvalidRequestError("A topic is named neither by name nor by id.")
+                return None, ZERO_UUID, InvalidRequestError("A topic must have a name or an ID.")
             topic = self._replication.topic(state.topic_id)
             if topic is None:
                 return None, state.topic_id, UnknownTopicIdError()
             return topic.name, topic.id, None
         if state.topic_id != ZERO_UUID:
-            return state.name, state.topic_id, InvalidRequestError("A topic is named by name and by id; one will do.")
+            return state.name, state.topic_id, InvalidRequestError("A topic must have a name or an ID, not both.")
         topic = self._replication.topic_named(state.name)
         if topic is None:
-            return state.name, ZERO_UUID, UnknownTopicOrPartitionError(f"There is no topic {state.name!r}.")
+            return state.name, ZERO_UUID, UnknownTopicOrPartitionError(f"Topic {state.name!r} does not exist.")
         return topic.name, topic.id, None
 
     def _delete(self, context: ControllerRequestContext, topic_id: Uuid) -> ApiMessageAndVersion:

@@ -134,10 +134,10 @@ def test_a_node_that_is_heard_of_keeps_its_session_even_as_the_controllers_own()
     ("directories", "text"),
     [
         ([], "no log directories"),
-        ([directory(1), directory(1)], "twice"),
+        ([directory(1), directory(1)], "more than once"),
         ([directory(1), UNASSIGNED], "reserved"),
         ([MIGRATING], "reserved"),
-        ([directory(2)], "that of broker 2"),
+        ([directory(2)], "registered by broker 2"),
     ],
 )
 def test_log_directories_must_be_the_brokers_own(harness: Harness, directories: list[bytes], text: str) -> None:

@@ -192,7 +192,7 @@ def test_the_thread_runs_events_of_others_and_waits_for_time(clock: MockClock) -
     assert ran.wait(10)
     queue.close()
     assert names == ["quorum-controller-3-event-handler"] * 2
-    with pytest.raises(RuntimeError, match="started already"):
+    with pytest.raises(RuntimeError, match="already started"):
         queue.start()
 
 

@@ -103,7 +103,7 @@ def test_a_feature_that_does_not_exist_is_called_that() -> None:
     """Level 0 of it is what every node supports."""
     response = update(Harness(), ("bogus.version", 0, UNSAFE))
     assert Errors(response.error_code) is Errors.INVALID_UPDATE_VERSION
-    assert "no such feature" in str(response.error_message)
+    assert "The feature is unknown" in str(response.error_message)
 
 
 def test_a_downgrade_does_not_go_up() -> None:

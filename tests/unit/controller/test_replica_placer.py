@@ -58,9 +58,9 @@ def test_a_rack_of_fenced_brokers_only_is_passed_over_for_the_leader() -> None:
 @pytest.mark.parametrize(
     ("factor", "usable", "text"),
     [
-        (0, brokers(1), "not possible"),
-        (-3, brokers(1), "not possible"),
-        (2, brokers(1), "only 1 can take"),
+        (0, brokers(1), "must be positive"),
+        (-3, brokers(1), "must be positive"),
+        (2, brokers(1), "1 brokers are available"),
         (1, brokers(1, 2, fenced=(1, 2)), "fenced"),
         (1, [], "fenced"),
     ],

@@ -50,7 +50,7 @@ class ControllerClusterHandler:
         image = self._image()
         version = image.features.metadata_version
         if version is None or not version.supports_controller_registration:
-            raise UnsupportedVersionError("The cluster's metadata.version knows no registration of controllers.")
+            raise UnsupportedVersionError("The cluster's metadata.version does not support controller registration.")
         self._backend.authorize_cluster(request, AclOperation.ALTER)
         response = _wrong_endpoint(body, request.api_version)
         if response is None:
@@ -97,5 +97,5 @@ def _wrong_endpoint(body: DescribeClusterRequest, version: int) -> DescribeClust
         message = "the request is for brokers, but this is an endpoint of controllers"
     else:
         error = Errors.UNSUPPORTED_ENDPOINT_TYPE
-        message = f"endpoint type {body.endpoint_type} is unknown"
+        message = f"unknown endpoint type {body.endpoint_type}"
     return DescribeClusterResponse(error_code=Errors.INVALID_REQUEST if version == 0 else error, error_message=message)

@@ -137,12 +137,12 @@ class ConfigsHandler:
 
     def _objection(self, request: Request, resource: ConfigResource, mentions: int) -> ApiError | None:
         if resource.type not in _KNOWN:
-            return UnsupportedVersionError(f"There is no resource type {resource.type}.")
+            return UnsupportedVersionError(f"Unknown resource type {resource.type}.")
         if mentions > 1:
-            return InvalidRequestError("The resource is in the request more than once.")
+            return InvalidRequestError("The request has the resource more than once.")
         right = _RIGHTS.get(resource.type)
         if right is None:
-            return InvalidRequestError(f"{ConfigResourceType(resource.type).name} is not a resource to alter here.")
+            return InvalidRequestError(f"{ConfigResourceType(resource.type).name} resources cannot be altered here.")
         resource_type, denial = right
         name = CLUSTER_NAME if resource_type is ResourceType.CLUSTER else resource.name
         if self._auth.authorize(request.request_context, AclOperation.ALTER_CONFIGS, resource_type, name):

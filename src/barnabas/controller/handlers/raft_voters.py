@@ -69,10 +69,10 @@ class RaftVotersHandler:
             quorum = self._quorum(body)
             listener = quorum.nodes[0].listeners[0].name
             if all(endpoint.name.upper() != listener for endpoint in body.listeners):
-                raise InvalidRequestError(f"The voter has no address on the listener {listener} of the controllers.")
+                raise InvalidRequestError(f"The voter has no address for the controllers' listener {listener}.")
             _throw_if_static(quorum)
             if any(voter.replica_id == body.voter_id for voter in quorum.current_voters):
-                raise DuplicateVoterError(f"Node {body.voter_id} is among the voters already: {_voters(quorum)}.")
+                raise DuplicateVoterError(f"Node {body.voter_id} is already a voter: {_voters(quorum)}.")
         except ApiError as error:
             return error
         return UnsupportedVersionError(
@@ -91,16 +91,16 @@ class RaftVotersHandler:
     def _quorum(self, body: AddRaftVoterRequest | RemoveRaftVoterRequest) -> QuorumInfo:
         """The quorum that a request is about, if it can be about one. In the order in which Kafka looks."""
         if body.cluster_id is not None and body.cluster_id != self._cluster_id:
-            raise InconsistentClusterIdError(f"This is the cluster {self._cluster_id}, not {body.cluster_id}.")
+            raise InconsistentClusterIdError(f"The cluster ID is {self._cluster_id}, not {body.cluster_id}.")
         quorum = self._describe()
         if body.voter_id < 0 or body.voter_directory_id == ZERO_UUID:
-            raise InvalidRequestError("A voter is the id of a node and the id of its directory.")
+            raise InvalidRequestError("A voter needs a node ID and a directory ID.")
         return quorum
 
 
 def _throw_if_static(quorum: QuorumInfo) -> None:
     if quorum.high_watermark == UNKNOWN:
-        raise KafkaTimeoutError("The leader does not know yet how far the quorum is.")
+        raise KafkaTimeoutError("The leader does not know the high watermark yet.")
     if quorum.kraft_version < KRAFT_VERSION_1:
         raise UnsupportedVersionError(f"The voters cannot change while kraft.version is {quorum.kraft_version}.")
 

@@ -78,11 +78,11 @@ class TopicDeletionSteps:
         for given, count in Counter(self._given).items():
             name, topic_id = given
             if name is not None and topic_id != ZERO_UUID:
-                self._refuse(given, InvalidRequestError("A topic is given by name and by id; one will do."))
+                self._refuse(given, InvalidRequestError("A topic must have a name or an ID, not both."))
             elif name is None and topic_id == ZERO_UUID:
-                self._refuse(given, InvalidRequestError("A topic is given neither by name nor by id."))
+                self._refuse(given, InvalidRequestError("A topic must have a name or an ID."))
             elif count > 1:
-                self._refuse(given, InvalidRequestError("The topic is in the request more than once."))
+                self._refuse(given, InvalidRequestError("The request has the topic more than once."))
 
     def _delete(
         self, found_names: Mapping[Uuid, str | ApiError], found_ids: Mapping[str, Uuid | ApiError]
@@ -128,7 +128,7 @@ class TopicDeletionSteps:
             self._refuse(given, TopicAuthorizationError())
         elif topic_id in self._given_ids:
             # Only who may delete the topic gets here, so this gives nothing away.
-            error = InvalidRequestError("The topic is in the request by name and by id.")
+            error = InvalidRequestError("The request has the topic by name and by ID.")
             self._refuse(given, error, topic_id=topic_id)
             if self._deletable.pop(topic_id, None) is not None:
                 self._refuse((None, topic_id), error, name)

@@ -132,11 +132,11 @@ class TopicsHandler:
 
 def _creation_refused(name: str, mentions: int) -> CreatableTopicResult:
     if mentions > 1:
-        error, message = Errors.INVALID_REQUEST, "The topic is in the request more than once."
+        error, message = Errors.INVALID_REQUEST, "The request has the topic more than once."
     elif name == CLUSTER_METADATA_TOPIC:
-        error, message = Errors.INVALID_REQUEST, f"{name} is the metadata log of the cluster, which cannot be created."
+        error, message = Errors.INVALID_REQUEST, f"{name} is the cluster's metadata log and cannot be created."
     else:
-        error, message = Errors.TOPIC_AUTHORIZATION_FAILED, "The right to create this topic is missing."
+        error, message = Errors.TOPIC_AUTHORIZATION_FAILED, "Not authorized to create this topic."
     return CreatableTopicResult(name=name, error_code=error, error_message=message)
 
 
@@ -145,7 +145,7 @@ def _growth_refused(name: str, mentions: int) -> CreatePartitionsTopicResult:
         return CreatePartitionsTopicResult(
             name=name,
             error_code=Errors.INVALID_REQUEST,
-            error_message="The topic is in the request more than once.",
+            error_message="The request has the topic more than once.",
         )
     return CreatePartitionsTopicResult(name=name, error_code=Errors.TOPIC_AUTHORIZATION_FAILED)
 
