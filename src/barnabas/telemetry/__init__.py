@@ -1,1 +1,1 @@
-"""What clients and the broker tell about themselves: metrics of clients (KIP-714), a log of requests, use of quotas."""
+"""Telemetry of clients and the broker: client metrics (KIP-714), a log of requests, usage of quotas."""

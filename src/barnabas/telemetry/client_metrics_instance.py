@@ -1,4 +1,4 @@
-"""What a broker remembers of a client that sends, or may send, its metrics."""
+"""The broker's state of a client that pushes metrics."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from barnabas.telemetry.subscription_info import ClientSubscription
 
 _NEVER: Final = -(2**62)
 _RECOVERABLE: Final = frozenset({Errors.UNKNOWN_SUBSCRIPTION_ID, Errors.UNSUPPORTED_COMPRESSION_TYPE})
-"""Errors that a client gets over by asking again what is wanted of it."""
+"""Errors that a client resolves by requesting its subscription again."""
 
 
 class ClientMetricsInstance:
-    """One client, known by its instance id: what is wanted of it, and when it last came.
+    """One client instance: its subscription, and the times of its last requests.
 
-    **The gate** (Q13). A client may push once per interval. Clients do not come on the dot, on purpose: after each
+    **Rate limiting** (Q13). A client may push once per interval. Clients add jitter: after each
     GetTelemetrySubscriptions they wait for 0.5 to 1.5 times the interval, so that a thousand clients that were
-    restarted together do not push together. So there are two ways through: the first push after a Get comes in whenever
-    it comes, and any later one when the interval since the push before is over::
+    restarted together do not push together. So the first push after a Get is always accepted, and a later one if the
+    interval since the last push has ended::
 
         interval 10 s      0 s     4 s     5 s      14 s     15 s
                            Get     Push    Push     Push     Get
-                           ok      ok      early    ok       early: 10 s after whatever came before
+                           ok      ok      early    ok       early: a Get needs 10 s since any request
 
-    A client whose last push failed because it was out of date (unknown subscription, unsupported compression) is told
-    to ask again at once, and so it is not turned away for being early.
+    A client whose last push failed because it was outdated (unknown subscription, unsupported compression) must request
+    its subscription again at once, so that request is accepted early.
 
-    There is no lock here: the manager's guards all fields.
+    There is no lock here: the manager's lock guards all fields.
     """
 
     __slots__ = (
@@ -54,21 +54,21 @@ class ClientMetricsInstance:
     ) -> None:
         self.client_instance_id = client_instance_id
         self.connection_id = connection_id
-        """The connection that the client came over last."""
+        """The client's most recent connection."""
         self.subscription = subscription
         self.subscription_version = subscription_version
-        """Which state of all subscriptions this one was made from."""
+        """The version of all subscriptions that this one was computed from."""
         self.terminating = False
-        """The client has said that it will push no more."""
+        """Whether the client has sent its terminating push."""
         self.last_known_error = Errors.NONE
         self.expiration: TimerTask | None = None
         self._last_get_ms = _NEVER
         self._last_push_ms = _NEVER
         self._get_pending = False
-        """Whether no push has come since the last Get."""
+        """Whether no push has arrived since the last Get."""
 
     def update_subscription(self, subscription: ClientSubscription, version: int) -> None:
-        """Subscriptions have changed. If that makes a difference to this client, it may come at once."""
+        """Replaces the subscription. If it differs, the client's next request is accepted early."""
         if subscription != self.subscription:
             self.subscription = subscription
             self._last_get_ms = self._last_push_ms = _NEVER
@@ -76,7 +76,7 @@ class ClientMetricsInstance:
         self.subscription_version = version
 
     def maybe_update_get_request_timestamp(self, now_ms: int) -> bool:
-        """Whether the client may ask now what is wanted of it; if so, it has."""
+        """Returns whether a Get is accepted now, and records it if so."""
         elapsed_ms = now_ms - max(self._last_get_ms, self._last_push_ms)
         if elapsed_ms < self.subscription.push_interval_ms and self.last_known_error not in _RECOVERABLE:
             return False
@@ -85,7 +85,7 @@ class ClientMetricsInstance:
         return True
 
     def maybe_update_push_request_timestamp(self, now_ms: int) -> bool:
-        """Whether the client may push now; if so, it has."""
+        """Returns whether a push is accepted now, and records it if so."""
         elapsed_ms = now_ms - self._last_push_ms
         if not self._get_pending and elapsed_ms < self.subscription.push_interval_ms:
             return False

@@ -1,4 +1,4 @@
-"""The broker's end of client telemetry (KIP-714): who is asked for what, and what is taken from whom."""
+"""The broker's side of client telemetry (KIP-714): subscriptions, and pushed metrics."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ ACCEPTED_COMPRESSION_TYPES: Final = (
     CompressionType.GZIP,
     CompressionType.SNAPPY,
 )
-"""In the order in which they are preferred."""
+"""In order of preference."""
 CACHE_MAX_SIZE: Final = 16_384
 CACHE_EXPIRY_MS: Final = 60_000
-"""The least time for which a silent client is remembered; three intervals if that is longer."""
+"""The minimum time that an inactive client stays in the cache; three intervals if that is longer."""
 CACHE_WARNING_INTERVAL_MS: Final = 5 * 60 * 1000
 REAPER_NAME: Final = "client-metrics-reaper"
 TIMER_NAME: Final = "client-metrics"
@@ -60,32 +60,32 @@ _NEVER: Final = -(2**62)
 
 
 class ClientMetricsManager:
-    """Keeps the subscriptions and the clients, and answers the two requests of KIP-714::
+    """Manages subscriptions and client instances, and handles the two requests of KIP-714::
 
         client                                              broker
-          | GetTelemetrySubscriptions(id 0)        ------->  gives it an id, matches the subscriptions
+          | GetTelemetrySubscriptions(id 0)        ------->  assigns an ID, matches the subscriptions
           | <-- id, subscription id, metrics, interval P --
           |   waits, for 0.5 P to 1.5 P
-          | PushTelemetry(id, subscription id, OTLP) ----->  checks, hands it to the exporters
+          | PushTelemetry(id, subscription id, OTLP) ----->  validates, calls the exporters
           | <---------------------------------- NONE ------
-          |   waits for P, pushes again, ...                 somebody changes a subscription
+          |   waits for P, pushes again, ...                 a subscription changes
           | PushTelemetry(id, old subscription id)  ------>
-          | <------------- UNKNOWN_SUBSCRIPTION_ID --------  so the client asks again, at once
+          | <------------- UNKNOWN_SUBSCRIPTION_ID --------  the client requests its subscription at once
 
-    Every broker does this by itself. A client that turns to another one brings its id along, and the subscription id
-    says the same there: so nothing has to be shared.
+    Brokers do this independently. A client that connects to another broker keeps its ID, and the subscription ID is the
+    same there, so brokers share no state.
 
-    **Memory.** At most 16,384 clients are remembered; the one that was heard of least lately has to go. A client is
-    also forgotten when its connection ends, and when it is silent for three intervals (a minute at least). Whoever is
-    forgotten and comes back loses nothing but the state of its gate. A cache too small for the clients shows in that a
-    client has gone before its time was up, which is logged, once in five minutes.
+    **Memory.** The cache holds at most 16,384 clients, and evicts the least recently active one. A client is also
+    removed when its connection ends, and after three intervals without a request (at least a minute). A client that
+    returns loses only the state of its rate limiting. If the cache is too small, clients are evicted early, which is
+    logged once in five minutes.
 
-    **Changes.** Subscriptions have a version. A client whose subscription was made from an older one gets a new one
-    with its next request, whichever that is.
+    **Changes.** Subscriptions have a version. A client whose subscription has an older version gets a new one with its
+    next request of either type.
 
     **Locks.** `_lock` guards everything here: subscriptions, cache, connections, and the fields of the instances. A
-    client comes once in minutes, so one lock is enough for all of them. Inside it only the timer's lock is taken;
-    payloads are decompressed and exported outside.
+    client sends a request once in minutes, so one lock is enough. Only the timer's lock is taken inside it; payloads
+    are decompressed and exported outside.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ClientMetricsManager:
         cache_size: int = CACHE_MAX_SIZE,
         new_id: Callable[[], Uuid] = random_uuid,
     ) -> None:
-        """`timer` is moved on, and closed, by whoever made it."""
+        """The caller advances and closes `timer`."""
         self._exporter = exporter
         self._max_bytes = telemetry_max_bytes
         self._timer = timer
@@ -111,7 +111,7 @@ class ClientMetricsManager:
         self._subscriptions: dict[str, SubscriptionInfo] = {}
         self._version = 0
         self._instances: OrderedDict[Uuid, ClientMetricsInstance] = OrderedDict()
-        """The one heard of least lately first."""
+        """Least recently active first."""
         self._connections: dict[str, Uuid] = {}
         self._warned_ms = _NEVER
         self._stats = ClientMetricsStats(metrics, lambda: len(self._instances))
@@ -119,7 +119,7 @@ class ClientMetricsManager:
     # -- subscriptions
 
     def update_subscription(self, name: str, subscription: SubscriptionInfo | None) -> None:
-        """A subscription is this now; None: there is none of that name any more."""
+        """Sets a subscription; None deletes it."""
         with self._lock:
             if subscription is not None:
                 self._subscriptions[name] = subscription
@@ -191,7 +191,7 @@ class ClientMetricsManager:
     def _validate_push(self, request: PushTelemetryRequest, instance: ClientMetricsInstance, now_ms: int) -> None:
         if instance.terminating:
             raise InvalidRequestError("The client has already sent its terminating push.")
-        # A client that ends has no time to wait, and these are its most telling metrics.
+        # A terminating client cannot wait, and its last metrics are the most useful.
         if not instance.maybe_update_push_request_timestamp(now_ms) and not request.terminating:
             self._stats.record_throttle(instance.client_instance_id)
             raise ThrottlingQuotaExceededError("The push arrived before the interval has ended.")
@@ -208,7 +208,7 @@ class ClientMetricsManager:
     def _export(
         self, request: PushTelemetryRequest, client: TelemetryClient, subscription: ClientSubscription
     ) -> ApiError | None:
-        """Gives a push to the exporters; what was wrong with it, or with them."""
+        """Passes a push to the exporters; returns an error of the push or of an exporter."""
         client_instance_id = request.client_instance_id
         compression = CompressionType(request.compression_type)
         try:
@@ -240,7 +240,7 @@ class ClientMetricsManager:
         return client_instance_id
 
     def _instance(self, client_instance_id: Uuid, client: TelemetryClient) -> ClientMetricsInstance:
-        """The client of that id, new or with a subscription that is up to date; its time begins anew."""
+        """Returns the instance, created or with an updated subscription; restarts its expiration."""
         from barnabas.telemetry.client_metrics_instance import ClientMetricsInstance  # noqa: PLC0415 - not needed to start
 
         instance = self._instances.get(client_instance_id)
@@ -249,7 +249,7 @@ class ClientMetricsManager:
             instance = ClientMetricsInstance(client_instance_id, client.connection_id, subscription, self._version)
             self._instances[client_instance_id] = instance
             if len(self._instances) > self._cache_size:
-                self._instances.popitem(last=False)  # its timer goes on, and finds it gone: see `_expired`
+                self._instances.popitem(last=False)  # its timer stays and finds it gone: see `_expired`
         else:
             self._instances.move_to_end(client_instance_id)
             if instance.subscription_version < self._version:
@@ -271,15 +271,15 @@ class ClientMetricsManager:
         try:
             self._timer.add(instance.expiration)
         except TimerClosedError:
-            instance.expiration = None  # the broker ends, and all of this with it
+            instance.expiration = None  # the broker is shutting down
 
-    # -- their end
+    # -- removal
 
     def expired(self, instance: ClientMetricsInstance, task: TimerTask) -> None:
-        """Nothing was heard of a client for too long; called by the timer."""
+        """Removes a client that was inactive for too long; called by the timer."""
         with self._lock:
             if instance.expiration is not task:
-                return  # it was heard of in this very moment
+                return  # a request has just arrived
             instance.expiration = None
             is_cached = self._instances.get(instance.client_instance_id) is instance
             if is_cached:
@@ -300,7 +300,7 @@ class ClientMetricsManager:
             )
 
     def on_disconnect(self, connection_id: str) -> None:
-        """Forgets the client of a connection that has ended: the socket server's listener."""
+        """Removes the client of a closed connection: the listener of the socket server."""
         with self._lock:
             client_instance_id = self._connections.pop(connection_id, None)
             if client_instance_id is None:
@@ -315,18 +315,18 @@ class ClientMetricsManager:
             del self._connections[instance.connection_id]
 
     def instance(self, client_instance_id: Uuid) -> ClientMetricsInstance | None:
-        """A client that is remembered."""
+        """Returns a client in the cache, or None."""
         with self._lock:
             return self._instances.get(client_instance_id)
 
     @property
     def connections(self) -> dict[str, Uuid]:
-        """The clients that are remembered, by their connections."""
+        """The clients in the cache, by their connections."""
         with self._lock:
             return dict(self._connections)
 
     def close(self) -> None:
-        """Takes the metrics away. The timer is somebody else's."""
+        """Removes the metrics. The owner of the timer closes it."""
         with self._lock:
             ids = list(self._instances)
             for instance in self._instances.values():
@@ -340,7 +340,7 @@ class ClientMetricsManager:
 
 
 class _Expiration(TimerTask):
-    """The time of a client is up."""
+    """Expires a client."""
 
     __slots__ = ("_instance", "_manager")
 

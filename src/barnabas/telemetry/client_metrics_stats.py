@@ -1,4 +1,4 @@
-"""Metrics about the metrics of clients."""
+"""Metrics about client telemetry."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ PLUGIN_EXPORT: Final = "plugin-export"
 PLUGIN_ERROR: Final = "plugin-error"
 PLUGIN_EXPORT_TIME: Final = "plugin-export-time"
 EXPIRATION_SECONDS: Final = 2 * 3_600
-"""Longer than the longest interval. A push that is under way when its client is forgotten makes the metrics again, and
-nobody else would take them away."""
+"""Longer than the longest interval. A push in progress while its client is removed creates the metrics again, and only
+their expiration removes them."""
 _OF_INSTANCES: Final = (THROTTLE, PLUGIN_EXPORT, PLUGIN_ERROR)
 
 
 class ClientMetricsStats:
-    """Counts what clients push, under Kafka's names.
+    """Counts the pushes of clients, under Kafka's names.
 
-    Those of a client are made when there is something to count. Most clients are in no subscription: with sixteen
-    thousand of them, metrics for each would be more than all others of the broker together.
+    Metrics of a client are created at its first event. Most clients match no subscription: with sixteen thousand of
+    them, metrics of each would outnumber all other metrics of the broker.
     """
 
     def __init__(self, metrics: Metrics, instance_count: Callable[[], int]) -> None:
@@ -53,12 +53,12 @@ class ClientMetricsStats:
         self._sensor(PLUGIN_ERROR, client_instance_id).record()
 
     def forget(self, client_instance_id: Uuid) -> None:
-        """Takes the metrics of a client away."""
+        """Removes the metrics of a client."""
         for kind in _OF_INSTANCES:
             self._metrics.remove_sensor(_sensor_name(kind, client_instance_id))
 
     def close(self) -> None:
-        """Takes those of the broker away."""
+        """Removes the metrics of the broker."""
         self._metrics.remove_metric(self._instance_count_name)
         self._metrics.remove_sensor(UNKNOWN_SUBSCRIPTION_REQUEST)
 
@@ -68,7 +68,7 @@ class ClientMetricsStats:
         if sensor is not None:
             return sensor
         tags = {"client_instance_id": uuid_to_string(client_instance_id)}
-        with self._metrics.lock:  # or two threads would add the stats twice, and count everything twice
+        with self._metrics.lock:  # otherwise two threads could add the stats twice, and count everything twice
             if (sensor := self._metrics.get_sensor(name)) is not None:
                 return sensor
             sensor = self._metrics.sensor(name, inactive_sensor_expiration_seconds=EXPIRATION_SECONDS)

@@ -1,7 +1,7 @@
-"""Exporters: where the metrics of clients go.
+"""Exporters: the destinations of client metrics.
 
-An exporter is any class with an `export_metrics`; those named in ``barnabas.telemetry.exporters`` are made when the
-broker starts. One is always there, `TopicExporter`, which writes to a topic. A plug-in looks like this::
+An exporter is any class with a method `export_metrics`. Those in ``barnabas.telemetry.exporters`` are created when the
+broker starts. `TopicExporter`, which writes to a topic, always exists. A plug-in looks like this::
 
     class ToStatsd:
         def configure(self, properties):  # optional: all settings of the broker, as in its file
@@ -38,13 +38,13 @@ CONTENT_TYPE: Final = "OTLP"
 
 @dataclass(frozen=True, slots=True)
 class ClientTelemetryContext:
-    """Who has pushed, and how often that is to be expected."""
+    """The client that has pushed, and its push interval."""
 
     client: TelemetryClient
     push_interval_ms: int
     subscription_id: int
     received_ms: int
-    """When it came, in milliseconds since 1970."""
+    """The time of arrival, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,37 +53,37 @@ class ClientTelemetryPayload:
 
     client_instance_id: Uuid
     is_terminating: bool
-    """It is the client's last."""
+    """Whether it is the client's terminating push."""
     data: bytes
-    """OTLP ``MetricsData`` v1 in protobuf, not compressed (any more). Nobody has looked whether it is well-formed."""
+    """Decompressed OTLP ``MetricsData`` v1 in protobuf. It is not validated."""
     compression: CompressionType = CompressionType.NONE
-    """How it was sent."""
+    """The compression of the request."""
     content_type: str = CONTENT_TYPE
 
     def decode(self) -> list[MetricPoint]:
-        """The metrics, one by one. The first call in a process loads a protobuf library."""
-        from barnabas.telemetry.otlp import decode_metrics  # noqa: PLC0415 - a broker that only stores needs none
+        """Decodes the metrics. The first call in a process loads a protobuf library."""
+        from barnabas.telemetry.otlp import decode_metrics  # noqa: PLC0415 - not needed by a broker that only stores
 
         return decode_metrics(self.data)
 
 
 class ClientTelemetryExporter(Protocol):
-    """Takes the metrics of clients. Called by handlers, any number at a time, so it has to be quick.
+    """Receives the metrics of clients. Several handlers call it at the same time, so it must be fast.
 
-    An error that it raises is told to the client as INVALID_RECORD, which makes it give up pushing.
+    If it raises an error, the client gets INVALID_RECORD and stops pushing.
     """
 
     def export_metrics(self, context: ClientTelemetryContext, payload: ClientTelemetryPayload) -> None: ...
 
 
 class ClientTelemetryExporters:
-    """All exporters of a broker, as one."""
+    """Combines all exporters of a broker."""
 
     def __init__(self, exporters: Iterable[ClientTelemetryExporter]) -> None:
         self._exporters = tuple(exporters)
 
     def export_metrics(self, context: ClientTelemetryContext, payload: ClientTelemetryPayload) -> None:
-        """Gives a push to all. If some fail, the first error is raised once all others have had it."""
+        """Passes a push to all exporters, then raises the first error, if any failed."""
         failure: Exception | None = None
         for exporter in self._exporters:
             try:
@@ -107,7 +107,7 @@ class ClientTelemetryExporters:
 
 
 def make_exporters(names: Sequence[str], properties: Mapping[str, str]) -> list[ClientTelemetryExporter]:
-    """The exporters of these classes; `ConfigError` if there is no such class, or it is none."""
+    """Creates exporters of these classes; raises `ConfigError` for a class that is missing or invalid."""
     return [_make(name, properties) for name in names]
 
 

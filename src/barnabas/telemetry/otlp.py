@@ -1,7 +1,7 @@
-"""Reading OTLP metrics, which is what clients push.
+"""Decodes OTLP metrics, the format of client telemetry.
 
 The protobuf classes come from ``opentelemetry-proto``. They take longer to load than the rest of a command line, and a
-broker that only passes pushes on never needs them; so they are loaded by the first call.
+broker that only stores pushes does not need them; so the first call loads them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class MetricPoint:
     kind: str
     """gauge, sum, histogram, exponential_histogram or summary."""
     value: float | None
-    """Of a histogram or summary: the sum of all values, None if it is not known."""
+    """For a histogram or summary: the sum of all values, None if it is unknown."""
     time_unix_nano: int
     attributes: Mapping[str, Attribute]
     resource: Mapping[str, Attribute]
-    """What is said of the client as a whole: ``client_rack``, ``group_id`` and the like."""
+    """Attributes of the client as a whole: ``client_rack``, ``group_id`` and others."""
     count: int | None = None
-    """How many values: of a histogram or summary."""
+    """For a histogram or summary: the number of values."""
     start_time_unix_nano: int = 0
     temporality: str | None = None
     """``delta``: since the last push. ``cumulative``: since the start."""
@@ -42,7 +42,7 @@ class MetricPoint:
 
 
 def decode_metrics(data: bytes) -> list[MetricPoint]:
-    """All values in a push; `InvalidRecordError` if it is no OTLP."""
+    """Returns all values of a push; raises `InvalidRecordError` if it is not OTLP."""
     return list(iterate_metrics(data))
 
 
@@ -55,7 +55,7 @@ def iterate_metrics(data: bytes) -> Iterator[MetricPoint]:
 
 
 def parse(data: bytes) -> Any:
-    """The protobuf message, ``opentelemetry.proto.metrics.v1.MetricsData``."""
+    """Returns the protobuf message, ``opentelemetry.proto.metrics.v1.MetricsData``."""
     message = import_module("opentelemetry.proto.metrics.v1.metrics_pb2").MetricsData()
     try:
         message.ParseFromString(data)

@@ -1,7 +1,7 @@
-"""Quota usage: who has used how much of which quota, interval by interval, as records of ``__quota_usage``.
+"""Writes the usage of quotas per interval as records of ``__quota_usage``.
 
-The quotas themselves keep a rate over the last few seconds, and forget. Here it is written down, so that somebody can
-ask tomorrow who was held back today and what limit would have been enough. `docs/telemetry.md` has the fields.
+The quotas themselves keep only a rate over the last few seconds. These records answer later questions: who was
+throttled yesterday, and which limit would have been enough. `docs/telemetry.md` describes the fields.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from barnabas.telemetry.topic_writer import TopicRecord, TopicWriter
 SCHEMA_VERSION: Final = 1
 INTERVAL: Final = "barnabas.quota.usage.interval.ms"
 RECORD_BYTES: Final = 512
-"""About what a record takes."""
+"""The approximate size of a record."""
 THREAD_MS_PER_PERCENT_SECOND: Final = 10.0
 """A request quota counts percent of a second of a thread."""
 UNITS: Final = {
@@ -34,17 +34,17 @@ UNITS: Final = {
     ClientQuotaType.REQUEST.key: ("thread_ms", THREAD_MS_PER_PERCENT_SECOND),
     ClientQuotaType.CONTROLLER_MUTATION.key: ("partitions", 1.0),
 }
-"""What is counted, and how many of it a unit of the quota makes."""
+"""The counted unit of each quota, and how many of it make one unit of the quota."""
 
 
 class QuotaUsageEntry(NamedTuple):
-    """What the clients that share a quota have used of it, and how they were held back."""
+    """The usage of clients that share a quota, and their throttling."""
 
     quota: str
-    """``producer_byte_rate`` and the like."""
+    """The quota key, for example ``producer_byte_rate``."""
     tags: Mapping[str, str]
     limit: float | None
-    """Per second, in the unit of the quota; None: there is none."""
+    """Per second, in the unit of the quota; None for no limit."""
     amount: float
     throttle_count: int
     throttle_time_ms: float
@@ -53,11 +53,11 @@ class QuotaUsageEntry(NamedTuple):
 
 
 class SampleDifference:
-    """What was added to the windows of a metric since they were last looked at.
+    """Computes what was added to the windows of a metric since the last call.
 
-    A sampled stat has no total, only windows that are started again when their time is over. But a window keeps what
-    it has for some time after it is over; whoever looks often enough sees all that was ever in it. This remembers what
-    it saw last of each window, and takes that off.
+    A sampled stat has no total, only windows that are reused. But a window keeps its value for some time after it
+    ended, so frequent calls see everything that was ever in it. This remembers the last seen value of each window, and
+    subtracts it.
     """
 
     __slots__ = ("_seen",)
@@ -66,7 +66,7 @@ class SampleDifference:
         self._seen: list[tuple[int, float, int]] = []
 
     def take(self, samples: list[tuple[int, float, int]]) -> tuple[float, int]:
-        """Value and number of events that are new.
+        """Returns the value and the number of events that are new.
 
         >>> difference = SampleDifference()
         >>> difference.take([(0, 100.0, 1)]), difference.take([(0, 130.0, 2), (1_000, 5.0, 1)])
@@ -85,7 +85,7 @@ class SampleDifference:
 
 
 class _Meters:
-    """One group of clients."""
+    """The meters of one group of clients."""
 
     __slots__ = ("amount", "sensors", "throttle", "throttle_count", "throttle_ms", "used")
 
@@ -99,12 +99,12 @@ class _Meters:
 
 
 class QuotaUsageReporter:
-    """Looks at the sensors of the quotas every few seconds, and writes what each group of clients has used.
+    """Reads the sensors of the quotas every few seconds, and writes the usage of each group of clients.
 
-    It does nothing while no quota is configured, for then nothing is measured; and a group that has used nothing in an
-    interval is not mentioned. What clients used before it first looked counts into the first interval.
+    It does nothing while no quota is configured, because nothing is measured then. A group without usage in an interval
+    is left out. Usage before the first read counts into the first interval.
 
-    `_lock` guards all fields. Inside it the locks of quota managers and sensors are taken, shortly.
+    `_lock` guards all fields. Inside it the locks of quota managers and sensors are taken briefly.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class QuotaUsageReporter:
         self._started_steady_ms = 0
 
     def add_managers(self, managers: Iterable[ClientQuotaManager]) -> None:
-        """Those of the controller, if the node has one: partitions are created there."""
+        """Adds the managers of the controller, if the node has one: partitions are created there."""
         with self._lock:
             self._managers += managers
 
@@ -139,7 +139,7 @@ class QuotaUsageReporter:
 
     @interval_ms.setter
     def interval_ms(self, interval_ms: int) -> None:
-        """Any time; 0 turns it off."""
+        """Can be changed at any time; 0 disables it."""
         with self._lock:
             self._interval_ms = interval_ms
             if self._task is not None:
@@ -151,20 +151,20 @@ class QuotaUsageReporter:
                 self._task = self._scheduler.schedule("quota-usage", self.poll, self._period_ms, self._period_ms)
 
     def _period_for(self, interval_ms: int) -> int:
-        """How often to look, so that no window is started again unseen: at least twice while it is kept, and a whole
-        number of times in an interval."""
+        """Returns how often to read, so that no window is reused unseen: at least twice while it is kept, and a whole
+        number of times per interval."""
         windows = [manager.windows for manager in self._managers]
         longest_ms = min((one.samples * one.window_seconds * 500 for one in windows), default=interval_ms)
         return max(interval_ms // -(-interval_ms // longest_ms), 1)
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes the rest."""
         if self._interval_ms:
             self.poll(final=True)
         self.interval_ms = 0
 
     def poll(self, *, final: bool = False) -> None:
-        """Looks at all sensors; writes, if the interval is over."""
+        """Reads all sensors; writes, if the interval has ended."""
         entries: list[QuotaUsageEntry] = []
         with self._lock:
             if not any(manager.is_enabled for manager in self._managers):
@@ -175,7 +175,7 @@ class QuotaUsageReporter:
                 self._started_ms = now_ms - self._period_ms
                 self._started_steady_ms = steady_ms - self._period_ms
             managers = self._look()
-            # Threads are never quite on time; the one look that belongs to the end of the interval counts as its end.
+            # Threads are never exactly on time; the read closest to the end of the interval counts as its end.
             if final or steady_ms - self._started_steady_ms >= self._interval_ms - self._period_ms // 2:
                 entries = [
                     self._entry(managers[key], meters, self._started_ms, now_ms)
@@ -193,7 +193,7 @@ class QuotaUsageReporter:
         self._started_ms = None
 
     def _look(self) -> dict[tuple[str, object], ClientQuotaManager]:
-        """Adds what is new to the meters. If managers of broker and controller share a sensor, the second finds nothing
+        """Adds new usage to the meters. If managers of broker and controller share a sensor, the second finds nothing
         new in it."""
         found: dict[tuple[str, object], ClientQuotaManager] = {}
         for manager in self._managers:
@@ -238,7 +238,7 @@ class QuotaUsageReporter:
 
 
 class QuotaUsageEncoder:
-    """Entries as JSON."""
+    """Encodes entries as JSON."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id

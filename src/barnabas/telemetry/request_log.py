@@ -1,7 +1,7 @@
-"""The request log: some of all requests, each as a record of ``__request_log``.
+"""The request log: writes a sample of requests as records of ``__request_log``.
 
-The metrics of requests say how long requests of an API take. Whose request it was that took long, and where the time
-went, they cannot say: for that, requests have to be told one by one. `docs/telemetry.md` has the fields.
+Request metrics show how long requests of an API take. They cannot show whose request was slow and where the time went;
+that needs individual requests. `docs/telemetry.md` describes the fields.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from barnabas.telemetry.topic_writer import TopicRecord, TopicWriter
 SCHEMA_VERSION: Final = 1
 SAMPLE_RATE: Final = "barnabas.request.log.sample.rate"
 MAX_KEPT_BYTES: Final = 64 * 1024
-"""Answers with more than this in memory are not kept until somebody looks for errors in them."""
+"""Larger responses are not kept in memory to search them for errors."""
 ENTRY_BYTES: Final = 1_024
-"""About what an entry takes without the answer."""
+"""The approximate size of an entry without its response."""
 LINGER_MS: Final = 1_000
-"""How long an entry waits to be written: a second, because nobody acts on single requests sooner than that, and a batch
-of 33 entries costs half as much again for each entry as one of 160."""
+"""How long an entry waits to be written. A second is soon enough for single requests, and an entry in a batch of 33
+costs half as much again as one in a batch of 160."""
 MAX_PASSED_OVER: Final = 2**62
-"""For rates next to nothing."""
+"""The limit for sample rates close to zero."""
 _KINDS: Final = {kind: kind.name.lower() for kind in ResponseKind}
 
 
 class RequestLogEntry(NamedTuple):
-    """What is kept of a request until it is written: nothing of its body, which may be large."""
+    """The data of a request that is kept until it is written, without its body, which may be large."""
 
     api_key: ApiKey
     api_version: int
@@ -62,15 +62,15 @@ class RequestLogEntry(NamedTuple):
 
 
 class RequestLog:
-    """Chooses requests by chance, and has them written.
+    """Samples requests at random, and writes them.
 
-    It is told of the end of a request that is chosen, by the network thread that sent the answer, and makes a tuple of
-    it. No dice are thrown for the others: how many to pass over is drawn once, after each that was chosen, and the
-    recorder of the metrics counts them down. Turned off, which it is by default, nothing is counted either.
+    The network thread that sent the response of a sampled request calls it, and it creates a tuple. Other requests cost
+    no random number: after each sampled request, the number of requests to skip is drawn once, and the recorder of the
+    metrics counts them down. When disabled, which is the default, nothing is counted either.
 
-    Each request has the same chance, whatever API or client it is of, and whatever came before it: so the numbers to
-    pass over have a geometric distribution. Counts times ``1 / sample_rate`` then estimate what there was, and every
-    record says the rate at which it was taken.
+    Each request has the same probability, independent of API, client and earlier requests, so the numbers to skip have
+    a geometric distribution. Counts times ``1 / sample_rate`` therefore estimate the totals, and every record contains
+    its sample rate.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RequestLog:
 
     @sample_rate.setter
     def sample_rate(self, rate: float) -> None:
-        """Any time: the next request counts by it."""
+        """Can be changed at any time; it applies from the next request on."""
         self._rate = rate
         self._times.listener = None
         if rate > 0:
@@ -102,11 +102,11 @@ class RequestLog:
 
         def request_chosen(request: Request, response: AnyResponse, now_ns: int) -> None:
             following = passed_over(chance(), rate)
-            if times.listener is request_chosen:  # or the rate has changed by now, and has been drawn by
+            if times.listener is request_chosen:  # otherwise the rate has changed and was drawn anew
                 times.untold = following
             try:
                 take(request, response, now_ns, rate)
-            except Exception:  # noqa: BLE001 - what is wrong here must not cost the client its connection
+            except Exception:  # noqa: BLE001 - an error here must not close the client's connection
                 writer.could_not_be_told()
 
         return request_chosen
@@ -159,10 +159,10 @@ class RequestLog:
 
 
 def passed_over(chance: float, rate: float) -> int:
-    """How many requests come before the next one that is chosen, if each is with that rate.
+    """Returns how many requests to skip before the next sample at this rate.
 
-    More than n are passed over with a probability of ``(1 - rate) ** (n + 1)``: this is where a `chance`, from 0 up to
-    but not including 1, falls.
+    More than n are skipped with a probability of ``(1 - rate) ** (n + 1)``; `chance`, from 0 up to but not including 1,
+    selects the quantile.
     """
     if rate >= 1:
         return 0
@@ -170,24 +170,24 @@ def passed_over(chance: float, rate: float) -> int:
 
 
 def completed_moments(moments: tuple[int, int, int, int, int, int]) -> tuple[int, int, int, int, int, int]:
-    """The six moments, each at or after the one before; one that was never written is when the next is.
+    """Returns the six timestamps in non-decreasing order; a missing one is replaced by the next.
 
-    A handler notes that its part is done after it has handed the answer over, and the answer may be out by then.
+    A handler records the end of its local part after it has submitted the response, which may be sent by then.
     """
-    start, dequeued, local, answered, taken, end = moments
-    if start <= dequeued <= local <= answered <= taken:
+    start, dequeued, local, completed, taken, end = moments
+    if start <= dequeued <= local <= completed <= taken:
         return moments
     dequeued = max(dequeued, start)
-    answered = end if answered < 0 else max(answered, dequeued)
-    local = answered if local < 0 else min(max(local, dequeued), answered)
-    return start, dequeued, local, answered, max(taken, answered), end
+    completed = end if completed < 0 else max(completed, dequeued)
+    local = completed if local < 0 else min(max(local, dequeued), completed)
+    return start, dequeued, local, completed, max(taken, completed), end
 
 
 class RequestLogEncoder:
-    """Entries as JSON.
+    """Encodes entries as JSON.
 
-    The text is put together here, and not by a JSON library from a dict: with every request logged, that was half of
-    the time that a request took.
+    It formats the text itself instead of using a JSON library with a dict, which took half of the time of a request
+    when every request was logged.
     """
 
     def __init__(self, node_id: int, clock: Clock) -> None:
@@ -195,9 +195,9 @@ class RequestLogEncoder:
         self._clock = clock
 
     def __call__(self, entry: RequestLogEntry) -> TopicRecord:
-        # The steady clock says how long things took, the date when they were; they are put together here.
+        # The monotonic clock measures durations, the wall clock dates; they are combined here.
         epoch_us = self._clock.milliseconds() * 1_000 - self._clock.nanoseconds() // 1_000
-        start, dequeued, local, answered, taken, end = [
+        start, dequeued, local, completed, taken, end = [
             moment // 1_000 + epoch_us for moment in completed_moments(entry.moments)
         ]
         api_key, context, pieces = entry.api_key, entry.context, entry.response_pieces
@@ -217,7 +217,7 @@ class RequestLogEncoder:
             f'"forwarded":{"false" if envelope_version is None else "true"},'
             f'"request_bytes":{entry.request_bytes},"response":"{_KINDS[entry.response_kind]}",'
             f'"response_bytes":{entry.response_bytes},"start_time_us":{start},"request_dequeue_time_us":{dequeued},'
-            f'"api_local_complete_time_us":{local},"response_complete_time_us":{answered},'
+            f'"api_local_complete_time_us":{local},"response_complete_time_us":{completed},'
             f'"response_dequeue_time_us":{taken},"end_time_us":{end},'
             f'"callback_time_us":{max(entry.callback_ns, 0) // 1_000},"throttle_time_ms":{entry.throttle_time_ms},'
             f'"errors":{"{}" if errors == {} else json.dumps(errors)}}}'
@@ -226,7 +226,7 @@ class RequestLogEncoder:
 
 
 def _quoted(text: str | None) -> str:
-    """In ASCII: readers split lines at more characters than JSON escapes, and show text of either direction."""
+    """Encodes in ASCII: readers split lines at more characters than JSON escapes, and show text of either direction."""
     if text is None:
         return "null"
     return encode_basestring_ascii(text if len(text) <= MAX_ARGUMENT else safe_text(text))

@@ -1,7 +1,7 @@
-"""Which errors an answer tells of, found out after it was sent.
+"""Finds the errors in a response after it was sent.
 
-Most handlers make their answers and forget about them; to have each of them count its errors would cost every request
-something, sampled or not. So the few answers that somebody is interested in are decoded again.
+Most handlers do not keep their responses; counting errors in each handler would cost every request something. So the
+few sampled responses are decoded again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_COMPACT_BYTES: Final = b"\x01"
 def errors_in_frame(
     api_key: ApiKey, version: int, pieces: Sequence[Any], *, envelope_version: int | None = None
 ) -> dict[str, int] | None:
-    """How often each error is in an answer, at whatever depth; None if the answer cannot be read.
+    """Counts each error in a response, at any depth; returns None if the response cannot be decoded.
 
     `pieces` are a whole frame. Parts of files in it, which are records of a fetch, are not read.
     """
@@ -38,7 +38,7 @@ def errors_in_frame(
             if envelope.error_code or envelope.response_data is None:
                 return {Errors.for_code(envelope.error_code).name: 1} if envelope.error_code else {}
             frame, start = bytes(envelope.response_data), _CORRELATION_ID_SIZE
-        # A header is the correlation id and, from version 1 on, a list of tagged fields, which is empty: one byte.
+        # A header has the correlation ID and, from version 1 on, an empty list of tagged fields: one byte.
         start += api_key.response_header_version(version)
         response, _ = api_key.response.decode_from(frame, version, start)
     except (ProtocolError, UnsupportedVersionError):
@@ -49,7 +49,7 @@ def errors_in_frame(
 
 
 def _without_records(api_key: ApiKey, version: int, pieces: Sequence[Any]) -> bytes:
-    """A frame in one buffer, with empty records in place of those that are in files: their length becomes zero."""
+    """Joins a frame into one buffer, with empty records instead of those in files: their length becomes zero."""
     if len(pieces) == 1 and isinstance(pieces[0], bytes):
         return pieces[0]
     is_compact = version in api_key.response.flexible
@@ -82,7 +82,7 @@ def _count(struct: Struct, found: dict[str, int]) -> None:
 
 @cache
 def _places_of_codes(struct: type[Struct]) -> tuple[bool, tuple[str, ...]]:
-    """Whether a struct has an error code itself, and which of its fields have structs with one in them."""
+    """Returns whether a struct has an error code itself, and which of its fields contain structs with one."""
     nested = tuple(
         field.name
         for field in struct.fields

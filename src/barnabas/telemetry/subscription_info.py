@@ -1,4 +1,4 @@
-"""Subscriptions: which metrics somebody wants from which clients."""
+"""Subscriptions: which metrics which clients push."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ crc32c = checksum.crc32c
 
 ALL_METRICS: Final = "*"
 DEFAULT_INTERVAL_MS: Final = 5 * 60 * 1000
-"""How often a client asks whether there is a subscription for it by now, and pushes if nobody says otherwise."""
+"""How often a client without a subscription asks for one, and the default push interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionInfo:
-    """One subscription, as somebody has set it up: a resource of type ``client-metrics``."""
+    """One configured subscription: a resource of type ``client-metrics``."""
 
     name: str
     metrics: frozenset[str]
-    """Prefixes of names of metrics; `ALL_METRICS` among them for all."""
+    """Prefixes of metric names; `ALL_METRICS` for all."""
     interval_ms: int = DEFAULT_INTERVAL_MS
     match: Mapping[str, ClientPattern] | None = None
-    """Patterns by what they are about. A client has to match all of them, each from end to end; None matches all."""
+    """Patterns by attribute. A client must match all of them completely; None matches every client."""
 
     def matches(self, attributes: Mapping[str, str | None]) -> bool:
-        """Whether it is for the client with these attributes. What a client does not have, no pattern matches."""
+        """Returns whether it matches a client with these attributes. A missing attribute matches no pattern."""
         return all(
             (value := attributes.get(name)) is not None and pattern.matches(value)
             for name, pattern in (self.match or {}).items()
@@ -41,9 +41,9 @@ class SubscriptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClientSubscription:
-    """What is wanted of one client, from all subscriptions that match it.
+    """The combined subscription of one client, from all subscriptions that match it.
 
-    The wanted metrics are those of all of them together, the interval is the shortest. ``*`` takes in all others:
+    Its metrics are the union, its interval is the shortest. ``*`` includes all others:
 
         "all-producers"    match client_id=billing-.*     metrics org.apache.kafka.producer.   interval 60 s
         "debug-billing-3"  match client_id=billing-3      metrics *                            interval 10 s
@@ -51,7 +51,7 @@ class ClientSubscription:
         billing-2 pushes org.apache.kafka.producer.  every 60 s
         billing-3 pushes everything                  every 10 s
 
-    A client that none of them matches is asked for nothing, and comes back after the default interval.
+    A client that matches none pushes nothing, and asks again after the default interval.
     """
 
     subscription_id: int
@@ -74,10 +74,10 @@ class ClientSubscription:
 
 
 def subscription_id(metrics: Iterable[str], push_interval_ms: int, client_instance_id: Uuid) -> int:
-    """The number that a client quotes with each push, so that the broker sees what the client thinks is wanted.
+    """Returns the ID that a client sends with each push, so that the broker detects an outdated subscription.
 
-    It says the same as long as metrics and interval are the same, whichever broker is asked and however often: a
-    checksum of both, XOR the client's own id, so that two clients never share one by being asked for the same.
+    It depends only on metrics, interval and client, and is the same on every broker: a checksum of metrics and
+    interval, XOR the client's ID, so that two clients with the same metrics have different IDs.
     """
     text = f"[{', '.join(metrics)}]{push_interval_ms}"
     value = crc32c(text.encode()) ^ (uuid_hash(client_instance_id) & 0xFFFFFFFF)
@@ -85,7 +85,7 @@ def subscription_id(metrics: Iterable[str], push_interval_ms: int, client_instan
 
 
 def uuid_hash(value: Uuid) -> int:
-    """Java's hash of a UUID: its four 32-bit words, XORed; signed.
+    """Returns Java's hash of a UUID: its four 32-bit words, XORed; signed.
 
     >>> uuid_hash(Uuid(bytes(15) + b"\\x01"))
     1

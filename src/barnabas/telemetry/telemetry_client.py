@@ -1,4 +1,4 @@
-"""Who sends telemetry, as far as the broker knows."""
+"""The sender of telemetry, as known to the broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TelemetryClient:
     client_id: str | None
     software_name: str
     software_version: str
-    """Both as the client says in ApiVersions (KIP-511)."""
+    """Name and version as sent in ApiVersions (KIP-511)."""
     address: str
     port: int | None
     principal: str
@@ -38,7 +38,7 @@ class TelemetryClient:
         )
 
     def attributes(self, client_instance_id: Uuid) -> dict[str, str | None]:
-        """What subscriptions can tell clients apart by, under the names that they have there."""
+        """Returns the attributes that subscriptions can match, by name."""
         return {
             "client_instance_id": uuid_to_string(client_instance_id),
             "client_id": self.client_id,
@@ -50,7 +50,7 @@ class TelemetryClient:
 
 
 def source_port(connection_id: str) -> int | None:
-    """The client's port, which is part of the name of its connection.
+    """Returns the client's port, which is part of the connection ID.
 
     >>> source_port("10.0.0.1:9092-10.0.0.7:51820-4"), source_port("::1:9092-::1:51820-4")
     (51820, 51820)

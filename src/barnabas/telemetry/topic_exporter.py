@@ -1,8 +1,8 @@
-"""The exporter that is always there: pushes of clients as records of ``__client_telemetry``.
+"""The built-in exporter: writes pushes of clients as records of ``__client_telemetry``.
 
-The value of a record is OTLP ``MetricsData`` v1, as the client has sent it and not compressed any more. The key is the
-client's instance id, so that all pushes of a client are in one partition, in order. Who, what and when is in headers,
-all of them text: `docs/telemetry.md` has the list.
+The value of a record is OTLP ``MetricsData`` v1 as sent by the client, decompressed. The key is the client instance ID,
+so that all pushes of a client are in one partition, in order. Metadata is in text headers, which `docs/telemetry.md`
+lists.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TopicExporter:
         self._node_id = node_id
 
     def export_metrics(self, context: ClientTelemetryContext, payload: ClientTelemetryPayload) -> None:
-        """Queues a push; if there is no room for it, it is dropped and counted, which is not the client's fault."""
+        """Queues a push; if the queue is full, it is dropped and counted, without an error for the client."""
         record = telemetry_record(context, payload, self._node_id)
         self._writer.offer(record, record.size)
 
@@ -32,7 +32,7 @@ class TopicExporter:
 def telemetry_record(
     context: ClientTelemetryContext, payload: ClientTelemetryPayload, node_id: int = -1
 ) -> TopicRecord:
-    """A push as a record."""
+    """Converts a push to a record."""
     client = context.client
     instance_id = uuid_to_string(payload.client_instance_id)
     headers = {

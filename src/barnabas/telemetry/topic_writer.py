@@ -1,4 +1,4 @@
-"""Writes what the broker has to tell into topics of its own, without anybody waiting for it."""
+"""Writes records of the broker itself to topics, without blocking any request."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 MAX_RECORDS: Final = 10_000
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""What may wait for its turn, so much per topic: some seconds of a busy broker."""
+"""The maximum size of the queue per topic: some seconds of a busy broker."""
 LINGER_MS: Final = 200
-"""How long the first record waits for others to share a batch with."""
+"""How long the first record waits for others in its batch."""
 _PART_TO_HURRY: Final = 2
-"""Of the room: with a half of it taken, nobody waits for more."""
+"""At one half of the maximum size, the queue is written without waiting."""
 RETRY_MS: Final = 100
 MAX_RETRY_MS: Final = 10_000
 BATCH_BYTES: Final = 256 * 1024
@@ -42,7 +42,7 @@ _NEVER: Final = -(2**62)
 
 
 class TopicRecord(NamedTuple):
-    """A record to be written."""
+    """A record to write."""
 
     timestamp_ms: int
     value: bytes
@@ -51,7 +51,7 @@ class TopicRecord(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About so many bytes."""
+        """The approximate size in bytes."""
         size = len(self.value) + len(self.key or b"")
         for name, value in self.headers:
             size += len(name) + len(value or b"")
@@ -59,7 +59,7 @@ class TopicRecord(NamedTuple):
 
 
 class Replicas(Protocol):
-    """The replica manager, as far as records of the broker itself go through it."""
+    """The part of the replica manager that appends records of the broker."""
 
     def append_records(
         self,
@@ -75,19 +75,18 @@ class Replicas(Protocol):
 class TopicWriter(Generic[T]):
     """A bounded queue in front of a topic.
 
-    `offer` costs its caller, a handler or a network thread, an append to a deque. All else is done by a thread of the
-    scheduler, a moment later and for many records at once: they are encoded, put into batches and appended to the
-    partitions of the topic that this broker leads. A record with a key goes to the same partition each time. That
-    thread takes its time from those that serve requests, and mostly for being woken up and for the append, whatever is
-    in it: so it is woken when the first record has waited for `linger_ms`, or the queue is half full.
+    `offer` costs its caller, a handler or a network thread, an append to a deque. A thread of the scheduler does the
+    rest later, for many records at once: it encodes them, builds batches and appends them to the partitions of the
+    topic that this broker leads. Records with the same key go to the same partition. That thread takes time from the
+    threads that serve requests, mostly for waking up and for the append, whatever their size. So it is woken when the
+    first record has waited for `linger_ms`, or when the queue is half full.
 
-    Nobody ever waits. What does not fit into the queue is dropped and counted, and so is what the log refuses. Nothing
-    is scheduled and nothing is created before there is something to write: the first record has the topic made. Until
-    it is there, what has come stays in the queue, and the writer looks again, less and less often.
+    Nothing ever blocks. Records that do not fit into the queue are dropped and counted, and so are records that the log
+    rejects. Nothing is scheduled or created before the first record, which creates the topic. Until the topic exists,
+    records stay in the queue, and the writer retries with growing delays.
 
-    **Several brokers.** Each writes to partitions that it leads, so that there is no network in between. A broker
-    that leads none has nowhere to write to, and says so in its log: give the topic as many partitions as there are
-    brokers, or more.
+    **Several brokers.** Each writes to partitions that it leads, so no network is involved. A broker that leads none
+    cannot write, and logs a warning: give the topic at least as many partitions as there are brokers.
 
     **Locks.** `_lock` guards the queue and the flags; nothing is called while it is held. `_flush_lock` is held during
     a flush, so that there is one at a time; it is taken before `_lock`.
@@ -110,8 +109,8 @@ class TopicWriter(Generic[T]):
         max_bytes: int = MAX_BYTES,
         linger_ms: int = LINGER_MS,
     ) -> None:
-        """`encode` is called once for each record, when it is its turn. `after_append` wakes up who waits for records:
-        it empties the action queue of the replica manager.
+        """`encode` is called once per record when it is written. `after_append` wakes up delayed fetches: it drains the
+        action queue of the replica manager.
         """
         self.topic = topic
         self._encode = encode
@@ -132,14 +131,14 @@ class TopicWriter(Generic[T]):
         self._queued_bytes = 0
         self._scheduled = False
         self._hurried = False
-        """Whether what is queued was too much to wait any longer."""
+        """Whether the queue became too full to wait any longer."""
         self._closed = False
         self._task: ScheduledTask | None = None
-        """The flush that is scheduled. Not guarded: one that is lost sight of finds nothing to do."""
+        """The scheduled flush. Not guarded: a superseded flush finds nothing to do."""
         self._flush_lock = threading.Lock()
         self._retry_ms = RETRY_MS
         self._turn = 0
-        """Spreads batches without keys over partitions. Guarded by `_flush_lock`, like the next."""
+        """Distributes batches without keys over partitions. Guarded by `_flush_lock`, like the next."""
         self._warned_ms = _NEVER
         group = KafkaMetricsGroup(registry, "barnabas.telemetry", METRICS_TYPE)
         tags = {"topic": topic}
@@ -148,10 +147,10 @@ class TopicWriter(Generic[T]):
         self._written = group.new_meter("WrittenRecordsPerSec", "records", tags=tags)
         group.new_gauge("QueuedRecords", lambda: len(self._queue), tags=tags)
 
-    # -- taking records
+    # -- queueing
 
     def offer(self, record: T, size: int) -> bool:
-        """Queues a record that takes about so many bytes; False if it was dropped for want of room."""
+        """Queues a record of this approximate size; returns False if it was dropped because the queue is full."""
         with self._lock:
             waiting = self._queued_bytes + size
             if self._closed or len(self._queue) >= self._max_records or waiting > self._max_bytes:
@@ -174,7 +173,7 @@ class TopicWriter(Generic[T]):
         return True
 
     def could_not_be_told(self) -> None:
-        """Counts a record that could not be made, for the error that is being handled."""
+        """Counts a record that could not be created, because of the error that is being handled."""
         self._failed.mark(1)
         self._warn("Cannot create a record for %s", self.topic, exc_info=True)
 
@@ -184,19 +183,19 @@ class TopicWriter(Generic[T]):
 
     @property
     def dropped(self) -> int:
-        """How many there was no room for."""
+        """The number of records that were dropped because the queue was full."""
         return self._dropped.count
 
     @property
     def failed(self) -> int:
-        """How many could not be encoded, or were refused by the log."""
+        """The number of records that could not be encoded, or that the log rejected."""
         return self._failed.count
 
     @property
     def written(self) -> int:
         return self._written.count
 
-    # -- writing them
+    # -- writing
 
     def _schedule(self, delay_ms: int) -> None:
         before, self._task = self._task, self._scheduler.schedule(f"write-{self.topic}", self.flush, delay_ms)
@@ -204,7 +203,7 @@ class TopicWriter(Generic[T]):
             before.cancel()
 
     def flush(self) -> None:
-        """Writes what is queued, as far as that is possible now, and has itself called again for what is not."""
+        """Writes what is queued, as far as possible now, and schedules itself for the rest."""
         with self._flush_lock:
             count = self._cache.num_partitions(self.topic)
             partitions = self._leading_partitions(count or 0)
@@ -227,7 +226,7 @@ class TopicWriter(Generic[T]):
         self._retry_ms = min(2 * self._retry_ms, MAX_RETRY_MS)
 
     def close(self) -> None:
-        """Writes what is queued, if that is possible, and takes nothing from now on."""
+        """Writes what is queued, if possible, and accepts no more records."""
         with self._lock:
             self._closed = True
         self.flush()
@@ -252,7 +251,7 @@ class TopicWriter(Generic[T]):
         for item, size in taken:
             try:
                 record = self._encode(item)
-            except Exception:  # noqa: BLE001 - one record that cannot be told of does not keep the others back
+            except Exception:  # noqa: BLE001 - a record that cannot be encoded must not stop the others
                 self.could_not_be_told()
                 continue
             choice = self._turn if record.key is None else murmur2.murmur2(record.key) & 0x7FFFFFFF
@@ -276,7 +275,7 @@ class TopicWriter(Generic[T]):
             batch = records[start:end]
             result = self._append(number, (record for _, _, record in batch))
             if result.error.retriable:
-                # The topic is being made, or its leader changes: later, and in order.
+                # The topic is being created, or its leader changes: retry later, in order.
                 self._put_back([(item, size) for item, size, _ in records[start:]])
                 return
             if result.error:
@@ -295,7 +294,7 @@ class TopicWriter(Generic[T]):
             0,
             _LEADER_HAS_IT,
             {TopicIdPartition(ZERO_UUID, self.topic, number): builder.close()},
-            lambda answer: results.extend(answer.values()),
+            lambda responses: results.extend(responses.values()),
             internal_topics_allowed=True,
         )
         return results[0] if results else ProduceResult(Errors.REQUEST_TIMED_OUT)
