@@ -113,7 +113,7 @@ def test_every_section_has_what_it_is_about(report: Report, page: str) -> None:
         "dashboard",
         "well-behaved",
         "confluent-kafka-python",
-        "held back (throttle)",
+        "throttled",
     ):
         assert text in words
     assert "<title>Monday &lt;1&gt;</title>" in page

@@ -1,5 +1,5 @@
-"""The tables of the pipelines as one page with charts, for people.
+"""Renders the tables of the pipelines as one page with charts.
 
-It reads the Parquet files with Arrow and needs no Spark and no Java: who gets the tables from somewhere else can make
-the page on a laptop. ``barnabas report`` is the command; `barnabas.report.page.make_report` is the function.
+It reads the Parquet files with Arrow and needs neither Spark nor Java, so the page can be rendered on a laptop from
+copied tables. The command is ``barnabas report``; the function is `barnabas.report.page.make_report`.
 """

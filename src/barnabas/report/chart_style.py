@@ -1,9 +1,9 @@
-"""How charts look: the same figure as a picture, and as a part of a page that may be light or dark.
+"""The style of charts: the same figure as an image, and as a part of a page that may be light or dark.
 
-Matplotlib writes colors into its SVG as they are. So for a page a figure is drawn with stand-ins, colors that nobody
-would choose, and these become names of the page's style sheet (``var(--ink)``). What Matplotlib adds for files of
-their own (a document type, namespaces, metadata) is taken out: all of it has addresses of other servers in it, and a
-page that needs nothing from anywhere should not even look as if it did.
+Matplotlib writes fixed colors into its SVG. So for a page a figure is drawn with unusual placeholder colors, which are
+then replaced by names of the page's style sheet (``var(--ink)``). Elements that Matplotlib adds for standalone files (a
+document type, namespaces, metadata) are removed, because they contain addresses of other servers, and the page must not
+even seem to load anything.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Palette:
     line: str
     alarm: str
     series: tuple[str, ...]
-    """One for each tenant, in the order of the tenants; the last is for all others."""
+    """One color per tenant, in the order of the tenants; the last is for all others."""
     parts: tuple[str, ...]
-    """Of the parts of the time of a request: queue, local, remote, response queue, send, throttle."""
+    """The parts of a request's time: queue, local, remote, response queue, send, throttle."""
 
     def named(self) -> dict[str, str]:
-        """By their names in the style sheet."""
+        """Returns the colors by their names in the style sheet."""
         return {
             "--ink": self.ink,
             "--muted": self.muted,
@@ -46,7 +46,7 @@ class Palette:
         }
 
     def of(self, name: str, order: Sequence[str]) -> str:
-        """The color of a tenant: the same in all charts of a page."""
+        """Returns the color of a tenant, which is the same in all charts of a page."""
         own = order[: len(self.series) - 1]
         return self.series[own.index(name)] if name in own else self.series[-1]
 
@@ -86,13 +86,13 @@ _IDS: Final = re.compile(r'(\bid="|url\(#|href="#)')
 
 
 def style(palette: Palette, background: str = "none") -> dict[str, Any]:
-    """Settings of Matplotlib."""
+    """Returns the settings of Matplotlib."""
     return {
         "svg.fonttype": "none",
         "font.family": "DejaVu Sans",
         "font.size": 9.0,
         "text.color": palette.ink,
-        # Dollars in the name of a client are no formula.
+        # Dollar signs in the name of a client are not a formula.
         "text.parse_math": False,
         "axes.edgecolor": palette.line,
         "axes.labelcolor": palette.muted,
@@ -120,17 +120,17 @@ def style(palette: Palette, background: str = "none") -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart by name, with the words for those who cannot see it, and how to draw it."""
+    """A chart with its name, its alternative text, and a function that draws it."""
 
     name: str
-    """Of the file, if it becomes one."""
+    """The name of the image file."""
     alt: str
     size: tuple[float, float]
-    """In inches: width and height."""
+    """Width and height in inches."""
     draw: Callable[[Figure, Palette], None]
 
     def svg(self) -> str:
-        """As an element of a page."""
+        """Renders the chart as an element of a page."""
         written = io.StringIO()
         self._save(written, "svg", STAND_INS, "none")
         text = _PROLOGUE.sub("", written.getvalue(), count=1)
@@ -138,14 +138,14 @@ class Chart:
             text = pattern.sub("", text)
         text = _SIZE.sub(r"\1", text, count=1).replace("xlink:href", "href")
         text = _FONT.sub(r"\1 var(--font)", text)
-        # All charts share the names of the page that they are on.
+        # The IDs of all charts on a page must be distinct.
         text = _IDS.sub(rf"\g<1>{self.name}-", text)
         for name, color in STAND_INS.named().items():
             text = text.replace(color, f"var({name})")
         return text.replace("<svg", f'<svg role="img" aria-label="{escape(self.alt)}"', 1).strip()
 
     def write_png(self, file: Path) -> None:
-        """As a picture, with the colors of a light page."""
+        """Renders the chart as an image with the colors of a light page."""
         file.parent.mkdir(parents=True, exist_ok=True)
         self._save(file, "png", LIGHT, "white")
 
@@ -155,7 +155,7 @@ class Chart:
 
         settings: Any = style(palette, background) | {"svg.hashsalt": self.name}
         with mpl.rc_context(settings), warnings.catch_warnings():
-            # A name in letters that Matplotlib's font does not have: browsers have them, pictures show a box.
+            # Characters that Matplotlib's font lacks: browsers show them, images show a box.
             warnings.filterwarnings("ignore", r"Glyph .* missing from font")
             figure = Figure(figsize=self.size, layout="constrained")
             self.draw(figure, palette)

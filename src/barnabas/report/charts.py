@@ -1,4 +1,4 @@
-"""The charts of the report, each a function of the data of its section."""
+"""The charts of the report, each a function of its section's data."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ MOST_APIS: Final = 9
 MOST_BARS: Final = 12
 LEAST_SHARE: Final = 0.01
 LEAST_MS: Final = 0.01
-"""Where an axis of powers of ten begins: zero has no place on it."""
+"""The start of a logarithmic axis, which has no zero."""
 QUOTA_TITLES: Final = {
     "producer_byte_rate": "Produced bytes",
     "consumer_byte_rate": "Fetched bytes",
-    "request_percentage": "Time of threads",
+    "request_percentage": "Thread time",
     "controller_mutation_rate": "Partitions created and deleted",
 }
 TIME_FORMS: Final = {900: "%H:%M:%S", 86_400: "%H:%M"}
-"""How times are written on an axis of at most so many seconds; longer ones have dates."""
+"""The format of times on an axis of at most this many seconds; longer axes show dates."""
 PART_TITLES: Final = {
     "queue": "waiting for a handler",
     "local": "in the handler",
     "remote": "waiting for data or replicas",
     "response_queue": "waiting for the network thread",
     "send": "sending",
-    "throttle": "held back (throttle)",
+    "throttle": "throttled",
 }
 
 
 def traffic_chart(traffic: Traffic) -> Chart:
-    """Bytes in and out over time, the tenants on top of each other."""
+    """Stacks the bytes in and out of the tenants over time."""
     series = traffic.series
 
     def draw(figure: Figure, colors: Palette) -> None:
@@ -66,7 +66,7 @@ def traffic_chart(traffic: Traffic) -> Chart:
 
 
 def throttle_chart(traffic: Traffic) -> Chart:
-    """For how long clients were told to wait, step by step."""
+    """Shows the throttle times of clients over time."""
     series = traffic.series
 
     def draw(figure: Figure, colors: Palette) -> None:
@@ -81,18 +81,18 @@ def throttle_chart(traffic: Traffic) -> Chart:
             )  # fmt: skip
             below = below + values
         _no_grid(axes, "x")
-        axes.set_title(f"Delays that clients were told, in steps of {duration(series.step_s * 1_000.0)}")
-        axes.set_ylabel("seconds of delay")
+        axes.set_title(f"Throttle times of clients, in steps of {duration(series.step_s * 1_000.0)}")
+        axes.set_ylabel("seconds")
         axes.set_ylim(0, max(float(below.max()) / 1_000 * 1.08, 0.1))
         _time_axis(axes, series.times_s)
         _legend(figure, _patches(list(series.by_tenant["throttle_ms"]), traffic, colors))
 
-    return Chart("throttling", "How long clients were told to wait, by tenant over time", (WIDTH, 2.7), draw)
+    return Chart("throttling", "Throttle times by tenant over time", (WIDTH, 2.7), draw)
 
 
 def share_chart(traffic: Traffic) -> Chart:
-    """Each tenant's part of all that was used, and where an equal part would end."""
-    resources = {"Produced bytes": "produced_bytes", "Fetched bytes": "fetched_bytes", "Time of threads": "thread_ms"}
+    """Shows the share of each tenant, and where an equal share would end."""
+    resources = {"Produced bytes": "produced_bytes", "Fetched bytes": "fetched_bytes", "Thread time": "thread_ms"}
 
     def draw(figure: Figure, colors: Palette) -> None:
         axes = figure.subplots()
@@ -115,11 +115,11 @@ def share_chart(traffic: Traffic) -> Chart:
         _no_grid(axes, "y")
         _legend(figure, _patches(shown, traffic, colors))
 
-    return Chart("shares", "Each tenant's share of bytes and of the time of threads", (WIDTH, 2.4), draw)
+    return Chart("shares", "Each tenant's share of bytes and of thread time", (WIDTH, 2.4), draw)
 
 
 def tenant_shares(tenants: Sequence[TenantTotal], column: str, order: Sequence[str]) -> dict[str, float]:
-    """What part of a resource each has used; those without a color of their own, and the very small, together."""
+    """Returns the share of each tenant; tenants without a color, and very small ones, are combined."""
     everything = sum(getattr(one, column) for one in tenants)
     shares: dict[str, float] = {}
     for one in tenants:
@@ -131,7 +131,7 @@ def tenant_shares(tenants: Sequence[TenantTotal], column: str, order: Sequence[s
 
 
 def latency_chart(latency: Latency) -> Chart:
-    """Where the mean time of a request goes, and how the times are distributed."""
+    """Shows the parts of the mean time of a request, and the percentiles."""
     rows = [row for row in latency.by_api if row.api not in NODE_APIS][:MOST_APIS]
 
     def draw(figure: Figure, colors: Palette) -> None:
@@ -143,7 +143,7 @@ def latency_chart(latency: Latency) -> Chart:
                 start += share
         left.set_xlim(0, 100)
         left.xaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
-        left.set_title("Where the mean time goes")
+        left.set_title("Parts of the mean time")
         left.set_yticks(range(len(rows)), [f"{row.api}\n{duration(_whole(row))}" for row in rows])
         left.tick_params(axis="y", length=0, labelcolor=colors.ink)
         left.invert_yaxis()
@@ -157,7 +157,7 @@ def latency_chart(latency: Latency) -> Chart:
 
 
 def part_shares(row: LatencyRow) -> dict[str, float]:
-    """The parts of a request's mean time, delay and all; they add up to one."""
+    """Returns the parts of a request's mean time, including the throttle time; they add up to one."""
     whole = _whole(row)
     return {part: row.mean_ms[part] / whole if whole else 0.0 for part in PARTS}
 
@@ -172,7 +172,7 @@ def _percentile_dots(axes: Axes, rows: Sequence[LatencyRow], colors: Palette) ->
     for place, row in enumerate(rows):
         points = [max(value or 0.0, LEAST_MS) for value in (row.p50, row.p99, row.p999)]
         axes.plot(points, [place] * 3, color=colors.muted, linewidth=1.4, zorder=2)
-        # The highest first and largest, for they may all be in one place.
+        # The highest is drawn first and largest, because all may be at the same place.
         for place_of, (marker, color) in reversed(list(enumerate(marks.items()))):
             axes.plot([points[place_of]], [place], marker, color=color, markersize=5 + 1.5 * place_of, zorder=3)
     axes.set_title("Percentiles of the time in the broker")
@@ -185,7 +185,7 @@ def _percentile_dots(axes: Axes, rows: Sequence[LatencyRow], colors: Palette) ->
 
 
 def quota_chart(use: QuotaUse, traffic: Traffic | None) -> Chart:
-    """Use as a part of the limit, over time."""
+    """Shows usage as a fraction of the limit over time."""
     order = _order(traffic, [name for by_group in use.used_of_limit.values() for name in by_group])
 
     def draw(figure: Figure, colors: Palette) -> None:
@@ -200,17 +200,17 @@ def quota_chart(use: QuotaUse, traffic: Traffic | None) -> Chart:
                       va="bottom", fontsize=8)  # fmt: skip
             axes.set_ylim(0, highest * 1.12)
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
-            axes.set_title(f"{QUOTA_TITLES.get(quota, quota)}: use of the limit")
+            axes.set_title(f"{QUOTA_TITLES.get(quota, quota)}: usage of the limit")
         _time_axis(panels[-1], use.times_s)
         names = list(dict.fromkeys(name for by_group in use.used_of_limit.values() for name in by_group))
         _legend(figure, [_patch(colors.of(name, order), name) for name in names])
 
-    alt = "Use of each quota in percent of its limit, over time"
+    alt = "Usage of each quota in percent of its limit, over time"
     return Chart("quotas", alt, (WIDTH, 0.9 + 1.9 * len(use.used_of_limit)), draw)
 
 
 def advice_chart(advice: Advice, traffic: Traffic | None) -> Chart:
-    """Peaks against the limits that are advised; and delays in the recording and in the dry run. One quota has room."""
+    """Shows peaks with the advised limits, and throttle times in the recording and in the dry run, for one quota."""
     rows: list[AdvisedLimit | DryRunRow] = [*advice.limits, *advice.dry_run]
     order = _order(traffic, [one.name for one in rows])
     quota = rows[0].quota
@@ -224,7 +224,7 @@ def advice_chart(advice: Advice, traffic: Traffic | None) -> Chart:
         if tried:
             _delay_bars(panels.pop(0), tried, order, colors)
 
-    alt = "The peak of each tenant with the limit advised, and how long each would have been held back"
+    alt = "The peak of each tenant with its advised limit, and its throttle time under that limit"
     return Chart("advice", alt, (WIDTH, 1.2 + 0.55 * max(len(limits), len(tried))), draw)
 
 
@@ -233,7 +233,7 @@ def _limit_bars(axes: Axes, quota: str, limits: Sequence[AdvisedLimit], order: S
         axes.barh(place, one.peak, 0.5, color=colors.of(one.name, order), linewidth=0)
         axes.plot([one.limit] * 2, [place - 0.36, place + 0.36], color=colors.alarm, linewidth=2.5)
         _note(axes, max(one.peak, one.limit), place, rate(quota, one.limit), colors)
-    axes.set_title(f"{QUOTA_TITLES[quota]}: peak, and the limit advised")
+    axes.set_title(f"{QUOTA_TITLES[quota]}: peak and advised limit")
     _bars(axes, [f"{one.name}\n{one.verdict}" for one in limits], colors)
     axes.set_xlim(0, max(max(one.peak, one.limit) for one in limits) * 1.35)
     if quota.endswith("byte_rate"):
@@ -246,16 +246,16 @@ def _delay_bars(axes: Axes, tried: Sequence[DryRunRow], order: Sequence[str], co
         axes.barh(place - 0.17, row.throttle_ms / 1_000, 0.3, color=colors.of(row.name, order), linewidth=0)
         axes.barh(place + 0.17, row.recorded_throttle_ms / 1_000, 0.3, color=colors.muted, linewidth=0)
         _note(axes, row.throttle_ms / 1_000, place - 0.17, duration(row.throttle_ms), colors)
-    axes.set_title("Held back: dry run (color), recorded (grey)")
+    axes.set_title("Throttled: dry run (color), recorded (grey)")
     _bars(axes, [row.name for row in tried], colors)
     longest_s = max(max(row.throttle_ms, row.recorded_throttle_ms) for row in tried) / 1_000
     axes.set_xlim(0, longest_s * 1.3 or 1.0)
-    axes.set_xlabel("seconds of delay")
+    axes.set_xlabel("seconds")
     _thin_out(axes)
 
 
 def client_chart(health: ClientHealth) -> Chart:
-    """What clients measure themselves: how long their requests take, and how much they send or read."""
+    """Shows what clients measure themselves: latency of requests, and rates of records."""
 
     def draw(figure: Figure, colors: Palette) -> None:
         panels = figure.subplots(len(health.series), 1, sharex=True, squeeze=False)[:, 0]
@@ -276,7 +276,7 @@ def client_chart(health: ClientHealth) -> Chart:
 
 
 def _stack(axes: Axes, series: TimeSeries, name: str, order: Sequence[str], colors: Palette) -> None:
-    """The largest on top: what is steady has a steady ground then."""
+    """Puts the largest on top, so that steady series have a steady base line."""
     import numpy as np  # noqa: PLC0415 - an extra
 
     by_tenant = series.by_tenant[name]
@@ -289,13 +289,13 @@ def _stack(axes: Axes, series: TimeSeries, name: str, order: Sequence[str], colo
 
 
 def _order(traffic: Traffic | None, names: Sequence[str]) -> list[str]:
-    """Tenants keep the colors that they have in the other charts."""
+    """Keeps the colors of tenants that are also in other charts."""
     known = traffic.colors if traffic else []
     return [*known, *(name for name in dict.fromkeys(names) if name not in known)]
 
 
 def _dates(times_s: Sequence[float]) -> Array:
-    """Matplotlib's days since 1970."""
+    """Converts times to Matplotlib's days since 1970."""
     import numpy as np  # noqa: PLC0415 - an extra
 
     return np.asarray(times_s) / 86_400
@@ -331,7 +331,7 @@ def _bars(axes: Axes, labels: Sequence[str], colors: Palette) -> None:
 
 
 def _note(axes: Axes, right_of: float, place: float, text: str, colors: Palette) -> None:
-    """Words at the end of a bar."""
+    """Writes text at the end of a bar."""
     axes.annotate(
         text, (right_of, place), (5, 0), textcoords="offset points", va="center", color=colors.ink, fontsize=8.5
     )
@@ -356,7 +356,7 @@ def _highest(values: Array) -> float:
 def _patch(color: str, text: str) -> Any:
     from matplotlib.patches import Patch  # noqa: PLC0415 - an extra
 
-    # A legend leaves out what begins with an underscore.
+    # A legend leaves out labels that begin with an underscore.
     return Patch(color=color, label=f" {text}" if text.startswith("_") else text)
 
 

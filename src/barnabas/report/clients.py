@@ -1,4 +1,4 @@
-"""How clients are, by what they say themselves (KIP-714)."""
+"""The state of clients, from the metrics that they push (KIP-714)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     "errors": ("producer.record.error.total",),
     "retries": ("producer.record.retry.total",),
 }
-"""What is shown, and the metrics that have it. Clients differ in what they push: the first one that is there counts."""
+"""The measures, with the metrics that contain them. Clients push different metrics: the first that exists is used."""
 MEANS: Final = ("latency_ms", "records_per_s", "queue_ms")
 MAXIMA: Final = ("max_latency_ms", "throttle_ms")
 SUMS: Final = ("errors", "retries")
-TITLES: Final = {"latency_ms": "Latency of requests as clients see it, ms", "records_per_s": "Records per second"}
+TITLES: Final = {"latency_ms": "Request latency measured by clients, ms", "records_per_s": "Records per second"}
 KEYS: Final = ("client_instance_id", "client_id", "client_software_name", "client_software_version")
 ROLLUP_COLUMNS: Final = ("window_start", *KEYS, "metric", "weight", "sum", "max")
 POINT_COLUMNS: Final = ("timestamp", "client_id", "metric", "value")
@@ -54,7 +54,7 @@ class Client:
     software: str
     version: str
     values: dict[str, float] = field(default_factory=dict)
-    """By measure; what the client does not push is not there."""
+    """Values by measure; measures that the client does not push are missing."""
     last_us: int = 0
 
 
@@ -68,16 +68,16 @@ class ClientSeries:
 
 @dataclass(frozen=True, slots=True)
 class ClientHealth:
-    """What the section about clients shows."""
+    """The data of the section about clients."""
 
     clients: Sequence[Client]
     series: Sequence[ClientSeries]
     order: Sequence[str]
-    """For the colors."""
+    """The order of colors."""
 
 
 def read_clients(tables: TableReader, order: Sequence[str] = ()) -> ClientHealth | None:
-    """None if no client has pushed metrics. ``order`` are tenants that have a color already."""
+    """Returns None if no client has pushed metrics. ``order`` are tenants that already have a color."""
     import pyarrow.compute as pc  # noqa: PLC0415 - an extra
 
     found = tables.read("telemetry", "metrics_1h", ROLLUP_COLUMNS)
@@ -108,7 +108,7 @@ def read_clients(tables: TableReader, order: Sequence[str] = ()) -> ClientHealth
 
 
 def summarize(instances: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[Client]:
-    """The clients, by name; those that push nothing of what is shown are there as well."""
+    """Returns the clients by name, including those that push none of these measures."""
     clients = {
         one["client_instance_id"]: Client(
             one["client_instance_id"] or "",
@@ -134,7 +134,7 @@ def summarize(instances: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str
 
 
 def _over_time(rows: Sequence[Mapping[str, Any]], measure: str) -> dict[str, list[tuple[float, float]]]:
-    """Means of all instances with the same client id, in steps."""
+    """Returns the means of all instances with the same client ID, in steps."""
     wanted = [
         (row["timestamp"], row["client_id"] or NAMELESS, _RANK[row["metric"]][1], row["value"])
         for row in rows

@@ -1,8 +1,8 @@
-"""KLL sketches as Spark stores them, read without Java.
+"""Reads KLL sketches as Spark stores them, without Java.
 
-A sketch of Apache DataSketches holds values in levels: one of level 0 stands for itself, one of level 1 for two, of
-level 2 for four. So for a percentile over any number of sketches nothing has to be merged or computed by their library:
-all values with their weights, sorted, are enough.
+A sketch of Apache DataSketches holds values in levels: a value of level 0 counts once, one of level 1 twice, one of
+level 2 four times. So a percentile over any number of sketches needs no merging by their library: sorting all values
+with their weights is enough.
 
 The compact form, little-endian::
 
@@ -12,10 +12,10 @@ The compact form, little-endian::
     3  1   flags: 1 empty, 4 one value
     4  2   k
     6  2   m, unused
-    8  8   n, how many values it has seen        (empty: ends before this; one value: that value, and the end)
-   16  2   smallest k of all that were merged
+    8  8   n, the number of values seen          (empty: ends before this; one value: that value, and the end)
+   16  2   smallest k of all merged sketches
    18  2   number of levels, unused
-   20  4L  where each level begins, counted from the same place in the array of values
+   20  4L  where each level begins, relative to the same place in the array of values
        8   least value
        8   greatest value
        8.. values, level 0 first
@@ -38,7 +38,7 @@ _LEVELS_AT: Final = 20
 
 
 def sketch_values(data: bytes) -> tuple[Array, Array]:
-    """The values that a sketch has kept, and how many each stands for.
+    """Returns the values of a sketch and their weights.
 
     >>> sketch_values(bytes([2, 2, 15, 4, 200, 0, 8, 0, 0, 0, 0, 0, 0, 0, 240, 63]))
     (array([1.]), array([1.]))
@@ -46,7 +46,7 @@ def sketch_values(data: bytes) -> tuple[Array, Array]:
     import numpy as np  # noqa: PLC0415 - an extra
 
     if len(data) < 8 or data[2] != FAMILY:
-        raise ValueError("these bytes are no KLL sketch")
+        raise ValueError("not a KLL sketch")
     flags = data[3]
     if flags & _EMPTY:
         return np.empty(0), np.empty(0)
@@ -55,20 +55,20 @@ def sketch_values(data: bytes) -> tuple[Array, Array]:
     level_count = data[18]
     values_at = _LEVELS_AT + 4 * level_count + 16
     if level_count == 0 or len(data) < values_at or (len(data) - values_at) % 8:
-        raise ValueError("a KLL sketch that ends too early")
+        raise ValueError("truncated KLL sketch")
     begins = np.frombuffer(data, "<u4", level_count, _LEVELS_AT).astype(np.int64)
     values = np.frombuffer(data, "<f8", -1, values_at).copy()
     sizes = np.diff(np.append(begins - begins[0], len(values)))
     if (sizes < 0).any():
-        raise ValueError("a KLL sketch whose levels are out of order")
+        raise ValueError("KLL sketch with levels out of order")
     return values, np.repeat(2.0 ** np.arange(level_count), sizes)
 
 
 def quantiles(sketches: Iterable[tuple[bytes, float]], ranks: Sequence[float]) -> list[float | None]:
-    """Percentiles of what all sketches have seen together; each comes with how much one of its values counts.
+    """Returns percentiles over all sketches; each sketch comes with the weight of one of its values.
 
-    The value of a rank is the first one, in order, up to which at least that part of all weight is: with few values it
-    is one of them, and never something in between.
+    The value of a rank is the first, in ascending order, at which the cumulative weight reaches that fraction. So it is
+    always an existing value and never an interpolated one.
     """
     import numpy as np  # noqa: PLC0415 - an extra
 
@@ -80,7 +80,7 @@ def quantiles(sketches: Iterable[tuple[bytes, float]], ranks: Sequence[float]) -
     weights = np.concatenate([one for _, one in found])
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
-    # Sums of floats: a rank that is met exactly must not be missed by the last bit.
+    # Floating-point sums: rounding must not miss a rank that is reached exactly.
     wanted = np.asarray(ranks) * reached[-1] * (1 - 1e-12)
     places = np.minimum(np.searchsorted(reached, wanted), len(values) - 1)
     return [float(value) for value in values[order][places]]

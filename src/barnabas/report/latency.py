@@ -1,4 +1,4 @@
-"""Where the time of requests goes."""
+"""The latency of requests and its parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.report.table_reader import ReportError, TableReader
 from barnabas.report.tenancy import TenantNames
 
 PARTS: Final = ("queue", "local", "remote", "response_queue", "send", "throttle")
-"""What is stacked; the part ``total`` is the sum of all but the last."""
+"""The stacked parts; ``total`` is the sum of all but the last."""
 TOTAL: Final = "total"
 RANKS: Final = (0.5, 0.99, 0.999)
 COLUMNS: Final = ("api", "client_id", "principal", "sample_rate", "part", "weight", "sum", "max", "sketch")
@@ -21,14 +21,14 @@ COUNT_COLUMNS: Final = ("api", "client_id", "principal", "requests", "weight", "
 
 @dataclass(frozen=True, slots=True)
 class LatencyRow:
-    """The requests of one API, of everybody or of one tenant."""
+    """The requests of one API, of all tenants or of one."""
 
     api: str
     tenant: str | None
     requests: float
     failed: float
     mean_ms: Mapping[str, float]
-    """By part, and of the total."""
+    """By part, and in total."""
     p50: float | None
     p99: float | None
     p999: float | None
@@ -37,7 +37,7 @@ class LatencyRow:
 
     @property
     def time_ms(self) -> float:
-        """All the time of all its requests, without what clients were told to wait."""
+        """The total time of all its requests, without throttle time."""
         return self.requests * self.mean_ms.get(TOTAL, 0.0)
 
 
@@ -60,7 +60,7 @@ class _Collected:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What the section about latency shows; rows with the most time first."""
+    """The data of the section about latency; rows with the most time first."""
 
     by_api: Sequence[LatencyRow]
     by_tenant: Sequence[LatencyRow]

@@ -1,4 +1,4 @@
-"""One page of all that the tables have to say."""
+"""Renders the report as one page."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from barnabas.report.units import NONE, duration, moment, number, size
 from barnabas.spark.pipelines.quota_proposal import Tenancy
 
 MOST_ROWS: Final = 50
-"""Of a table; the rest is in the tables themselves."""
+"""The maximum number of rows of a table on the page; the rest is in the tables themselves."""
 FEW_ROWS: Final = 10
-"""So many are shown before somebody asks for more; the style sheet has the same number."""
+"""The number of rows shown before the user asks for more; the style sheet has the same number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report that is made; it can be written in several forms."""
+    """A report that can be written in several formats."""
 
     title: str
     sections: Sequence[Section]
@@ -42,12 +42,12 @@ class Report:
         return [chart for section in self.sections for chart in section.charts]
 
     def write_html(self, file: Path) -> None:
-        """One file that needs nothing else."""
+        """Writes one self-contained file."""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(self.html(), encoding="utf-8")
 
     def write_pngs(self, directory: Path) -> list[Path]:
-        """Each chart as a picture."""
+        """Writes each chart as an image."""
         files = [directory / f"{chart.name}.png" for chart in self.charts]
         for chart, file in zip(self.charts, files, strict=True):
             chart.write_png(file)
@@ -68,13 +68,13 @@ class Report:
     def _subtitle(self) -> str:
         start, end = self.summary["start_us"], self.summary["end_us"]
         if start is None:
-            return "No requests were recorded."
+            return "The request log is empty."
         return f"{moment(start)} to {moment(end)} ({duration((end - start) / 1_000)}), {self.summary['sampling']}"
 
 
 def make_report(out: str | Path, title: str = "Barnabas report", tenancy: Tenancy = Tenancy.CLIENT_ID) -> Report:
-    """Reads the tables below a directory; `ReportError` if there are none."""
-    with extra("report", "a report"):  # before any work is done
+    """Reads the tables below a directory; raises `ReportError` if there are none."""
+    with extra("report", "a report"):  # fails before any work is done
         import matplotlib as mpl  # noqa: PLC0415, F401
         import pyarrow as pa  # noqa: PLC0415, F401
     tables = TableReader(out)
@@ -114,8 +114,8 @@ def _tiles(summary: Mapping[str, Any]) -> str:
         ("produced", size(summary["produced_bytes"]), ""),
         ("fetched", size(summary["fetched_bytes"]), ""),
         ("p99 of Produce", duration(summary["produce_p99_ms"]), ""),
-        ("held back", duration(summary["throttle_ms"]), "alarm" if summary["throttle_ms"] else ""),
-        ("clients that tell", NONE if summary["clients"] is None else number(len(summary["clients"])), ""),
+        ("throttle time", duration(summary["throttle_ms"]), "alarm" if summary["throttle_ms"] else ""),
+        ("clients with metrics", NONE if summary["clients"] is None else number(len(summary["clients"])), ""),
         ("dead letters", number(summary["dead_letters"]), "alarm" if summary["dead_letters"] else ""),
     ]
     return (

@@ -1,4 +1,4 @@
-"""The style sheet and the script of the page: a few lines each, so that the page needs nothing from anywhere."""
+"""The style sheet and the script of the page. Both are embedded, so that the page is self-contained."""
 
 from __future__ import annotations
 

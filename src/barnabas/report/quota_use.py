@@ -1,4 +1,4 @@
-"""Use of quotas against their limits, advice on limits, and what a dry run of limits has come to."""
+"""Usage of quotas, advised limits, and the results of a dry run of limits."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ DRY_RUN_COLUMNS: Final = (
 
 @dataclass(slots=True)
 class GroupUse:
-    """What clients that share a limit have used of one quota. Of several brokers: the one with the highest use."""
+    """The usage of a group of clients that share a limit. With several brokers: the one with the highest usage."""
 
     quota: str
     name: str
     limit: float | None = None
-    """The last one."""
+    """The latest limit."""
     limit_at_us: int = 0
     amount: float = 0.0
     seconds: float = 0.0
@@ -84,7 +84,7 @@ class GroupUse:
 
     @property
     def mean(self) -> float:
-        """Per second, in the unit of the limit, in the intervals in which there was any use."""
+        """Per second, in the unit of the limit, over the intervals with any usage."""
         unit = 10.0 if self.quota == "request_percentage" else 1.0
         return self.amount / unit / self.seconds if self.seconds else 0.0
 
@@ -102,14 +102,14 @@ class GroupUse:
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """What the section about quotas shows."""
+    """The data of the section about quotas."""
 
     start_us: int
     step_s: int
     steps: int
     groups: Sequence[GroupUse]
     used_of_limit: Mapping[str, Mapping[str, Array]]
-    """By quota and group, step by step: the highest part of the limit. NaN where nothing was used."""
+    """By quota and group, per step: the highest fraction of the limit. NaN without usage."""
 
     @property
     def times_s(self) -> list[float]:
@@ -117,7 +117,7 @@ class QuotaUse:
 
 
 def read_quota_use(tables: TableReader) -> QuotaUse | None:
-    """None if there is nothing in ``quotas/usage``: there may be no quotas, or the pipeline has not run."""
+    """Returns None if ``quotas/usage`` is empty: no quotas are set, or the pipeline has not run."""
     import numpy as np  # noqa: PLC0415 - an extra
 
     found = tables.read("quotas", "usage", USAGE_COLUMNS)
@@ -184,7 +184,7 @@ class DryRunRow:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What the section about advice shows, and the time that it is about."""
+    """The data of the section about advice, and its period."""
 
     limits: Sequence[AdvisedLimit]
     dry_run: Sequence[DryRunRow]
@@ -193,7 +193,7 @@ class Advice:
 
 
 def read_advice(tables: TableReader) -> Advice | None:
-    """None if there is neither advice nor a dry run."""
+    """Returns None if there is neither advice nor a dry run."""
     limits = tables.read("quota-advice", "limits", ADVICE_COLUMNS)
     tried = tables.read("quota-dry-run", "summary", DRY_RUN_COLUMNS)
     limit_rows = [] if limits is None else limits.to_pylist()

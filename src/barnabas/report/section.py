@@ -1,4 +1,4 @@
-"""What a section of the report is made of."""
+"""The parts of a section of the report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.report.chart_style import Chart
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a cell shows, and what it is sorted by."""
+    """A text with its sort key."""
 
     text: str
     value: float | str
@@ -19,7 +19,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class SectionTable:
-    """Rows with a caption. A text is sorted as such."""
+    """Rows with a caption. Strings are sorted as such."""
 
     caption: str
     headers: Sequence[str]
@@ -28,7 +28,7 @@ class SectionTable:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading, charts, tables and words."""
+    """A heading, text, charts and tables."""
 
     name: str
     title: str
@@ -36,4 +36,4 @@ class Section:
     charts: Sequence[Chart]
     tables: Sequence[SectionTable]
     missing: str | None = None
-    """What to run, if there is nothing to show."""
+    """The command to run if there is no data."""

@@ -1,4 +1,4 @@
-"""The sections of the report: of data, what to show of it."""
+"""Builds the sections of the report from their data."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from barnabas.report.units import duration, moment, number, percent, rate, size
 
 STREAMS: Final = ("requests", "quotas", "telemetry")
 INSTANCE_LETTERS: Final = 8
-"""Of a client instance id: enough to tell them apart."""
+"""The length of a shortened client instance ID, enough to tell them apart."""
 CAPACITY: Final = " --capacity producer_byte_rate=50MB"
 Rows = list[Sequence[Cell | str]]
 
 
 def dead_letters(tables: TableReader, pipeline: str) -> dict[str, int]:
-    """How many records could not be used, by reason. Numbers in reasons differ from record to record, and are left
+    """Counts the records that could not be used, by reason. Numbers in reasons differ between records, and are left
     out."""
     found = tables.read(pipeline, "dead_letters", ("topic", "reason"))
     counts: dict[str, int] = {}
@@ -33,10 +33,10 @@ def dead_letters(tables: TableReader, pipeline: str) -> dict[str, int]:
 
 
 def traffic_section(traffic: Traffic | None, tables: TableReader) -> Section:
-    lead = "Bytes that tenants sent and read, by what the request log has of them."
+    lead = "Bytes that tenants produced and fetched, from the request log."
     if traffic is None:
         return _missing("traffic", "Traffic", lead, _run(tables, "quotas"), "the table quotas/tenants_1m")
-    headers = ("tenant", "requests", "produced", "fetched", "time of threads", "delays", "held back", "longest delay")
+    headers = ("tenant", "requests", "produced", "fetched", "thread time", "throttled", "throttle time", "longest")
     rows: Rows = [
         (
             one.name,
@@ -57,14 +57,14 @@ def traffic_section(traffic: Traffic | None, tables: TableReader) -> Section:
 
 def latency_section(latency: Latency | None, tables: TableReader) -> Section:
     lead = (
-        "Where the time of requests goes. Percentiles are of the time in the broker; what clients are told to wait "
-        "after that is the part “held back”."
+        "The parts of the time of requests. Percentiles are of the time in the broker; the throttle time comes after "
+        "it and is the part “throttled”."
     )
     if latency is None:
         return _missing("latency", "Latency", lead, _run(tables, "requests"), "the table requests/latency_1h")
     parts = [part.replace("_", " ") for part in PARTS]
     headers = ("API", "requests", "failed", *parts, "p50", "p99", "p99.9", "max")
-    by_tenant = ("API", "tenant", "requests", "failed", "mean", "p50", "p99", "p99.9", "max", "p99 delay")
+    by_tenant = ("API", "tenant", "requests", "failed", "mean", "p50", "p99", "p99.9", "max", "p99 throttle")
     return Section(
         "latency",
         "Latency",
@@ -72,7 +72,7 @@ def latency_section(latency: Latency | None, tables: TableReader) -> Section:
         [charts.latency_chart(latency)],
         [
             SectionTable(
-                "By API: the means of the parts, and percentiles of the whole",
+                "By API: mean parts, and percentiles of the total",
                 headers,
                 [_api_row(one) for one in latency.by_api],
             ),
@@ -103,15 +103,15 @@ def _failed(one: LatencyRow) -> Cell:
 
 def quota_section(use: QuotaUse | None, traffic: Traffic | None, tables: TableReader) -> Section:
     lead = (
-        "Use of quotas against their limits, and who was throttled for how long. Amounts are exact. A broker averages "
-        "use over quota.window.num windows of quota.window.size.seconds (11 of 1 s unless set), and throttles when "
-        "that average is above the limit; peaks below are of one interval of the usage topic, which is shorter, and "
-        "may be above the limit without any throttling."
+        "Usage of quotas, their limits, and throttle times. Amounts are exact. A broker averages usage over "
+        "quota.window.num windows of quota.window.size.seconds (default: 11 of 1 s), and throttles when "
+        "that average exceeds the limit. The peaks below are of one interval of the usage topic, which is shorter, and "
+        "may exceed the limit without throttling."
     )
     if use is None:
         what = "rows in quotas/usage (a broker writes them while quotas are set: barnabas quotas set)"
         return _missing("quotas", "Quotas", lead, _run(tables, "quotas"), what)
-    headers = ("quota", "who", "limit", "mean", "peak", "peak of limit", "delays", "held back")
+    headers = ("quota", "clients", "limit", "mean", "peak", "peak of limit", "throttled", "throttle time")
     rows: Rows = [
         (
             one.quota,
@@ -129,15 +129,15 @@ def quota_section(use: QuotaUse | None, traffic: Traffic | None, tables: TableRe
     if traffic is not None and traffic.series.by_tenant["throttle_ms"]:
         shown.append(charts.throttle_chart(traffic))
     return Section(
-        "quotas", "Quotas", lead, shown, [SectionTable("Who shares a limit, and what they used of it", headers, rows)]
+        "quotas", "Quotas", lead, shown, [SectionTable("Groups of clients that share a limit", headers, rows)]
     )
 
 
 def noise_section(traffic: Traffic | None, tables: TableReader) -> Section:
     lead = (
-        "Tenants that used at least twice an equal share of something in a minute, and how long requests of all "
-        "others waited for a handler meanwhile. Idle clients, which moved no records and used less than 1 % of it, do "
-        "not count as sharers."
+        "Tenants that used at least twice their equal share of a resource in a minute, and how long requests of all "
+        "others waited for a handler meanwhile. Idle clients, which moved no records and used less than 1 % of it, are "
+        "not counted."
     )
     title = "Noisy neighbours"
     if traffic is None:
@@ -166,12 +166,12 @@ def noise_section(traffic: Traffic | None, tables: TableReader) -> Section:
 
 
 def advice_section(advice: Advice | None, traffic: Traffic | None, tables: TableReader) -> Section:
-    lead = "Limits that would have kept all tenants within the capacity, and what a dry run of limits has come to."
+    lead = "Limits that would have kept all tenants within the capacity, and the result of a dry run of limits."
     title = "Advice and dry run"
     if advice is None:
         return _missing("advice", title, lead, _run(tables, "quota-advice", CAPACITY), "advice")
-    span = f"They are about {moment(advice.start_us)} to {moment(advice.end_us)}."
-    advised = ("quota", "who", "verdict", "limit", "peak", "mean", "share", "fair share", "capacity")
+    span = f"The period is {moment(advice.start_us)} to {moment(advice.end_us)}."
+    advised = ("quota", "clients", "verdict", "limit", "peak", "mean", "share", "fair share", "capacity")
     limit_rows: Rows = [
         (
             one.quota,
@@ -183,7 +183,9 @@ def advice_section(advice: Advice | None, traffic: Traffic | None, tables: Table
         )
         for one in advice.limits
     ]
-    tried = ("quota", "who", "limit", "requests", "peak", "delays", "held back", "longest delay", "latest", "recorded")
+    tried = (
+        "quota", "clients", "limit", "requests", "peak", "throttled", "throttle time", "longest", "latest", "recorded",
+    )  # fmt: skip
     dry_rows: Rows = [
         (
             one.quota,
@@ -197,9 +199,9 @@ def advice_section(advice: Advice | None, traffic: Traffic | None, tables: Table
         )
         for one in advice.dry_run
     ]
-    tables_shown = [SectionTable("Limits that are advised", advised, limit_rows)] if limit_rows else []
+    tables_shown = [SectionTable("Advised limits", advised, limit_rows)] if limit_rows else []
     if dry_rows:
-        tables_shown.append(SectionTable("Dry run: what these limits would have done", tried, dry_rows))
+        tables_shown.append(SectionTable("Dry run: the effect of these limits", tried, dry_rows))
     missing = None
     if not dry_rows:
         missing = f"There is no dry run yet. Run: {_run(tables, 'quota-dry-run', ' --advised')}"
@@ -209,14 +211,12 @@ def advice_section(advice: Advice | None, traffic: Traffic | None, tables: Table
 
 
 def client_section(health: ClientHealth | None, tables: TableReader) -> Section:
-    lead = (
-        "What clients say of themselves, through their own metrics (KIP-714). A dash: this client does not push that."
-    )
+    lead = "The metrics that clients push (KIP-714). A dash means that the client does not push the metric."
     if health is None:
-        what = "client metrics (a subscription asks for them: barnabas telemetry subscribe)"
+        what = "client metrics (subscribe to them: barnabas telemetry subscribe)"
         return _missing("clients", "Clients", lead, _run(tables, "telemetry"), what)
     headers = (
-        "client", "software", "version", "records/s", "latency", "longest", "in the queue", "longest delay", "errors",
+        "client", "software", "version", "records/s", "latency", "longest", "queue time", "longest throttle", "errors",
         "retries", "instance",
     )  # fmt: skip
     rows: Rows = [
@@ -237,7 +237,7 @@ def client_section(health: ClientHealth | None, tables: TableReader) -> Section:
 
 
 def dead_letter_section(dead: Mapping[str, Mapping[str, int]], tables: TableReader) -> Section:
-    lead = "Records that the pipelines could not use, or that came too late. They are kept in the tables dead_letters."
+    lead = "Records that the pipelines could not use, or that arrived too late. They are in the tables dead_letters."
     title = "Dead letters"
     if not dead:
         return _missing("dead-letters", title, lead, _run(tables, "requests"), "a pipeline over topics")
@@ -256,7 +256,7 @@ def _run(tables: TableReader, pipeline: str, more: str = "") -> str:
 
 
 def _missing(name: str, title: str, lead: str, command: str, what: str) -> Section:
-    return Section(name, title, lead, [], [], f"There is nothing yet: this needs {what}. Run: {command}")
+    return Section(name, title, lead, [], [], f"There is no data yet: this needs {what}. Run: {command}")
 
 
 def _number(value: float | None) -> Cell:

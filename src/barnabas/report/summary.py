@@ -1,4 +1,4 @@
-"""The report in numbers: what ``barnabas report --json`` prints."""
+"""The report as numbers: the output of ``barnabas report --json``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_summary(
     health: ClientHealth | None,
     dead: Mapping[str, Mapping[str, int]],
 ) -> dict[str, Any]:
-    """What the sections show, without charts. A part whose tables are not there is null."""
+    """Returns the data of the sections, without charts. A section without tables is null."""
     tenants = traffic.tenants if traffic else ()
     by_api = {row.api: row for row in latency.by_api} if latency else {}
     produce = by_api.get(PRODUCE)
@@ -119,7 +119,7 @@ def _latency(row: Any) -> dict[str, Any]:
 
 
 def _sampling(tables: TableReader) -> str:
-    """Which part of all requests the log has: numbers from it are estimates if that is not all of them."""
+    """Describes which fraction of requests the log has; numbers are estimates unless it has all."""
     import pyarrow.compute as pc  # noqa: PLC0415 - an extra
 
     rates = tables.read("requests", "counts_1m", ("sample_rate",))

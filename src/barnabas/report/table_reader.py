@@ -1,4 +1,4 @@
-"""The tables of the pipelines, read with Arrow."""
+"""Reads the tables of the pipelines with Arrow."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PIPELINES: Final = ("requests", "quotas", "telemetry", "quota-advice", "quota-dr
 
 
 class ReportError(Exception):
-    """There is no report to be made; the message is one line that says why."""
+    """The report cannot be rendered; the message is one line that says why."""
 
 
 class TableReader:
-    """Reads tables below one directory.
+    """Reads the tables below one directory.
 
-    Roll-ups may have several rows for a window and key until the pipeline has merged them. So whatever is made of them
-    here is a sum, a maximum, or a percentile of merged sketches, which come out the same either way.
+    Roll-ups may have several rows per window and key until the pipeline has merged them. So everything computed here is
+    a sum, a maximum, or a percentile of merged sketches, which do not depend on the merging.
     """
 
     def __init__(self, where: str | Path) -> None:
@@ -44,7 +44,7 @@ class TableReader:
             )
 
     def read(self, pipeline: str, table: str, columns: Sequence[str]) -> pa.Table | None:
-        """The rows of a table; None if it has none. Times become microseconds since 1970."""
+        """Returns the rows of a table; None if it is empty. Times become microseconds since 1970."""
         import pyarrow as pa  # noqa: PLC0415 - an extra
         import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -65,7 +65,7 @@ class TableReader:
         return rows
 
     def count(self, pipeline: str, table: str) -> int:
-        """How many rows a table has, without reading them."""
+        """Returns the number of rows of a table without reading them."""
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         return sum(pq.read_metadata(file).num_rows for file in table_files(self.out, pipeline, table))

@@ -1,4 +1,4 @@
-"""Who is one tenant in a report."""
+"""Names the tenants of a report."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ OTHERS: Final = "others"
 
 @dataclass(frozen=True, slots=True)
 class TenantNames:
-    """Names tenants, by what limits are set for: client id, user, or both."""
+    """Names tenants in the same way as limits are set: by client ID, user, or both."""
 
     tenancy: Tenancy = Tenancy.CLIENT_ID
 
     def name(self, principal: str | None, client_id: str | None) -> str:
-        """Of one client.
+        """Returns the tenant of one client.
 
         >>> TenantNames().name("User:alice", "billing")
         'billing'
@@ -34,7 +34,7 @@ class TenantNames:
 
 
 def group_name(user: str | None, client_id: str | None) -> str:
-    """Of clients that share a limit, as the broker has found it; without either, of all of them.
+    """Names the clients that share a limit, as the broker has found it; without either, all clients.
 
     >>> group_name("alice", "billing"), group_name("alice", None), group_name(None, "billing"), group_name("", "")
     ('alice / billing', 'alice', 'billing', 'everybody')
@@ -43,7 +43,7 @@ def group_name(user: str | None, client_id: str | None) -> str:
 
 
 def largest(amounts: Mapping[str, float], count: int) -> list[str]:
-    """The names with the largest amounts, the largest first; those with nothing are left out.
+    """Returns the names with the largest amounts, in descending order, without those with nothing.
 
     >>> largest({"a": 1.0, "b": 3.0, "c": 0.0, "d": 2.0}, 2)
     ['b', 'd']

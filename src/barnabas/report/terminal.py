@@ -1,4 +1,4 @@
-"""The report in a few lines, for a terminal."""
+"""The report as a table for the terminal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from barnabas.spark.pipelines.quota_advice import NOISY
 if TYPE_CHECKING:
     from rich.table import Table
 
-HEADERS: Final = ("tenant", "produced", "fetched", "p99", "delays", "advice", "dry run")
-CAPTION: Final = "p99: of Produce; dry run: delays under the limits that were tried"
+HEADERS: Final = ("tenant", "produced", "fetched", "p99", "throttled", "advice", "dry run")
+CAPTION: Final = "p99: of Produce; dry run: throttle time under the limits that were tried"
 MOST_ROWS: Final = 15
 
 
 def summary_table(summary: Mapping[str, Any]) -> Table:
-    """A row for each tenant: what it did, how long it waited, and what limit is advised."""
+    """Returns a row per tenant: its traffic, its latency, its throttling and the advised limit."""
     from rich import box  # noqa: PLC0415 - not for those who have no terminal
     from rich.table import Table  # noqa: PLC0415
 
@@ -30,7 +30,7 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
 
 
 def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The rows of the table, as texts."""
+    """Returns the rows of the table as strings."""
     produce = {row["tenant"]: row["p99_ms"] for row in summary["latency"] or () if row["api"] == "Produce"}
     advised = {row["who"]: row for row in summary["advice"] or ()}
     tried = {row["who"]: row for row in summary["dry_run"] or ()}

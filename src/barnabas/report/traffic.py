@@ -1,4 +1,4 @@
-"""Who sends and reads how much, and when; who is louder than the others."""
+"""The traffic of tenants over time, and noisy tenants."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MINUTE_US: Final = 60 * SECOND_US
 STEPS_S: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400)
 MOST_STEPS: Final = 120
 SINGLE_REQUESTS_US: Final = 2 * 3_600 * SECOND_US
-"""Of longer times the roll-up by minute is fine enough, and much smaller than the table of single requests."""
+"""For longer periods the roll-up by minute is precise enough, and much smaller than the table of single requests."""
 MOST_TENANTS: Final = 7
-"""Colors that can be told apart; further tenants are shown together."""
+"""The number of distinguishable colors; further tenants are combined."""
 NOISY: Final = 2.0
 MINUTE_COLUMNS: Final = (
     "window_start",
@@ -56,7 +56,7 @@ SERIES: Final = ("requests", "produced_bytes", "fetched_bytes", "throttle_ms")
 
 @dataclass(slots=True)
 class TenantTotal:
-    """All that a tenant has done; estimates, where not all requests were logged."""
+    """The totals of a tenant; estimates, unless all requests were logged."""
 
     name: str
     requests: float = 0.0
@@ -70,7 +70,7 @@ class TenantTotal:
 
     @property
     def moves_records(self) -> bool:
-        """Whether it wrote or read any, as far as sizes tell."""
+        """Whether it produced or fetched any records, judging by sizes."""
         return self.produced_bytes > 0 or self.fetched_bytes > self.requests * IDLE_FETCH_BYTES
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -89,7 +89,7 @@ class TenantTotal:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """A tenant that used much more than an equal share of something in one minute, and what others felt of it."""
+    """A tenant that used much more than an equal share of a resource in one minute, and the effect on others."""
 
     minute_us: int
     node_id: int
@@ -98,20 +98,20 @@ class Noise:
     amount: float
     share: float
     noise: float
-    """How many equal shares: 3 of 4 tenants' use by one of them is 3."""
+    """The number of equal shares: 3 if one of 4 tenants uses 3/4."""
     others_queue_ms: float | None
-    """For how long, on average, requests of all others waited for a handler in that minute."""
+    """The mean time that requests of all others waited for a handler in that minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """Amounts per second, step by step; and milliseconds of delay in each step."""
+    """Amounts per second in each step, and milliseconds of throttle time in each step."""
 
     start_us: int
     step_s: int
     steps: int
     by_tenant: Mapping[str, Mapping[str, Array]]
-    """For each of `SERIES`, the tenants, those who use the most first."""
+    """For each of `SERIES`, the tenants in descending order of usage."""
 
     @property
     def times_s(self) -> list[float]:
@@ -121,7 +121,7 @@ class TimeSeries:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the section about traffic shows."""
+    """The data of the section about traffic."""
 
     start_us: int
     end_us: int
@@ -131,12 +131,12 @@ class Traffic:
 
     @property
     def colors(self) -> list[str]:
-        """The tenants that have a color of their own, in all charts the same."""
+        """The tenants with a color of their own, the same in all charts."""
         return [one.name for one in self.tenants][:MOST_TENANTS]
 
 
 def read_traffic(tables: TableReader, names: TenantNames) -> Traffic | None:
-    """None if the pipeline ``quotas`` has seen no request yet."""
+    """Returns None if the pipeline ``quotas`` has seen no request yet."""
     minutes = tables.read("quotas", "tenants_1m", MINUTE_COLUMNS)
     if minutes is None:
         return None
@@ -158,7 +158,7 @@ def read_traffic(tables: TableReader, names: TenantNames) -> Traffic | None:
 
 
 def step_of(span_us: int) -> int:
-    """The shortest step, in seconds, of which there are not too many.
+    """Returns the shortest step, in seconds, that does not give too many steps.
 
     >>> step_of(36 * SECOND_US), step_of(3 * 3_600 * SECOND_US)
     (1, 120)
@@ -228,7 +228,7 @@ def _series(rows: Iterable[tuple[int, str, Mapping[str, float]]], first: int, la
 
 
 def _fewer(by_tenant: Mapping[str, Array]) -> dict[str, Array]:
-    """The largest, and one line for all others."""
+    """Keeps the largest, and combines all others."""
     shown = largest({name: float(values.sum()) for name, values in by_tenant.items()}, len(by_tenant))
     result = {name: by_tenant[name] for name in shown[:MOST_TENANTS]}
     rest = [by_tenant[name] for name in shown[MOST_TENANTS:]]
@@ -238,7 +238,7 @@ def _fewer(by_tenant: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def find_noise(rows: Iterable[Mapping[str, Any]], names: TenantNames, at_least: float = NOISY) -> list[Noise]:
-    """What `barnabas.spark.pipelines.quotas.noisy_neighbours` finds, by tenant; the loudest first."""
+    """Finds the same as `barnabas.spark.pipelines.quotas.noisy_neighbours`, by tenant; the noisiest first."""
     minutes: dict[tuple[int, int], dict[str, TenantTotal]] = defaultdict(dict)
     for row in rows:
         name = names.name(row["principal"], row["client_id"])
@@ -250,7 +250,7 @@ def find_noise(rows: Iterable[Mapping[str, Any]], names: TenantNames, at_least: 
         for quota, column in RESOURCES.items():
             used = {name: getattr(one, column) for name, one in tenants.items() if getattr(one, column) > 0}
             everything = sum(used.values())
-            # A client that only waits for records is no neighbour: its few requests are not a share of anything.
+            # A client that only waits for records is not counted: its few requests are not a share of anything.
             sharing = sum(
                 tenants[name].moves_records or amount >= IDLE_SHARE * everything for name, amount in used.items()
             )

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formats numbers for people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def number(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """In powers of 1000, as limits are set.
+    """Formats bytes in powers of 1000, as limits are set.
 
     >>> size(999), size(1_500_000), size(None)
     ('999 B', '1.50 MB', '-')
@@ -44,7 +44,7 @@ def size(value: float | None) -> str:
 
 
 def short_size(value: float) -> str:
-    """For an axis: no more digits than it takes.
+    """Formats bytes for an axis, with as few digits as needed.
 
     >>> short_size(0), short_size(2_000_000), short_size(2_500_000)
     ('0', '2 MB', '2.5 MB')
@@ -87,7 +87,7 @@ def percent(part: float | None) -> str:
 
 
 def rate(quota: str, value: float | None) -> str:
-    """What a quota limits, with its unit.
+    """Formats the usage of a quota with its unit.
 
     >>> rate("producer_byte_rate", 800_000.0), rate("request_percentage", 12.0)
     ('800 kB/s', '12 % of a thread')
