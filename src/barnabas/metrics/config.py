@@ -1,4 +1,4 @@
-"""How a metric is measured, and what bound it has to keep."""
+"""The configuration of a metric: its windows and its bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_EVENT_LIMIT = 2**63 - 1
 
 
 class RecordingLevel(IntEnum):
-    """How detailed a sensor is. A sensor records when it is no more detailed than its configuration asks for."""
+    """The level of detail of a sensor. It records if its level is at most the configured one."""
 
     INFO = 0
     DEBUG = 1
@@ -25,7 +25,8 @@ class RecordingLevel(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A bound on a measured value: an upper one, which is what quotas need, or a lower one. The bound itself is fine.
+    """A bound on a measured value: an upper one, as for quotas, or a lower one. A value equal to the bound is
+    acceptable.
 
     >>> Quota(5.0).acceptable(5.0), Quota(5.0).acceptable(5.1), Quota(5.0, upper=False).acceptable(5.1)
     (True, False, True)
@@ -40,14 +41,14 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class MetricConfig:
-    """How a metric is measured: over which windows, and against which bound.
+    """The windows and the bound of a metric.
 
-    Time is cut into windows of `window_ms`. `samples` of them are kept: the current one and those before it. A window
-    is also over after `event_window` values. For quotas the broker uses ``quota.window.num`` = 11 samples of
+    Time is divided into windows of `window_ms`. `samples` of them are kept: the current one and those before it. A
+    window also ends after `event_window` values. For quotas the broker uses ``quota.window.num`` = 11 samples of
     ``quota.window.size.seconds`` = 1 second; the defaults here are those of every other metric.
 
-    A configuration never changes. To change a limit, give the metric another one (`KafkaMetric.reconfigure`): what was
-    measured so far stays, so a new limit takes hold at once and no usage is forgotten.
+    A configuration is immutable. To change a limit, give the metric another one (`KafkaMetric.reconfigure`): past
+    measurements stay, so a new limit applies at once and no usage is lost.
     """
 
     samples: int = 2
@@ -64,5 +65,5 @@ class MetricConfig:
             raise ValueError(f"window_ms must be at least 1: {self.window_ms}")
 
     def with_quota(self, quota: Quota | None) -> Self:
-        """The same windows under another bound."""
+        """Returns the same windows with another bound."""
         return replace(self, quota=quota)

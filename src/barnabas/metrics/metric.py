@@ -1,4 +1,4 @@
-"""A metric: a name, something to measure, and how to measure it."""
+"""A metric: a name, a measurable or gauge, and a configuration."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from barnabas.metrics.names import MetricName
 from barnabas.metrics.stats import Measurable, Rate, SampledStat
 
 Gauge: TypeAlias = Callable[[MetricConfig, int], Any]
-"""A function of the configuration and the time in milliseconds; its value may be anything, such as a version string."""
+"""A function of the configuration and the time in milliseconds. Its value may have any type, such as a string."""
 
 
 class KafkaMetric:
     """A named value that can be read at any time.
 
-    What it reads is a `Measurable`, in most cases a stat of a sensor, or a `Gauge`. Reading takes `lock`: for a metric
-    of a sensor that is the sensor's lock, because measuring a stat also tidies up its windows. Before that, `catch_up`
-    has the sensor record what it has only noted down so far.
+    It reads a `Measurable`, usually a stat of a sensor, or a `Gauge`. Reading takes `lock`: for a metric of a sensor
+    that is the sensor's lock, because measuring a stat also purges its windows. Before that, `catch_up` makes the
+    sensor record its pending values.
     """
 
     __slots__ = ("_catch_up", "_clock", "_gauge", "_lock", "config", "measurable", "name")
 
     config: MetricConfig
-    """How it is measured now. Read it freely; change it with `reconfigure`."""
+    """The current configuration. Change it with `reconfigure`."""
 
     measurable: Measurable | None
-    """What is measured; None when the value comes from a gauge."""
+    """What is measured; None if the value comes from a gauge."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class KafkaMetric:
             self._gauge = provider
 
     def value(self, now_ms: int | None = None) -> Any:
-        """The value now: a float, or whatever the gauge gives."""
+        """Returns the current value: a float, or any value of the gauge."""
         if now_ms is None:
             now_ms = self._clock.milliseconds()
         if self._catch_up is not None:
@@ -65,7 +65,7 @@ class KafkaMetric:
             return self._gauge(self.config, now_ms)
 
     def window_size(self, now_ms: int) -> int:
-        """The milliseconds that a rate is divided by now. Raises TypeError if this is no rate."""
+        """Returns the current divisor of a rate in milliseconds. Raises TypeError if this is not a rate."""
         rate = self.measurable
         if not isinstance(rate, Rate):
             raise TypeError(f"{self.name} is not a rate but {rate!r}")
@@ -75,9 +75,9 @@ class KafkaMetric:
             return rate.window_size(self.config, now_ms)
 
     def samples(self) -> list[tuple[int, float, int]]:
-        """Start, value and number of events of each window that a rate or another sampled stat keeps now.
+        """Returns start, value and number of events of each current window of a rate or another sampled stat.
 
-        A place in the list stays with its window until the window is started again. Nothing is for what is not sampled.
+        A window keeps its place in the list until it is reused. The list is empty for a stat without windows.
         """
         stat = self.measurable.stat if isinstance(self.measurable, Rate) else self.measurable
         if not isinstance(stat, SampledStat):
@@ -88,7 +88,7 @@ class KafkaMetric:
             return [(sample.start_ms, sample.value, sample.event_count) for sample in stat.samples]
 
     def reconfigure(self, config: MetricConfig) -> None:
-        """Measures by another configuration from now on, such as one with another bound. Nothing recorded is lost.
+        """Changes the configuration, for example the bound. Recorded values stay.
 
         It takes effect between two recordings, never in the middle of one.
         """

@@ -1,4 +1,4 @@
-"""Names of metrics: Kafka's own, and those of JMX that its dashboards know."""
+"""Names of metrics: Kafka's own, and the JMX names that dashboards use."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _JMX_QUOTED = str.maketrans({"\\": "\\\\", "*": "\\*", "?": "\\?", '"': '\\"', "
 
 
 class MetricName:
-    """What a metric is called: a name within a group, and tags that tell its siblings apart.
+    """A name within a group, and tags.
 
     >>> MetricName("byte-rate", "Produce", {"user": "", "client-id": "billing"}).mbean_name("kafka.server")
     'kafka.server:type=Produce,client-id=billing'
 
-    Two names with the same group, name and tags are the same metric; the description is for people only. The hash is
-    computed once, because names are looked up on every change of a quota.
+    Two names with the same group, name and tags are equal; the description is not compared. The hash is computed once,
+    because names are looked up on every change of a quota.
     """
 
     __slots__ = ("_hash", "description", "group", "name", "tags")
@@ -30,7 +30,7 @@ class MetricName:
         self._hash = hash((name, group, frozenset(self.tags.items())))
 
     def mbean_name(self, domain: str) -> str:
-        """The JMX object that shows this metric as one of its attributes. Empty tags are left out."""
+        """Returns the JMX object that has this metric as an attribute. Empty tags are left out."""
         return f"{domain}:type={self.group}" + _tag_list(self.tags)
 
     def __eq__(self, other: object) -> bool:
@@ -46,13 +46,13 @@ class MetricName:
 
 
 class MBeanName:
-    """The JMX name of a broker metric: a domain, the class that keeps it, its name and its tags.
+    """The JMX name of a broker metric: domain, type, name and tags.
 
     >>> str(MBeanName("kafka.network", "RequestMetrics", "TotalTimeMs", {"request": "Produce"}))
     'kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce'
 
-    The text is the identity: tags count in the order in which they are given, and a tag without a value does not count
-    at all, so that ``topic=""`` names the metric of all topics together.
+    The text is the identity: the order of tags matters, and a tag without a value is left out, so that ``topic=""``
+    names the metric of all topics together.
     """
 
     __slots__ = ("_text", "domain", "name", "tags", "type")
@@ -78,7 +78,7 @@ class MBeanName:
 
 
 def jmx_sanitize(value: str) -> str:
-    """A tag value as JMX can hold it: in quotes, with backslashes, when it has characters that JMX gives a meaning."""
+    """Quotes and escapes a tag value if it has characters that are special in JMX."""
     return value if _JMX_SAFE.fullmatch(value) else f'"{value.translate(_JMX_QUOTED)}"'
 
 

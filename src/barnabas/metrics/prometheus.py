@@ -1,7 +1,7 @@
-r"""All metrics as text for Prometheus (exposition format 0.0.4), under the names that Kafka dashboards ask for.
+r"""Renders all metrics as text for Prometheus (exposition format 0.0.4), under the names that Kafka dashboards use.
 
-Brokers on a JVM are scraped through Prometheus' JMX exporter, and the rules of its example configuration for Kafka have
-become what dashboards and alerts expect. The same rules, applied here:
+Brokers on a JVM are scraped through Prometheus' JMX exporter, and dashboards and alerts expect the rules of its example
+configuration for Kafka. The same rules, applied here:
 
 | metric, by its JMX name                            | becomes                                                      |
 |----------------------------------------------------|--------------------------------------------------------------|
@@ -24,11 +24,11 @@ keep their case; a tag without a value is left out. For example:
     kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent
         kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent 0.97
 
-Two things differ from the exporter. Its summaries have no sum, which is known here. And for a percentage it shows the
-mean since the broker started, which after a week moves for nothing any more; the last minute is what one wants to see.
+Two things differ from the exporter. Its summaries have no sum; here they have one. And for a percentage it shows the
+mean since the broker started, which hardly moves after a week; here it is the rate of the last minute.
 
-A gauge whose value is not a number is left out, as there. So is one that fails, with a line in the log: a page with one
-value less is better than no page.
+A gauge whose value is not a number is left out, as in the exporter. So is one that fails, with a line in the log: a
+page without one value is better than no page.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ _log = logging.getLogger(__name__)
 
 
 class MetricSource(Protocol):
-    """A registry, or whoever can say at any time what one would have in it."""
+    """A registry, or an object that can build the contents of one at any time."""
 
     @property
     def metrics(self) -> Mapping[MBeanName, YammerMetric]: ...
 
 
 def render_prometheus(*registries: MetricSource | Metrics) -> str:
-    """The text of one scrape."""
+    """Returns the text of one scrape."""
     page = _Page()
     for registry in registries:
         if isinstance(registry, Metrics):
@@ -84,7 +84,7 @@ def render_prometheus(*registries: MetricSource | Metrics) -> str:
 
 @dataclass(slots=True)
 class _Family:
-    """All samples under one name. The format wants them together, below one line that says of what type they are."""
+    """All samples of one name. The format requires them to be together, below one line with their type."""
 
     type: str
     help: str
@@ -155,7 +155,7 @@ class _Page:
         if labels:
             pairs = ",".join(f'{key}="{text.translate(_IN_LABEL_VALUE)}"' for key, text in labels.items())
             name = f"{name}{{{pairs}}}"
-        # Two metrics may differ only in what Prometheus cannot tell apart, and a sample given twice spoils the page.
+        # Two metrics may differ only in characters that Prometheus cannot represent; a duplicate sample is invalid.
         if name not in self._seen:
             self._seen.add(name)
             family.samples.append(f"{name} {_number(value)}\n")
@@ -164,7 +164,7 @@ class _Page:
 def _number_or_none(name: MBeanName | MetricName, read: Callable[[], Any]) -> float | None:
     try:
         value = read()
-    except Exception:  # noqa: BLE001 - a gauge is any code of the broker; see the top of this module
+    except Exception:  # noqa: BLE001 - a gauge may run any code of the broker; see the module docstring
         _log.warning("Cannot read the metric %s", name, exc_info=True)
         return None
     return value if isinstance(value, int | float) else None

@@ -18,19 +18,19 @@ _log = logging.getLogger(__name__)
 
 
 class MetricsReporter(Protocol):
-    """Is told which metrics there are; reads their values when it likes.
+    """Is notified of metrics, and reads their values at any time.
 
-    Called with the registry's lock held, so that what is reported comes in order. Metrics may be read here.
+    It is called with the registry's lock held, so that notifications are in order. Metrics may be read here.
     """
 
     def init(self, metrics: Sequence[KafkaMetric]) -> None:
-        """All metrics there are when the reporter is added."""
+        """Receives all metrics that exist when the reporter is added."""
 
     def metric_change(self, metric: KafkaMetric) -> None:
-        """A new metric."""
+        """Receives a new metric."""
 
     def metric_removal(self, metric: KafkaMetric) -> None:
-        """A metric that is gone."""
+        """Receives a removed metric."""
 
     def close(self) -> None: ...
 
@@ -38,14 +38,13 @@ class MetricsReporter(Protocol):
 class Metrics:
     """All sensors by name, all metrics by `MetricName`.
 
-    Sensors are got or made (`sensor`): whoever asks first makes it. A sensor that was made with a time to live is
-    forgotten after it was idle for longer, with its metrics and its children, so that a broker does not remember every
-    client id it ever saw. Nothing here runs by itself: some scheduler calls `expire_inactive_sensors`, which Kafka does
-    every 30 seconds.
+    `sensor` returns an existing sensor or creates it. A sensor with a time to live is removed after it was inactive for
+    longer, with its metrics and its children, so that a broker does not keep every client ID that it has ever seen.
+    Nothing here runs by itself: a scheduler calls `expire_inactive_sensors`, every 30 seconds in Kafka.
 
-    **Locks.** `lock` guards which sensors and metrics there are. It is re-entrant, as reporters are called with it held
-    and may ask back. Inside it a sensor's lock may be taken, never the other way round. `get_sensor` and `metric` look
-    up one key in a dict and take no lock.
+    **Locks.** `lock` guards the sets of sensors and metrics. It is re-entrant, because reporters are called with it
+    held and may call back. A sensor's lock may be taken inside it, never the other way round. `get_sensor` and `metric`
+    look up one key in a dict and take no lock.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Metrics:
         recording_level: RecordingLevel = RecordingLevel.INFO,
         parents: Sequence[Sensor] = (),
     ) -> Sensor:
-        """The sensor of that name, made if there is none; of one that exists the other arguments change nothing."""
+        """Returns the sensor of that name, or creates it. Other arguments are ignored for an existing one."""
         with self.lock:
             sensor = self._sensors.get(name)
             if sensor is None:
@@ -100,7 +99,7 @@ class Metrics:
             return sensor
 
     def remove_sensor(self, name: str) -> None:
-        """Forgets a sensor, if it is there, with its metrics, and its children likewise."""
+        """Removes a sensor, if it exists, with its metrics and its children."""
         with self.lock:
             sensor = self._sensors.pop(name, None)
             if sensor is None:
@@ -115,9 +114,9 @@ class Metrics:
                 self.remove_sensor(child.name)
 
     def expire_inactive_sensors(self, now_ms: int | None = None) -> list[str]:
-        """Removes every sensor that was idle for too long; returns the names of those that were.
+        """Removes every sensor that was inactive for too long, and returns their names.
 
-        A child goes with its parent, idle or not. That is rare: what a child records is recorded in the parent too.
+        A child is removed with its parent, active or not. That is rare, because a child also records into its parent.
         """
         if now_ms is None:
             now_ms = self.clock.milliseconds()
@@ -138,13 +137,13 @@ class Metrics:
     def metric_name(
         self, name: str, group: str, tags: Mapping[str, str] | None = None, description: str = ""
     ) -> MetricName:
-        """A name with these tags and those that the registry's configuration gives to all."""
+        """Returns a name with these tags and the tags that the registry's configuration adds to all."""
         return MetricName(name, group, {**self.config.tags, **(tags or {})}, description)
 
     def add_metric(
         self, name: MetricName, provider: Measurable | Gauge, config: MetricConfig | None = None
     ) -> KafkaMetric:
-        """Shows a value that is kept elsewhere. Raises ValueError if there is a metric of that name."""
+        """Adds a metric of a value that is kept elsewhere. Raises ValueError if the name is in use."""
         metric = KafkaMetric(name, provider, config or self.config, self.clock)
         self.register(metric)
         return metric
@@ -152,7 +151,7 @@ class Metrics:
     def add_metric_if_absent(
         self, name: MetricName, provider: Measurable | Gauge, config: MetricConfig | None = None
     ) -> KafkaMetric:
-        """The metric of that name, made if there is none."""
+        """Returns the metric of that name, and creates it if needed."""
         with self.lock:
             return self._metrics.get(name) or self.add_metric(name, provider, config)
 
@@ -160,7 +159,7 @@ class Metrics:
         return self._metrics.get(name)
 
     def remove_metric(self, name: MetricName) -> KafkaMetric | None:
-        """Forgets a metric and returns it; None if there was none."""
+        """Removes a metric and returns it, or None."""
         with self.lock:
             metric = self._metrics.pop(name, None)
             if metric is not None:
@@ -200,7 +199,7 @@ class Metrics:
             return list(self._reporters)
 
     def close(self) -> None:
-        """Closes the reporters; one that fails does not keep the others open."""
+        """Closes the reporters; the failure of one does not affect the others."""
         with self.lock:
             reporters, self._reporters = self._reporters, []
         for reporter in reporters:
@@ -214,7 +213,7 @@ class Metrics:
 
 
 def _call(reporter: MetricsReporter, method: Callable[..., None], *arguments: object) -> None:
-    """Reporters are plug-ins: what goes wrong in one is told, and does not hurt the broker or the next reporter."""
+    """Calls a reporter, which is a plug-in: an error is logged and affects neither the broker nor other reporters."""
     try:
         method(*arguments)
     except Exception:  # noqa: BLE001 - see above

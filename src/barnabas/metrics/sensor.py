@@ -1,4 +1,4 @@
-"""Sensors: where values come in."""
+"""Sensors: record values into stats."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 TOGETHER_MS: Final = 100
-"""How far apart values may be that `Sensor.record_soon` takes for simultaneous: windows last for seconds."""
+"""The time span within which `Sensor.record_soon` combines values: windows last for seconds."""
 
 
 class QuotaViolationError(BarnabasError):
-    """Recording a value moved a metric out of its bound. The value has been recorded all the same.
+    """A recorded value made a metric exceed its bound. The value was recorded nevertheless.
 
-    This is no failure but an answer, for the quota managers: from `value` and `bound` follows for how long to throttle
+    It is not a failure but a result for the quota managers: the throttle time is computed from `value` and `bound`
     (`barnabas.metrics.throttle`).
     """
 
@@ -39,7 +39,7 @@ class QuotaViolationError(BarnabasError):
 
 
 class _FixedConfig:
-    """Stands where a metric stands for a simple stat: a compound stat keeps the configuration it was added with."""
+    """Takes the place of a metric for a compound stat, which keeps the configuration it was added with."""
 
     __slots__ = ("config",)
 
@@ -52,7 +52,7 @@ _RecorderOfAll: TypeAlias = "tuple[Callable[[MetricConfig, Sequence[float], int]
 
 
 def _of_all(recorder: _Recorder) -> _RecorderOfAll:
-    """The same for several values: the stat's own way, if it has one."""
+    """Returns the recorder for several values: the stat's own method, if it has one."""
     record, holder = recorder
     record_all = getattr(getattr(record, "__self__", None), "record_all", None)
 
@@ -64,7 +64,7 @@ def _of_all(recorder: _Recorder) -> _RecorderOfAll:
 
 
 class Sensor:
-    """Passes a stream of values on to stats, and on to its parent sensors.
+    """Passes values to its stats, and to its parent sensors.
 
         metrics = Metrics(clock=clock)
         config = MetricConfig(samples=11, window_ms=1_000, quota=Quota(1_048_576))
@@ -72,21 +72,21 @@ class Sensor:
         sensor.add(metrics.metric_name("byte-rate", "Produce"), Rate())
         sensor.record(len(payload))    # raises QuotaViolationError when the rate is now above 1 MiB/s
 
-    **Order of events.** A value goes to all stats first; then all metrics with a quota are looked at, in the order in
-    which they were added, and the first one out of its bound raises; only then is it the parents' turn. So a violation
-    is always recorded where it happened, and not recorded further up. The caller that rejects what it recorded has to
-    record the negative value, which a sum forgives.
+    **Order.** A value goes to all stats first. Then all metrics with a quota are checked, in the order in which they
+    were added, and the first that exceeds its bound raises an error. Only then the parents record the value. So a
+    violation is always recorded where it happened, and not recorded in the parents. A caller that rejects a recorded
+    value must record its negative, which cancels it in a sum.
 
-    **Locks.** `_lock` guards the stats and is held while one value is recorded and checked. It is held for no call that
-    could wait, and no other lock is taken inside it. What stats there are is guarded by the registry's lock; `record`
-    reads a tuple that is replaced as a whole, and so needs no lock for that. Parents are recorded after the lock was
-    given back: a value may be visible in the child a moment before the parent has it.
+    **Locks.** `_lock` guards the stats and is held while one value is recorded and checked. It is not held for any
+    blocking call, and no other lock is taken inside it. The registry's lock guards the set of stats; `record` reads a
+    tuple that is replaced as a whole, and so needs no lock for that. Parents record after the lock was released: a
+    value may be visible in the child a moment earlier.
 
-    **Soon.** Recording takes some microseconds, most of them for finding out that the window is still the same one.
-    Whoever records for every request can leave that to `record_soon`, which notes the value down. What was noted within
-    a tenth of a second is recorded together, as of the first of these values: with the next one after that, or when
-    somebody looks at a metric of this sensor. So what is seen is always complete. Whoever feeds many sensors with every
-    request keeps one list of notes for all of them, and is the `source` of each: it is asked to record them then.
+    **Deferred recording.** Recording takes some microseconds, mostly to find out that the window is still the same. A
+    caller that records for every request can use `record_soon`, which only appends the value to a list. Values within a
+    tenth of a second are recorded together, at the time of the first: with the next value after that, or when a metric
+    of this sensor is read. So a reader always sees complete values. A caller that feeds many sensors with every request
+    keeps one list for all of them, and is the `source` of each, which is called to record them.
     """
 
     __slots__ = (
@@ -136,16 +136,16 @@ class Sensor:
         self._recorders_of_all: tuple[_RecorderOfAll, ...] = ()
         self._limited: tuple[tuple[KafkaMetric, bool], ...] = ()
         self._soon: list[float] = []
-        """Noted down and not recorded yet. One thread adds at its end, without a lock; any takes from its beginning,
-        with `_lock` held."""
+        """Values that are not recorded yet. One thread appends without a lock; any thread removes from the front, with
+        `_lock` held."""
         self._soon_ms = self._last_record_ms - TOGETHER_MS
-        """As of when the values above will be recorded."""
+        """The time at which the values above will be recorded."""
         self.source: Callable[[], None] | None = None
-        """Records here what somebody has noted down elsewhere. Called from any thread, without a lock."""
+        """Records values that the caller keeps elsewhere. Called from any thread, without a lock."""
         self._refuse_shared_ancestors(set())
 
     def _refuse_shared_ancestors(self, seen: set[Sensor]) -> None:
-        """Two ways up to the same sensor would count each value twice there."""
+        """Rejects two paths to the same ancestor, which would count each value twice there."""
         if self in seen:
             raise ValueError(f"sensor {self.name!r} is reached more than once from the same child")
         seen.add(self)
@@ -156,13 +156,13 @@ class Sensor:
 
     @property
     def should_record(self) -> bool:
-        """Whether values are recorded at all at the configured level of detail."""
+        """Whether values are recorded at the configured recording level."""
         return self._should_record
 
     def record(self, value: float = 1.0, time_ms: int | None = None, check_quotas: bool = True) -> None:
-        """Records a value, at a time that the caller already knows, or now.
+        """Records a value, at a given time or now.
 
-        Raises QuotaViolationError if a metric is out of its bound with it; with `check_quotas` off it never does.
+        Raises QuotaViolationError if a metric exceeds its bound with it, unless `check_quotas` is false.
         """
         if not self._should_record:
             return
@@ -178,11 +178,11 @@ class Sensor:
             parent.record(value, time_ms, check_quotas)
 
     def record_unchecked(self, value: float = 1.0, time_ms: int | None = None) -> None:
-        """Records a value and asks for no quota, here or in the parents."""
+        """Records a value without checking quotas, here or in the parents."""
         self.record(value, time_ms, check_quotas=False)
 
     def record_all(self, values: Sequence[float], time_ms: int) -> None:
-        """Records several values that belong to the same time, and asks for no quota: as often `record_unchecked`."""
+        """Records several values of the same time without checking quotas, like repeated `record_unchecked`."""
         if len(values) == 1:
             self.record(values[0], time_ms, check_quotas=False)
             return
@@ -196,9 +196,9 @@ class Sensor:
             parent.record_all(values, time_ms)
 
     def record_soon(self, value: float, time_ms: int | None = None) -> None:
-        """`record_unchecked`, done together with that of the values that follow. For use by one thread.
+        """Defers `record_unchecked`, to combine it with the values that follow. For use by one thread.
 
-        With parents it is done at once: who looks at a parent asks none of its children.
+        With parents it records at once, because reading a parent does not ask its children.
         """
         if self._should_record:
             if time_ms is None:
@@ -212,7 +212,7 @@ class Sensor:
 
     @staticmethod
     def record_each_soon(notes: Iterable[tuple[Sensor, float]], time_ms: int) -> None:
-        """`record_soon` of many sensors, a value each. To note one down is less work than to call something for it."""
+        """Defers one value for each of many sensors. Appending a value is cheaper than calling a method for it."""
         for sensor, value in notes:
             if sensor._should_record:
                 if not 0 <= time_ms - sensor._soon_ms < TOGETHER_MS:
@@ -223,28 +223,28 @@ class Sensor:
                     sensor.catch_up()
 
     def catch_up(self) -> None:
-        """Records what `record_soon`, or the source, has noted down. May be called from any thread, without a lock."""
+        """Records deferred values and those of the source. May be called from any thread, without a lock."""
         if self.source is not None:
             self.source()
         soon = self._soon
         if soon:
             with self._lock:
                 values = soon[:]
-                del soon[: len(values)]  # and no more: others may have come meanwhile
+                del soon[: len(values)]  # only these: more values may have been appended meanwhile
             self.record_all(values, self._soon_ms)
 
     def check_quotas(self, time_ms: int | None = None) -> None:
-        """Raises QuotaViolationError if a metric of this sensor is out of its bound now."""
+        """Raises QuotaViolationError if a metric of this sensor exceeds its bound now."""
         if time_ms is None:
             time_ms = self._clock.milliseconds()
         with self._lock:
             self._check_quotas(time_ms)
 
     def check_then_record(self, value: float = 1.0, time_ms: int | None = None) -> None:
-        """Records the value only if no quota is violated before it; else raises and records nothing.
+        """Records the value only if no quota is violated before it; otherwise raises and records nothing.
 
-        Check and recording are one step, so of two callers that meet at the last token only one gets through. This is
-        the strict form of a quota: what a request may do is decided before it does anything.
+        Check and recording are atomic, so of two callers that compete for the last token only one succeeds. This is the
+        strict form of a quota: it is decided before a request does anything.
         """
         if not self._should_record:
             return
@@ -266,16 +266,16 @@ class Sensor:
                 continue
             assert metric.measurable is not None
             value = metric.measurable.measure(config, time_ms)
-            # A bucket's value is the credit that is left, not a use that could be compared with the bound.
+            # The value of a token bucket is the remaining credit, not a usage to compare with the bound.
             if value < 0 if is_token_bucket else not quota.acceptable(value):
                 raise QuotaViolationError(metric, value, quota.bound)
 
     # ------------------------------------------------------------------------------------------------ stats
 
     def add(self, name: MetricName, stat: MeasurableStat, config: MetricConfig | None = None) -> bool:
-        """Adds a stat and registers its metric. Does nothing if this sensor has a metric of that name already.
+        """Adds a stat and registers its metric. Does nothing if this sensor already has a metric of that name.
 
-        Returns False, and adds nothing, if the sensor has expired or was removed: the caller has to get a new one from
+        Returns False, and adds nothing, if the sensor has expired or was removed: the caller must get a new one from
         the registry.
         """
         with self._registry.lock:
@@ -288,7 +288,7 @@ class Sensor:
             return True
 
     def add_compound(self, stat: CompoundStat, config: MetricConfig | None = None) -> bool:
-        """Adds a stat that makes several metrics; else like `add`."""
+        """Adds a stat with several metrics; otherwise like `add`."""
         config = config or self._config
         with self._registry.lock:
             if self._removed or self.has_expired():
@@ -309,7 +309,7 @@ class Sensor:
 
     def _publish(self, metrics: Sequence[KafkaMetric], recorder: _Recorder) -> None:
         self._metrics.update({metric.name: metric for metric in metrics})
-        # Taken so that a recording in progress does not feed a stat and then check another list of metrics.
+        # Prevents that a recording in progress feeds a stat and then checks another list of metrics.
         with self._lock:
             self._recorders = (*self._recorders, recorder)
             self._recorders_of_all = (*self._recorders_of_all, _of_all(recorder))
@@ -322,7 +322,7 @@ class Sensor:
             return tuple(self._metrics.values())
 
     def has_expired(self, now_ms: int | None = None) -> bool:
-        """Whether nothing was recorded for longer than the sensor may be idle; never, when no such time was given."""
+        """Returns whether the sensor was inactive for longer than its time to live, if it has one."""
         if self._expiration_ms is None:
             return False
         if now_ms is None:
@@ -330,7 +330,7 @@ class Sensor:
         return now_ms - self._last_record_ms > self._expiration_ms
 
     def mark_removed(self) -> None:
-        """Called by the registry, with its lock held, when it forgets this sensor."""
+        """Is called by the registry, with its lock held, when it removes this sensor."""
         self._removed = True
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""How long to wait until a violated quota is kept again.
+"""Computes throttle times from violations of quotas.
 
-All of these answer in whole milliseconds, rounded half up, from the figures that the violation carries.
+All of them are whole milliseconds, rounded half up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FOREVER_MS = 2**63 - 1
 
 
 def throttle_time(violation: QuotaViolationError, time_ms: int) -> int:
-    """The delay after which a rate is back at its bound, if nothing more is recorded.
+    """Returns the time after which a rate is back at its bound, if nothing more is recorded.
 
     The rate O was observed over a window W; the bound is T. Stretching the window by X brings it down to T when
     O * W / (W + X) = T, so X = (O - T) / T * W. W is the divisor that the rate itself was computed with.
@@ -24,19 +24,19 @@ def throttle_time(violation: QuotaViolationError, time_ms: int) -> int:
 
 
 def bounded_throttle_time(violation: QuotaViolationError, max_throttle_ms: int, time_ms: int) -> int:
-    """The same, but no longer than this: request and connection-rate quotas throttle for one window at most."""
+    """Limits the throttle time: request and connection-rate quotas throttle for one window at most."""
     return min(throttle_time(violation, time_ms), max_throttle_ms)
 
 
 def token_bucket_throttle_time(violation: QuotaViolationError) -> int:
-    """The delay after which as many tokens have flowed in as are missing."""
+    """Returns the time after which the missing tokens have been refilled."""
     if not isinstance(violation.metric.measurable, TokenBucket):
         raise TypeError(f"{violation.metric.name} is not a token bucket: {violation.metric.measurable!r}")
     return _rounded(_divided(-violation.value, violation.bound) * 1_000)
 
 
 def _divided(value: float, bound: float) -> float:
-    """A bound of zero is never kept again; dividing by it has to say so instead of failing."""
+    """Divides by a bound, which may be zero: such a quota stays violated forever."""
     if bound != 0:
         return value / bound
     return math.copysign(math.inf, value) if value else math.nan

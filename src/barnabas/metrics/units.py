@@ -6,22 +6,22 @@ from enum import Enum
 
 
 class TimeUnit(Enum):
-    """A unit of time, as the unit of a rate or of a duration.
+    """A unit of time of a rate or a duration.
 
-    The conversions are done in the order of Kafka's, so that the last bit of a rate is the same:
+    Conversions are in Kafka's order, so that rates are equal to the last bit:
 
     >>> TimeUnit.SECONDS.from_milliseconds(1_500)
     1.5
     """
 
     nanoseconds: int
-    """How many nanoseconds it has."""
+    """Its length in nanoseconds."""
     _factor: float
     _divisor: float
 
     def __init__(self, nanoseconds: int) -> None:
         self.nanoseconds = nanoseconds
-        # One of the two is 1, which changes no bit of a float; this spares a branch in every rate.
+        # One of the two is 1, which does not change a float; this saves a branch in every rate.
         self._factor = max(1_000_000 / nanoseconds, 1.0)
         self._divisor = max(nanoseconds / 1_000_000, 1.0)
 
@@ -34,5 +34,5 @@ class TimeUnit(Enum):
     DAYS = 24 * 60 * 60 * 1_000_000_000
 
     def from_milliseconds(self, milliseconds: int) -> float:
-        """So many milliseconds, counted in this unit."""
+        """Converts milliseconds to this unit."""
         return milliseconds * self._factor / self._divisor

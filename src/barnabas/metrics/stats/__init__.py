@@ -1,8 +1,8 @@
-"""Stats: the arithmetic from recorded values to a measured one.
+"""Stats: compute a measured value from recorded values.
 
-`sampled` keeps values in windows of time (averages, extremes, sums), `rate` divides such a sum by the time it took,
-`token_bucket` keeps a credit, `cumulative` never forgets, `counted` looks at what others count. None of them has a
-lock: a sensor's lock guards its stats.
+`sampled` keeps values in time windows (averages, extremes, sums), `rate` divides such a sum by its time, `token_bucket`
+keeps a credit, `cumulative` covers all time, `counted` reads counters that are kept elsewhere. None of them has a lock:
+a sensor's lock guards its stats.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stats of what is counted elsewhere: they are not recorded into but look at a counter when somebody looks at them."""
+"""Stats of counters that are kept elsewhere: nothing is recorded; they read the counter when they are measured."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from barnabas.metrics.stats.sampled import Max, WindowedSum
 from barnabas.metrics.units import TimeUnit
 
 Counter: TypeAlias = Callable[[], int]
-"""A number that only grows. Its owner adds to it without a lock; anybody may read it."""
+"""A number that only grows. Its owner increments it without a lock; any thread may read it."""
 
 
 class CountedTotal(CumulativeSum):
-    """What the counter says."""
+    """The value of the counter."""
 
     __slots__ = ("_counter",)
 
@@ -30,12 +30,12 @@ class CountedTotal(CumulativeSum):
 
 
 class CountedRate(Rate):
-    """By how much the counter has grown lately, per unit of time.
+    """The recent growth of the counter, per unit of time.
 
-    To record into a sensor costs some microseconds, which is more than a selector needs for a small request. To add to
-    an integer costs next to nothing. So the growth of the counter is recorded when the rate is read. Windows are kept
-    right by reading it now and then: what has happened since is taken for having happened now. Read once a second, with
-    windows of 30 seconds, it differs from a rate that hears of everything at once by no more than that second.
+    Recording into a sensor costs some microseconds, more than a selector needs for a small request; incrementing an
+    integer costs almost nothing. So the growth of the counter is recorded when the rate is read, as if it had happened
+    just then. Reading it regularly keeps the windows accurate: read once a second, with windows of 30 seconds, it
+    differs from a rate that records every event by at most that second.
 
     >>> from barnabas.metrics.config import MetricConfig
     >>> requests = [0]
@@ -64,7 +64,7 @@ class CountedRate(Rate):
 
 
 class CountedAvg:
-    """By how much one counter has grown lately for each that another has: bytes for each request, say."""
+    """The recent growth of one counter per growth of another, for example bytes per request."""
 
     __slots__ = ("_count", "_counts", "_seen_count", "_seen_sum", "_sum", "_sums")
 
@@ -86,7 +86,7 @@ class CountedAvg:
 
 
 class CountedMax:
-    """The greatest of the values that a counter counts. Their owner keeps the greatest since it last looked here."""
+    """The greatest recent value. The owner keeps the greatest value since this was last measured."""
 
     __slots__ = ("_counts", "_greatest", "_max", "_seen_count")
 

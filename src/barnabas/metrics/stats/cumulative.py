@@ -8,7 +8,7 @@ from barnabas.metrics.config import MetricConfig
 
 
 class Value:
-    """The value recorded last; 0 before the first."""
+    """The last recorded value; 0 before the first."""
 
     __slots__ = ("_value",)
 
@@ -28,7 +28,7 @@ class Value:
 
 
 class CumulativeSum:
-    """The sum of all values, from a start that may be given."""
+    """The sum of all values, from an optional start value."""
 
     __slots__ = ("_total",)
 
@@ -50,7 +50,7 @@ class CumulativeSum:
 
 
 class CumulativeCount(CumulativeSum):
-    """How many values there were, whatever they were."""
+    """The number of values."""
 
     __slots__ = ()
 

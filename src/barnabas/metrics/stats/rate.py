@@ -13,29 +13,28 @@ from barnabas.metrics.units import TimeUnit
 
 
 class Rate:
-    """The sum of the recent values per unit of time. This is what byte, request and connection quotas compare.
+    """The sum of recent values per unit of time. Byte, request and connection quotas compare it with their bound.
 
-    The sum is easy (`SampledStat`); the question is what to divide it by. The time since the oldest sample began is the
-    obvious answer, and a bad one for a quota: a client that sends its first 1,000 bytes would, 10 ms later, appear to
-    send 100,000 bytes a second, and be throttled for nothing. So the windows that are missing before the oldest sample
-    are counted as windows in which nothing happened: the divisor has at least ``samples - 1`` full windows, plus the
-    part of the current one that has passed.
+    The question is what to divide the sum by. The time since the oldest sample began would be wrong for a quota: a
+    client that sends its first 1,000 bytes would, 10 ms later, appear to send 100,000 bytes a second, and be throttled
+    needlessly. So windows that are missing before the oldest sample count as empty windows: the divisor has at least
+    ``samples - 1`` full windows, plus the elapsed part of the current one.
 
     With 11 samples of one second (the quota default), after 1,000 bytes at time 0:
 
-        looked at after        0 ms    10 ms     5.5 s       10 s      10.5 s
-        full windows that are     0        0         5         10          10
+        measured after         0 ms    10 ms     5.5 s       10 s      10.5 s
+        full windows              0        0         5         10          10
         padded with              10       10         5          0           0   windows
         divisor              10.0 s  10.01 s    10.5 s     10.0 s      10.5 s
         rate                  100.0     99.9      95.2      100.0        95.2   bytes/s
 
-    The divisor never is less than 1 ms, which it would be for a single sample looked at in the moment it began.
+    The divisor is at least 1 ms, which matters for a single sample that is measured at its start.
     """
 
     __slots__ = ("_window_ms", "record", "stat", "unit")
 
     record: Callable[[MetricConfig, float, int], None]
-    """Recording is the sum's business alone, so this is the stat's own method: one call less for every request."""
+    """The stat's own method, because recording only concerns the sum: one call less per request."""
 
     def __init__(
         self,
@@ -55,14 +54,14 @@ class Rate:
         return total / self.unit.from_milliseconds(self._padded(config, now_ms - self.stat.oldest(now_ms)))
 
     def window_size(self, config: MetricConfig, now_ms: int) -> int:
-        """The milliseconds that the sum is divided by. A throttle time is computed from the same figure."""
+        """Returns the divisor in milliseconds. The throttle time is computed with the same number."""
         self.stat.purge_obsolete_samples(config, now_ms)
         return self._padded(config, now_ms - self.stat.oldest(now_ms))
 
     def _padded(self, config: MetricConfig, elapsed_ms: int) -> int:
-        """The divisor when so much time has passed since the oldest sample began."""
+        """Returns the divisor for the time since the oldest sample began."""
         window_ms = self._window_ms or config.window_ms
-        # Rounded towards zero, as Java does it: a clock that went back has no full windows, not minus one.
+        # Rounded towards zero, as in Java: a clock that went back has no full windows, not minus one.
         full_windows = elapsed_ms // window_ms if elapsed_ms >= 0 else -(-elapsed_ms // window_ms)
         missing_windows = config.samples - 1 - full_windows
         if missing_windows > 0:
@@ -74,7 +73,7 @@ class Rate:
 
 
 class SimpleRate(Rate):
-    """A rate that pads its divisor to one window only: quicker to show a burst. Replication throttles use it."""
+    """A rate that pads its divisor to one window only, so it shows a burst sooner. Replication throttles use it."""
 
     __slots__ = ()
 
@@ -86,9 +85,9 @@ class SimpleRate(Rate):
 
 
 class Meter:
-    """A rate and the total that belongs to it, as two metrics that are fed together.
+    """A rate and a total, as two metrics with the same values.
 
-    With a `WindowedCount` both count how many values there were; else both add them up.
+    With a `WindowedCount` both count values; otherwise both add them up.
     """
 
     __slots__ = ("_count_only", "_rate", "_rate_name", "_total", "_total_name")

@@ -1,4 +1,4 @@
-"""Stats over the recent past, kept in windows of time."""
+"""Stats over the recent past, kept in time windows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Final
 from barnabas.metrics.config import MetricConfig
 
 SET_BACK_MS: Final = 1_000
-"""Less is no date that was set back, but threads that have read the clock in one order and come here in another."""
+"""A smaller step back is not a changed clock but a race between threads that read the clock and then record."""
 
 
 class Sample:
-    """What was recorded in one window."""
+    """The values recorded in one window."""
 
     __slots__ = ("event_count", "last_event_ms", "start_ms", "value")
 
@@ -25,7 +25,7 @@ class Sample:
         self.reset(initial_value, now_ms)
 
     def reset(self, initial_value: float, now_ms: int) -> None:
-        """Begins a new window in the place of the old one."""
+        """Reuses the sample for a new window."""
         self.value = initial_value
         self.event_count = 0
         self.start_ms = now_ms
@@ -36,33 +36,33 @@ class Sample:
 
 
 class SampledStat(ABC):
-    """A value over the last few windows; subclasses say how values add up.
+    """A value over the last few windows; subclasses define how values combine.
 
-    Windows are not aligned to the clock: a window starts with the first value after the one before it was over, and a
-    time without values has no windows at all. With `samples` = 2 and windows of one second:
+    Windows are not aligned to the clock: a window starts with the first value after the previous one ended, and a time
+    without values has no windows. With `samples` = 2 and windows of one second:
 
         time  0.0  0.4        1.3  1.9              5.0
         value   1    2          3    4                5
               [--------)      [--------)          [-----
               sample 0 = 3    sample 1 = 7        sample 2 = 5
 
-    The window that was opened at 0.0 is over at 1.0, but nobody looks before 1.3; then the next one starts, at 1.3.
+    The window that began at 0.0 ends at 1.0, but nothing is recorded before 1.3; so the next one starts at 1.3.
 
-    What counts at time t is every sample that has an event in the last ``samples * window``, which is 2 seconds here:
-    the sum is 10 at 2.3; it is 7 from 2.4 on, when the last event of sample 0 is 2 seconds old; it is 5 at 5.0. A
-    sample is either in or out. One that began before the monitored time but reaches into it counts in full, so the
-    windows that count can span a little more than ``samples`` windows, and one more than `samples` must be kept.
+    A measurement at time t includes every sample with an event in the last ``samples * window``, which is 2 seconds
+    here: the sum is 10 at 2.3; it is 7 from 2.4 on, when the last event of sample 0 is 2 seconds old; it is 5 at 5.0. A
+    sample counts in full or not at all. One that began before the monitored time but reaches into it counts in full, so
+    the included windows can span a little more than ``samples`` windows, and one more than `samples` must be kept.
 
-    A sample that is too old is not removed but started again, empty, at the time somebody looked. That has a
-    consequence for rates: an idle stat has its oldest sample right now.
+    An obsolete sample is not removed but reset, empty, at the time of the measurement. This affects rates: the oldest
+    sample of an idle stat begins now.
 
-    Times are dates, and a date can be set back. If it is before the current window by more than the monitored time, all
-    samples are moved back with it, as if no time had passed. Else the current window would not be over before the date
-    is what it was, and a quota would take all that is sent until then for the work of a few seconds.
+    Times are wall-clock times, which can be set back. If the time is before the current window by more than the
+    monitored time, all samples are moved back with it, as if no time had passed. Otherwise the current window would not
+    end until the clock has caught up, and a quota would attribute everything until then to a few seconds.
 
-    Two things follow from the samples and change only with a window: the start of the oldest one, and the oldest last
-    event of all but the current one. They are kept beside them, so that looking whether anything is too old, which a
-    quota does for every request, does not walk over twelve samples.
+    Two values depend on the samples and change only with a window: the start of the oldest one, and the oldest last
+    event of all but the current one. They are cached, so that checking for obsolete samples, which a quota does for
+    every request, does not iterate over twelve samples.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class SampledStat(ABC):
         self.samples: list[Sample] = []
 
     def use_window(self, window_ms: int) -> None:
-        """Counts in windows of this width from now on, whatever the configuration says."""
+        """Uses windows of this width from now on, regardless of the configuration."""
         self._window_ms = window_ms
 
     def record(self, config: MetricConfig, value: float, time_ms: int) -> None:
@@ -104,7 +104,7 @@ class SampledStat(ABC):
             not 0 <= time_ms - sample.start_ms < (self._window_ms or config.window_ms)
             or sample.event_count + len(values) > config.event_window
         ):
-            # Here a window may end, if it can do so in the midst of them.
+            # A window may end between two of the values.
             for value in values:
                 self.record(config, value, time_ms)
             return
@@ -127,10 +127,10 @@ class SampledStat(ABC):
 
     @abstractmethod
     def combine(self, samples: Sequence[Sample]) -> float:
-        """Makes one value of all samples that count."""
+        """Combines all included samples into one value."""
 
     def current(self, now_ms: int) -> Sample:
-        """The sample that takes the next value; there is none before the first use."""
+        """Returns the sample for the next value, and creates the first one."""
         if self._current is None:
             self._current = Sample(self._initial_value, now_ms)
             self.samples.append(self._current)
@@ -138,13 +138,13 @@ class SampledStat(ABC):
         return self._current
 
     def oldest(self, now_ms: int) -> int:
-        """When the oldest sample began; without any the first one begins now."""
+        """Returns the start of the oldest sample; without any, the first one begins now."""
         if self._current is None:
             self.current(now_ms)
         return self._oldest_ms
 
     def purge_obsolete_samples(self, config: MetricConfig, now_ms: int) -> None:
-        """Starts every sample again whose last event is out of the monitored time."""
+        """Resets every sample whose last event is before the monitored time."""
         current = self._current
         if current is None:
             return
@@ -159,7 +159,7 @@ class SampledStat(ABC):
         self._note_times()
 
     def _next(self, sample: Sample, config: MetricConfig, time_ms: int) -> Sample:
-        """The sample for a value that may not belong to the current one."""
+        """Returns the sample for a value that may not belong to the current one."""
         window_ms = self._window_ms or config.window_ms
         if sample.start_ms - time_ms > config.samples * window_ms:
             self._set_back(sample, time_ms)
@@ -168,18 +168,18 @@ class SampledStat(ABC):
         return sample
 
     def _set_back(self, current: Sample, now_ms: int) -> None:
-        """Moves all samples to a date that was set back: the current one begins now."""
+        """Moves all samples to a clock that was set back: the current one begins now."""
         step_ms = current.start_ms - now_ms
         if step_ms < SET_BACK_MS:
             return
         for sample in self.samples:
             sample.start_ms -= step_ms
             sample.last_event_ms -= step_ms
-        current.last_event_ms = now_ms  # it may have been recorded into at the new date already
+        current.last_event_ms = now_ms  # it may already have values with the new time
         self._note_times()
 
     def _advance(self, config: MetricConfig, time_ms: int) -> Sample:
-        """Goes on to the next sample: a new one as long as there are too few, else the one that is next in turn."""
+        """Advances to the next sample: a new one while there are too few, otherwise the next one in turn."""
         self._current_index = (self._current_index + 1) % (config.samples + 1)
         if self._current_index >= len(self.samples):
             self._current = Sample(self._initial_value, time_ms)
@@ -192,7 +192,7 @@ class SampledStat(ABC):
 
     def _note_times(self) -> None:
         self._oldest_ms = min(sample.start_ms for sample in self.samples)
-        # Only the current sample's last event still moves, so it stays out of this and is looked at each time.
+        # Only the last event of the current sample still changes, so it is left out here and checked each time.
         self._earlier_event_ms = min(
             (sample.last_event_ms for sample in self.samples if sample is not self._current), default=sys.maxsize
         )
@@ -213,11 +213,11 @@ class WindowedSum(SampledStat):
         sample.value += value
 
     def update_all(self, sample: Sample, values: Sequence[float]) -> None:
-        # One addition after the other, as `update` does it: sum() has its own way with floats since Python 3.12.
+        # Adds one by one, as `update` does: sum() adds floats differently since Python 3.12.
         sample.value = reduce(add, values, sample.value)
 
     def combine(self, samples: Sequence[Sample]) -> float:
-        # Not sum(), which since Python 3.12 corrects rounding errors that Kafka makes.
+        # Not sum(), which since Python 3.12 compensates rounding errors that Kafka has.
         total = 0.0
         for sample in samples:
             total += sample.value
@@ -225,11 +225,11 @@ class WindowedSum(SampledStat):
 
 
 class WindowedCount(WindowedSum):
-    """How many values there were."""
+    """The number of values."""
 
     __slots__ = ()
 
-    def update(self, sample: Sample, value: float) -> None:  # noqa: ARG002 - whatever it is, it is one more
+    def update(self, sample: Sample, value: float) -> None:  # noqa: ARG002 - every value counts as one
         sample.value += 1.0
 
     def update_all(self, sample: Sample, values: Sequence[float]) -> None:
@@ -237,7 +237,7 @@ class WindowedCount(WindowedSum):
 
 
 class Avg(SampledStat):
-    """The mean of the values; not a number when there are none."""
+    """The mean of the values; NaN without values."""
 
     __slots__ = ()
 
@@ -248,7 +248,7 @@ class Avg(SampledStat):
         sample.value += value
 
     def update_all(self, sample: Sample, values: Sequence[float]) -> None:
-        # One addition after the other, as `update` does it: sum() has its own way with floats since Python 3.12.
+        # Adds one by one, as `update` does: sum() adds floats differently since Python 3.12.
         sample.value = reduce(add, values, sample.value)
 
     def combine(self, samples: Sequence[Sample]) -> float:
@@ -261,7 +261,7 @@ class Avg(SampledStat):
 
 
 class Max(SampledStat):
-    """The greatest value; not a number when there is none, or when one of them was not a number."""
+    """The greatest value; NaN without values, or if one of them is NaN."""
 
     __slots__ = ()
 
@@ -273,7 +273,7 @@ class Max(SampledStat):
             sample.value = value
 
     def update_all(self, sample: Sample, values: Sequence[float]) -> None:
-        if math.isnan(sum(values)):  # one of them may not be a number
+        if math.isnan(sum(values)):  # one of them may be NaN
             super().update_all(sample, values)
         elif (greatest := max(values)) > sample.value:
             sample.value = greatest
@@ -289,9 +289,10 @@ class Max(SampledStat):
 
 
 class Min(SampledStat):
-    """The least value; not a number when there is none, or when one of them was not a number.
+    """The least value; NaN without values, or if one of them is NaN.
 
-    A sample starts from the largest finite number, as in Kafka: if only infinity was recorded, that is the least.
+    A sample starts from the largest finite number, as in Kafka: if only infinity was recorded, that number is the
+    least.
     """
 
     __slots__ = ()

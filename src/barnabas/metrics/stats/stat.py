@@ -1,4 +1,4 @@
-"""What a stat has to offer."""
+"""The interfaces of stats."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from barnabas.metrics.names import MetricName
 
 @runtime_checkable
 class Measurable(Protocol):
-    """Something with a value at a point in time."""
+    """Has a value at a point in time."""
 
     def measure(self, config: MetricConfig, now_ms: int, /) -> float: ...
 
 
 class Stat(Protocol):
-    """Something that takes values in."""
+    """Records values."""
 
     def record(self, config: MetricConfig, value: float, time_ms: int, /) -> None: ...
 
 
 class MeasurableStat(Stat, Measurable, Protocol):
-    """A stat with one result: almost all of them."""
+    """A stat with one result, like almost all."""
 
 
 class NamedMeasurable(NamedTuple):
@@ -34,7 +34,7 @@ class NamedMeasurable(NamedTuple):
 
 @runtime_checkable
 class CompoundStat(Protocol):
-    """A stat with several results, each of which becomes a metric of its own."""
+    """A stat with several results, each of which becomes a metric."""
 
     def record(self, config: MetricConfig, value: float, time_ms: int, /) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Histograms: how values are spread, and what the recent ones look like."""
+"""Histograms: the distribution of values, weighted towards recent ones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from barnabas.common.clock import Clock
 BucketTable = metrics.BucketTable
 
 FADING_PER_SECOND = 0.015
-"""Yammer's alpha: a value of five minutes ago weighs 1 % of one of now."""
+"""Yammer's alpha: a value of five minutes ago has 1 % of the weight of a new one."""
 
 
 class Snapshot:
     """A histogram at one moment.
 
-    As in Yammer, `count`, `sum`, `mean`, `min`, `max` and `stddev` are over all values since the start, and the
-    quantiles over the recent ones. All are 0 when there are no values.
+    As in Yammer, `count`, `sum`, `mean`, `min`, `max` and `stddev` cover all values since the start, and the quantiles
+    the recent ones. All are 0 without values.
     """
 
     __slots__ = ("_running", "_values", "count", "max", "mean", "min", "stddev", "sum")
@@ -39,16 +39,16 @@ class Snapshot:
         self._running = list(accumulate(weights))
 
     def quantile(self, fraction: float) -> float:
-        """The least value such that this fraction of the recent weight is at or below it.
+        """Returns the least value such that this fraction of the recent weight is at or below it.
 
-        It is wrong by 1/256 of itself (0.39 %) at most.
+        Its error is at most 1/256 (0.39 %).
         """
         if not 0 <= fraction <= 1:
             raise ValueError(f"a quantile must be between 0 and 1: {fraction}")
         if not self._values:
             return 0.0
         place = bisect_left(self._running, fraction * self._running[-1])
-        # The step that a value is remembered as may lie outside of all values; the value itself does not.
+        # The rounded step of a value may lie outside the range of all values.
         return min(max(self._values[min(place, len(self._values) - 1)], self.min), self.max)
 
     @property
@@ -80,29 +80,28 @@ class Snapshot:
 
 
 class Histogram:
-    """The spread of values, with more regard for recent ones.
+    """The distribution of values, weighted towards recent ones.
 
-    **What it does.** Each value adds to one of a set of buckets, whose widths grow with the value, so that any quantile
-    is known to 0.39 %; what a value adds grows with time, so that older ones fade (see
-    `barnabas._kernels.pure.metrics`). An update is a few additions, whatever the values are: the broker
-    makes more than seven for every request.
+    **Method.** Each value adds to one of a set of buckets, whose widths grow with the value, so that any quantile is
+    known to 0.39 %. The weight that a value adds grows with time, so that older ones fade (see
+    `barnabas._kernels.pure.metrics` for both). An update takes a few additions for any value: the broker makes more than seven for every request.
 
-    **What differs from Yammer's.** Yammer keeps a sample of 1,028 values. A new value gets the priority
-    ``exp(0.015 * seconds) / random`` and drives out the lowest one, so that what is in the sample is a random draw in
-    which newer values are likelier. The buckets hold all values with just those weights, so they give the quantiles of
-    which Yammer's are an estimate:
+    **Differences from Yammer.** Yammer keeps a sample of 1,028 values. A new value gets the priority
+    ``exp(0.015 * seconds) / random`` and replaces the lowest one, so the sample is a random selection in which newer
+    values are more likely. The buckets hold all values with exactly these weights, so they give the quantiles that
+    Yammer estimates:
 
     * Yammer's figures are random. With 1,028 values, the 99.9th percentile is about the greatest of the sample, and two
-      brokers under the same load show different ones. These here differ from the weighted truth by 0.39 % at most.
+      brokers under the same load show different ones. The figures here are within 0.39 % of the weighted truth.
     * Yammer gives all of the first 1,028 values the same weight, however old they are. Here they fade from the start,
       so a histogram with few values follows a change sooner.
-    * Yammer interpolates between two neighbours; here a quantile is a value that occurred, rounded to 8 bits.
-    * Yammer takes whole numbers. Kafka's times are whole milliseconds there; here they keep their fraction.
+    * Yammer interpolates between two neighbours; here a quantile is an existing value, rounded to 8 bits.
+    * Yammer takes whole numbers, so Kafka's times are whole milliseconds; here they keep their fraction.
 
-    The same in both: without new values the quantiles stay as they are; ``biased=False`` gives every value the same
-    weight for ever; count, mean, extremes and deviation are those of all values.
+    The same in both: without new values the quantiles do not change; ``biased=False`` gives every value the same weight
+    forever; count, mean, extremes and deviation are those of all values.
 
-    Updates and `snapshot` are safe from any thread.
+    Updates and `snapshot` are thread-safe.
     """
 
     __slots__ = ("_column", "_nanoseconds", "_table")
@@ -121,11 +120,11 @@ class Histogram:
         return histogram
 
     def update(self, value: float, now_ns: int | None = None) -> None:
-        """Adds a value; at the time that the caller already knows from the same clock, or now."""
+        """Adds a value, at a given time of the same clock or now."""
         self._table.add(self._column, value, self._nanoseconds() if now_ns is None else now_ns)
 
     def update_many(self, values: Iterable[float], now_ns: int | None = None) -> None:
-        """Adds several values in one step; none of them if one is not a finite number."""
+        """Adds several values in one step; none of them if one is not finite."""
         self._table.add_all(self._column, values, self._nanoseconds() if now_ns is None else now_ns)
 
     def snapshot(self) -> Snapshot:
@@ -137,13 +136,13 @@ class Histogram:
 
 
 class HistogramSet:
-    """Histograms that always get a value each at the same time, such as the seven times of a request.
+    """Histograms that are always updated together, such as the seven times of a request.
 
         times = HistogramSet(3, clock, divisor=1e6)      # from nanoseconds to milliseconds
         times.update((queue_ns, local_ns, send_ns), now_ns)
         times[1].snapshot().p99                         # milliseconds of local work
 
-    One call and one lock for all of them, and one look at the clock, which the caller has done already.
+    One call and one lock update all of them, with one timestamp of the caller.
     """
 
     __slots__ = ("_histograms", "table", "update", "update_moments")
@@ -151,11 +150,11 @@ class HistogramSet:
     update: Callable[[tuple[float, ...], int], None]
     """Adds one value to each histogram, at a time in nanoseconds of the clock: ``update(values, now_ns)``.
 
-    It is the table's own method, without a wrapper, because it is called for every request.
+    It is the table's own method without a wrapper, because every request calls it.
     """
 
     update_moments: Callable[[int, int, int, int, int, float, float, int], None]
-    """What lies between six moments, for a set of eight; see `BucketTable.add_moments`."""
+    """Adds the differences between six timestamps, for a set of eight; see `BucketTable.add_moments`."""
 
     def __init__(self, size: int, clock: Clock, biased: bool = True, divisor: float = 1.0) -> None:
         table = _table(size, clock, biased, divisor)

@@ -1,4 +1,4 @@
-"""Meters: how often something happens."""
+"""Meters: rates of events."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ EventCount = metrics.EventCount
 
 
 class Meter:
-    """Counts events, and knows their rate: over all time, and over the last 1, 5 and 15 minutes.
+    """Counts events, and computes their rate since the start and over the last 1, 5 and 15 minutes.
 
-    The rates of the last minutes are moving averages that are brought up to date every five seconds, counted from the
-    start of the meter. Yammer has a thread for that. Here whoever marks or reads does it, if five seconds are over:
-    first it accounts for the time that has passed, then it adds its own events. The outcome is the same and an idle
-    meter costs nothing.
+    The rates of the last minutes are moving averages that are updated every five seconds, counted from the start of the
+    meter. Yammer has a thread for that. Here `mark` and the getters do it when five seconds have passed: first they
+    account for the elapsed time, then `mark` adds its events. The result is the same, and an idle meter costs nothing.
 
-    The unit of the rates is given: a meter of requests counts per second. One that counts nanoseconds per nanosecond
-    shows a share of time; see `IdleMeter`.
+    Rates have a unit: a meter of requests counts per second. One that counts nanoseconds per nanosecond is a fraction
+    of time; see `IdleMeter`.
     """
 
     __slots__ = ("_nanoseconds", "_start_ns", "event_type", "events", "rate_unit")
@@ -29,15 +28,15 @@ class Meter:
         self._nanoseconds = clock.nanoseconds
         self._start_ns = clock.nanoseconds()
         self.events = EventCount(self._start_ns)
-        """What is counted. Whoever has a number of events and the time at hand may add to it directly."""
+        """The counter. A caller that has a number of events and the time may add to it directly."""
 
     def mark(self, events: int = 1, now_ns: int | None = None) -> None:
-        """Counts events; at the time that the caller already knows from the same clock, or now."""
+        """Counts events, at a given time of the same clock or now."""
         self.events.add(events, self._nanoseconds() if now_ns is None else now_ns)
 
     @property
     def _count(self) -> int:
-        """What has been counted so far: `count`, for a meter that does more than to tell that."""
+        """The count so far; `count` may do more in a subclass."""
         return self.events.count
 
     @property
@@ -46,7 +45,7 @@ class Meter:
 
     @property
     def mean_rate(self) -> float:
-        """Over all time since the start; 0 at the start itself."""
+        """The rate since the start; 0 at the start itself."""
         elapsed_ns = self._nanoseconds() - self._start_ns
         return self._count / elapsed_ns * self.rate_unit.nanoseconds if elapsed_ns > 0 else 0.0
 
@@ -70,14 +69,14 @@ class Meter:
 
 
 class IdleMeter(Meter):
-    """What share of its time something waits: 0 when it never does, 1 when it does nothing else.
+    """The fraction of time that something waits: 0 if never, 1 if always.
 
-    It counts nanoseconds of waiting per nanosecond. Kafka's broker has such meters under names that end in Percent,
-    although the figure is a fraction: RequestHandlerAvgIdlePercent, where 0 means that all handlers are busy all the
-    time, and AcceptorBlockedPercent, where 1 means that no connection is accepted.
+    It counts nanoseconds of waiting per nanosecond. Kafka's broker has such meters with names that end in Percent,
+    although they are fractions: RequestHandlerAvgIdlePercent, where 0 means that all handlers are always busy, and
+    AcceptorBlockedPercent, where 1 means that no connection is accepted.
 
-    Several threads may share a meter, as the request handlers do. Then each reports its share, which is the waiting
-    time divided by the number of threads, or the meter of eight idle threads would show 8.
+    Several threads may share a meter, like the request handlers. Then each reports its share: its waiting time divided
+    by the number of threads. Otherwise the meter of eight idle threads would show 8.
     """
 
     __slots__ = ()
@@ -86,7 +85,7 @@ class IdleMeter(Meter):
         super().__init__(clock, event_type, TimeUnit.NANOSECONDS)
 
     def waited(self, nanoseconds: int, threads: int = 1, now_ns: int | None = None) -> None:
-        """One of so many threads has waited for so long."""
+        """Records that one of this number of threads has waited."""
         self.mark(nanoseconds // threads, now_ns)
 
 

@@ -1,4 +1,4 @@
-"""The broker's metrics by their JMX names."""
+"""The broker's metrics by JMX name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.metrics.yammer.timer import Timer
 
 
 class Gauge:
-    """A value that is kept elsewhere and asked for when somebody looks."""
+    """A value that is kept elsewhere and computed when it is read."""
 
     __slots__ = ("value",)
 
@@ -32,13 +32,13 @@ _M = TypeVar("_M", Gauge, Meter, IdleMeter, Histogram, Timer)
 class MetricsRegistry:
     """All gauges, meters, histograms and timers by name.
 
-    A metric is got or made: the second who asks for a name gets what the first made, and must want the same kind. This
-    holds for gauges too, of which the first function stays, until it is removed.
+    A second request for a name returns the existing metric, which must be of the same kind. For a gauge, the first
+    function stays until the gauge is removed.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
-        self._lock = threading.Lock()  # guards the dict; making a metric calls nothing that takes another lock
+        self._lock = threading.Lock()  # guards the dict; creating a metric takes no other lock
         self._metrics: dict[MBeanName, YammerMetric] = {}
 
     def get_or_add(self, name: MBeanName, kind: type[_M], make: Callable[[], _M]) -> _M:
@@ -51,7 +51,7 @@ class MetricsRegistry:
             return metric
 
     def add_all(self, metrics: Mapping[MBeanName, YammerMetric]) -> None:
-        """Adds metrics that were made together. Raises ValueError, and adds none, if one of the names is in use."""
+        """Adds metrics that were created together. Raises ValueError, and adds none, if one of the names is in use."""
         with self._lock:
             for name in metrics:
                 if name in self._metrics:
@@ -59,7 +59,7 @@ class MetricsRegistry:
             self._metrics.update(metrics)
 
     def remove(self, name: MBeanName) -> YammerMetric | None:
-        """Forgets a metric and returns it; None if there was none."""
+        """Removes a metric and returns it, or None."""
         with self._lock:
             return self._metrics.pop(name, None)
 
@@ -74,7 +74,7 @@ class MetricsRegistry:
 
 
 class KafkaMetricsGroup:
-    """Makes the metrics of one class of the broker, under Kafka's domain and class name.
+    """Creates the metrics of one class of the broker, with Kafka's domain and class name.
 
     >>> registry = MetricsRegistry()
     >>> group = KafkaMetricsGroup(registry, "kafka.server", "KafkaRequestHandlerPool")
@@ -128,7 +128,7 @@ class KafkaMetricsGroup:
         tags: Mapping[str, str] | None = None,
         divisor: float = 1.0,
     ) -> HistogramSet:
-        """Histograms that are updated together, each registered under its own name; all of them must be new.
+        """Creates histograms that are updated together, each with its own name; all of them must be new.
 
         >>> group = KafkaMetricsGroup(MetricsRegistry(), "kafka.network", "RequestMetrics")
         >>> times = group.new_histogram_set(("LocalTimeMs", "TotalTimeMs"), tags={"request": "Produce"}, divisor=1e6)

@@ -1,4 +1,4 @@
-"""Timers: how often something happens and how long it takes."""
+"""Timers: the rate and the duration of events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.metrics.yammer.meter import Meter
 
 
 class Timer:
-    """A histogram of durations and a meter of how many there were.
+    """A histogram of durations and a meter of their number.
 
     with timer.time():
         segment.flush()
@@ -33,7 +33,7 @@ class Timer:
         self._nanoseconds = clock.nanoseconds
 
     def update(self, duration_ns: int, now_ns: int | None = None) -> None:
-        """Something took so many nanoseconds. A negative duration is not counted: the clock must have been at fault."""
+        """Adds a duration in nanoseconds. Ignores a negative one, which only a faulty clock can cause."""
         if duration_ns < 0:
             return
         if now_ns is None:
@@ -43,7 +43,7 @@ class Timer:
 
     @contextmanager
     def time(self) -> Iterator[None]:
-        """Measures what is done inside, whether it succeeds or fails."""
+        """Measures the enclosed block, whether it succeeds or fails."""
         started_ns = self._nanoseconds()
         try:
             yield
@@ -56,5 +56,5 @@ class Timer:
         return self._histogram.count
 
     def snapshot(self) -> Snapshot:
-        """The durations, in the duration unit."""
+        """Returns the durations in the duration unit."""
         return self._histogram.snapshot()
