@@ -1,1 +1,1 @@
-"""The group coordinator: consumer groups of both protocols, and the offsets they commit."""
+"""The group coordinator: groups of both consumer protocols, and their committed offsets."""

@@ -1,9 +1,10 @@
 """Members of the classic protocol in a consumer group, while it is being upgraded (KIP-848).
 
-Such a member sends JoinGroup, SyncGroup and Heartbeat as ever. Its generation is its member epoch. There is no barrier:
-JoinGroup is answered at once, with the member as a follower of a leader that does not exist, and SyncGroup with what
-the coordinator has assigned to it. If there is a step to be taken, the heartbeat says REBALANCE_IN_PROGRESS, and the
-member joins again; what it then says it owns is how the coordinator hears what it has given up.
+Such a member sends JoinGroup, SyncGroup and Heartbeat as before. Its generation is its member epoch. Nothing waits for
+other members: the response to JoinGroup is sent at once, with the member as a follower of a leader that does not exist,
+and the response to SyncGroup has the assignment by the coordinator. If there is a next step, the response to a
+heartbeat is REBALANCE_IN_PROGRESS, and the member rejoins. Its list of owned partitions tells the coordinator what it
+has revoked.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 
 
 class ClassicMembers:
-    """Speaks the classic protocol for a consumer group."""
+    """Handles the classic protocol for a consumer group."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class ClassicMembers:
         context: MemberContext,
         group: ConsumerGroup,
         request: JoinGroupRequest,
-        answer: Future[JoinGroupResponse],
+        response_future: Future[JoinGroupResponse],
     ) -> CoordinatorResult[None]:
         self._migration.throw_if_classic_member_cannot_join(group)
         group_id, instance_id = group.group_id, request.group_instance_id
@@ -91,7 +92,7 @@ class ClassicMembers:
         if not group.supports_classic_protocols(request.protocol_type, [one.name for one in request.protocols]):
             raise InconsistentGroupProtocolError(f"Member {member_id}'s protocols are not supported.")
         if is_new and instance_id is None and context.api_version >= KNOWN_MEMBER_ID_REQUIRED_SINCE:
-            answer.set_result(JoinGroupResponse(member_id=member_id, error_code=Errors.MEMBER_ID_REQUIRED))
+            response_future.set_result(JoinGroupResponse(member_id=member_id, error_code=Errors.MEMBER_ID_REQUIRED))
             return EMPTY_RESULT
         records: list[CoordinatorRecord] = []
         if instance_id is None:
@@ -125,7 +126,7 @@ class ClassicMembers:
         owned = self._owned(subscription)
         if downgrades:
             assert replaced is not None
-            # There will be a rebalance of the old kind if there is anything to change.
+            # The client will see a classic rebalance if anything changes.
             rebalances = group.assignment_epoch.get() < epoch
             if not rebalances:
                 step = TargetStep(group.assignment_epoch.get(), group.target_of(updated.member_id, instance_id))
@@ -143,19 +144,19 @@ class ClassicMembers:
         written: Future[None] = Future()
 
         def on_written(future: Future[None]) -> None:
-            if future.exception() is not None or answer.done():
-                return  # the operation as a whole has failed, and answers
+            if future.exception() is not None or response_future.done():
+                return  # the whole operation has failed, and sends the response
             self._timer.cancel(consumer_join(group_id, updated.member_id))
             if not downgrades:
                 self._consumer.schedule_session_timeout(group_id, updated.member_id, request.session_timeout_ms)
                 self._consumer.schedule_sync_timeout(group_id, updated.member_id, updated.rebalance_timeout_ms)
-            answer.set_result(response)
+            response_future.set_result(response)
 
         written.add_done_callback(on_written)
         return CoordinatorResult(records, append_future=written, replay_records=not downgrades)
 
     def _owned(self, subscription: ConsumerProtocolSubscription) -> dict[Uuid, set[int]]:
-        """What a cooperative consumer says it has. An eager one has nothing when it joins."""
+        """Returns the owned partitions of a cooperative consumer. An eager one owns nothing when it joins."""
         made: dict[Uuid, set[int]] = {}
         for entry in subscription.owned_partitions:
             topic = self._store.image.topics.topic(entry.topic)
@@ -164,7 +165,7 @@ class ClassicMembers:
         return made
 
     def sync(
-        self, group: ConsumerGroup, request: SyncGroupRequest, answer: Future[SyncGroupResponse]
+        self, group: ConsumerGroup, request: SyncGroupRequest, response_future: Future[SyncGroupResponse]
     ) -> CoordinatorResult[None]:
         group_id = group.group_id
         member = self._member(group, request.member_id, request.group_instance_id)
@@ -175,7 +176,7 @@ class ClassicMembers:
             protocol.name,
         }:
             raise InconsistentGroupProtocolError
-        # Not the group's epoch: until the target is computed, there is nothing to join for.
+        # Not the group epoch: until the target assignment is computed, there is no reason to rejoin.
         if group.assignment_epoch.get() > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._consumer.schedule_join_timeout_if_absent(group_id, member)
             raise RebalanceInProgressError(f"Member {member.member_id} of group {group_id} must rejoin.")
@@ -184,11 +185,11 @@ class ClassicMembers:
         written: Future[None] = Future()
 
         def on_written(future: Future[None]) -> None:
-            if future.exception() is not None or answer.done():
+            if future.exception() is not None or response_future.done():
                 return
             self._timer.cancel(consumer_sync(group_id, member.member_id))
             self._consumer.schedule_session_timeout(group_id, member.member_id, member.classic_session_timeout_ms)
-            answer.set_result(
+            response_future.set_result(
                 SyncGroupResponse(
                     protocol_type=CONSUMER_PROTOCOL_TYPE, protocol_name=protocol.name, assignment=assignment
                 )
@@ -212,24 +213,24 @@ class ClassicMembers:
         return CoordinatorResult((), HeartbeatResponse(error_code=error))
 
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
-        answers: list[MemberResponse] = []
+        responses: list[MemberResponse] = []
         leaving: dict[str, ConsumerGroupMember] = {}
         for one in request.members:
-            answer = MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id)
-            answers.append(answer)
+            member_response = MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id)
+            responses.append(member_response)
             try:
                 found = self._leaving(group, one)
             except ApiError as error:
-                answer.error_code = Errors.for_exception(error)
+                member_response.error_code = Errors.for_exception(error)
                 continue
             leaving[found.member_id] = found
-        response = LeaveGroupResponse(members=answers)
+        response = LeaveGroupResponse(members=responses)
         if not leaving:
             return CoordinatorResult((), response)
         return self._consumer.fence_members(group, list(leaving.values()))._replace(response=response)
 
     def _leaving(self, group: ConsumerGroup, one: MemberIdentity) -> ConsumerGroupMember:
-        """Whoever is named, whatever protocol it speaks: administrators remove members with this request, too."""
+        """Finds a member of either protocol: administrators also remove members with this request."""
         if one.group_instance_id is None:
             return group.member(one.member_id)
         found = group.static_member(one.group_instance_id)

@@ -1,8 +1,8 @@
-"""Reads and writes what classic consumers say to each other: subscriptions and assignments (the embedded protocol).
+"""Decodes and encodes the embedded protocol of classic consumers: subscriptions and assignments.
 
-A classic coordinator need not understand them, and mostly does not look: it is the members who do. But it wants to know
-which topics a group is subscribed to, whose offsets must not expire; and a group that changes between the classic and
-the consumer protocol has to be translated.
+A classic coordinator usually treats them as opaque, because only members interpret them. But it needs the subscribed
+topics of a group, whose offsets must not expire; and a group that changes between the classic and the consumer protocol
+has to be converted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LATEST = ConsumerProtocolSubscription.versions.highest
 
 
 def read_version(data: bytes) -> int:
-    """The version that a message begins with; one that is not known yet is read as the latest that is."""
+    """Returns the version of a message; an unknown newer one is decoded as the latest known one."""
     if len(data) < _VERSION.size:
         raise ProtocolError(f"a message of the consumer protocol must have at least 2 bytes: {len(data)}")
     version: int = _VERSION.unpack_from(data)[0]
@@ -34,9 +34,9 @@ def read_version(data: bytes) -> int:
 
 
 def version_for_assignment(metadata: bytes) -> int:
-    """The version of an assignment for a member with this subscription; 0 if the subscription cannot be read.
+    """Returns the version of an assignment for a member with this subscription; 0 if it cannot be decoded.
 
-    Members have metadata for each protocol that they support, and nobody has looked at all of it.
+    Members have metadata for each of their protocols, and not all of it has been validated.
     """
     try:
         return read_version(metadata)
@@ -45,13 +45,13 @@ def version_for_assignment(metadata: bytes) -> int:
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """`ProtocolError` if it cannot be read. What a later version has appended is ignored."""
+    """Decodes a subscription; raises `ProtocolError`. Fields that a later version has appended are ignored."""
     subscription, _ = ConsumerProtocolSubscription.decode_from(data, read_version(data), _VERSION.size)
     return subscription
 
 
 def read_subscribed_topics(data: bytes) -> set[str]:
-    """The topics of a subscription, read as version 0, as much as every client gets right."""
+    """Returns the topics of a subscription, decoded as version 0, which every client encodes correctly."""
     read_version(data)
     subscription, _ = ConsumerProtocolSubscription.decode_from(data, 0, _VERSION.size)
     return set(subscription.topics)
@@ -69,7 +69,7 @@ def write_assignment(assignment: ConsumerProtocolAssignment, version: int) -> by
 
 
 def to_consumer_protocol(partitions: Mapping[Uuid, Iterable[int]], topics: TopicsImage) -> ConsumerProtocolAssignment:
-    """Topic ids to names; topics that do not exist any more are left out."""
+    """Converts topic IDs to names; leaves out deleted topics."""
     made = []
     for topic_id, numbers in partitions.items():
         topic = topics.topic_by_id(topic_id)
@@ -79,7 +79,7 @@ def to_consumer_protocol(partitions: Mapping[Uuid, Iterable[int]], topics: Topic
 
 
 def from_consumer_protocol(assignment: ConsumerProtocolAssignment, topics: TopicsImage) -> dict[Uuid, set[int]]:
-    """Names to topic ids; topics that do not exist are left out."""
+    """Converts names to topic IDs; leaves out unknown topics."""
     made: dict[Uuid, set[int]] = {}
     for entry in assignment.assigned_partitions:
         topic = topics.topic(entry.topic)

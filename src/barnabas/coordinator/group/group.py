@@ -1,4 +1,4 @@
-"""What all groups have in common."""
+"""The common interface of groups."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from barnabas.coordinator.group.offset_and_metadata import OffsetAndMetadata
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-"""The protocol type of groups of consumers; Kafka Connect and others have their own."""
+"""The protocol type of consumers; Kafka Connect and others have their own."""
 
 UNKNOWN_MEMBER_ID = ""
 
 
 class GroupType(Enum):
-    """The kinds of groups, under the names that ListGroups shows: in small letters, while states have capitals."""
+    """The group types, with the names of ListGroups: in lower case, while states are capitalized."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -31,19 +31,19 @@ _TYPES = {kind.value: kind for kind in GroupType}
 
 
 class OffsetExpirationCondition(NamedTuple):
-    """When the offsets of a group are too old: so long after a moment that `base_timestamp` tells."""
+    """When offsets of a group expire: after the retention time since `base_timestamp`."""
 
     base_timestamp: Callable[[OffsetAndMetadata], int]
 
     def is_expired(self, offset: OffsetAndMetadata, now_ms: int, retention_ms: int) -> bool:
-        """An offset that was committed with an expiry of its own keeps that."""
+        """Returns whether an offset has expired. An offset with an expiry of its own keeps that."""
         if offset.expire_timestamp_ms is not None:
             return now_ms >= offset.expire_timestamp_ms
         return now_ms - self.base_timestamp(offset) >= retention_ms
 
 
 class Group(Protocol):
-    """A group, as far as offsets and administrators go. `epoch` arguments are offsets of committed state to look at."""
+    """A group from the view of offsets and administration. `epoch` is the offset of the committed state to read."""
 
     group_id: str
 
@@ -56,7 +56,7 @@ class Group(Protocol):
         ...
 
     def state_at(self, epoch: int) -> str:
-        """The name of its state."""
+        """Returns the name of its state."""
         ...
 
     def protocol_type_at(self, epoch: int) -> str: ...
@@ -70,7 +70,7 @@ class Group(Protocol):
         is_transactional: bool,
         api_version: int,
     ) -> None:
-        """Raises what a commit by this member is to be answered with, if it may not."""
+        """Raises the error for a commit by this member, if it is not allowed."""
         ...
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int, epoch: int) -> None: ...
@@ -85,5 +85,5 @@ class Group(Protocol):
 
     @property
     def offset_expiration_condition(self) -> OffsetExpirationCondition | None:
-        """None as long as none of its offsets may expire."""
+        """Returns None while none of its offsets may expire."""
         ...

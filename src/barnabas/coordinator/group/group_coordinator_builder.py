@@ -1,4 +1,4 @@
-"""Puts a group coordinator together."""
+"""Builds a group coordinator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ASSIGNORS: Mapping[str, Callable[[], PartitionAssignor]] = {
 
 
 def make_assignors(names: tuple[str, ...]) -> list[PartitionAssignor]:
-    """`ConfigError` for one that there is not."""
+    """Creates the assignors; raises `ConfigError` for an unknown one."""
     return [_ASSIGNORS[assignor_name(name)]() for name in names]
 
 
@@ -65,7 +65,7 @@ def make_group_coordinator(
 ) -> tuple[GroupCoordinatorService, ReplicaPartitionWriter]:
     """Returns the coordinator, not started, and its writer, which still needs a transaction verifier.
 
-    `inline`: see `MultiThreadedEventProcessor`. One thread is enough then, as the GIL lets one run at a time anyway.
+    `inline`: see `MultiThreadedEventProcessor`. Then one thread is enough, because the GIL lets only one run at a time.
     """
     name = "group-coordinator"
     serde = CoordinatorRecordSerde(CONSUMER_OFFSETS)

@@ -11,7 +11,7 @@ from barnabas.records.batch import CompressionType
 
 
 class ConsumerGroupMigrationPolicy(Enum):
-    """Whether a group may change its protocol while it has members. An empty one always may."""
+    """Whether a group with members may change its protocol. An empty one always may."""
 
     DISABLED = "disabled"
     UPGRADE = "upgrade"
@@ -20,7 +20,7 @@ class ConsumerGroupMigrationPolicy(Enum):
 
     @property
     def is_upgrade_enabled(self) -> bool:
-        """From classic to consumer."""
+        """Whether a group may change from classic to consumer."""
         return self in {ConsumerGroupMigrationPolicy.UPGRADE, ConsumerGroupMigrationPolicy.BIDIRECTIONAL}
 
     @property
@@ -39,7 +39,7 @@ _ASSIGNORS: Final = {
 
 
 def assignor_name(setting: str) -> str:
-    """What an assignor is called that may be named by its class in Kafka. `ConfigError` if there is no such one."""
+    """Returns the name of an assignor, which may be given by its class in Kafka. Raises `ConfigError` if unknown."""
     name = _ASSIGNORS.get(setting)
     if name is None:
         raise ConfigError.invalid("group.consumer.assignors", setting, "unknown assignor")
@@ -48,12 +48,12 @@ def assignor_name(setting: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCoordinatorConfig:
-    """What a broker's configuration says about groups; the defaults are Kafka's."""
+    """The group settings of a broker; the defaults are Kafka's."""
 
     num_threads: int = 4
     num_background_threads: int = 2
     append_linger_ms: int = -1
-    """-1: as long as there is more to do for the same partition."""
+    """-1: as long as more operations wait for the same partition."""
     rebalance_protocols: frozenset[str] = frozenset({"classic", "consumer"})
     offsets_topic_num_partitions: int = 50
     offsets_topic_compression: CompressionType = CompressionType.NONE
@@ -67,7 +67,7 @@ class GroupCoordinatorConfig:
     classic_max_session_timeout_ms: int = 1_800_000
     classic_initial_rebalance_delay_ms: int = 3000
     classic_new_member_join_timeout_ms: int = 5 * 60 * 1000
-    """How long a member may take for its first rebalance before it is taken for gone. Not a setting."""
+    """How long the first rebalance of a new member may take before it is removed. Not a setting."""
     classic_max_size: int = _MAX_INT
 
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
@@ -75,7 +75,7 @@ class GroupCoordinatorConfig:
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5000
     consumer_assignment_interval_ms: int = 1000
-    """The least time between two target assignments of a group (KIP-1263)."""
+    """The minimum time between two target assignments of a group (KIP-1263)."""
     consumer_max_size: int = _MAX_INT
     consumer_regex_refresh_interval_ms: int = 600_000
 

@@ -60,9 +60,9 @@ R = TypeVar("R")
 
 
 class GroupCoordinatorService:
-    """What handlers ask: finds the partition of a group, schedules the operation, and makes an answer of its outcome.
+    """The interface for handlers: finds the partition of a group, schedules the operation, and creates the response.
 
-    No future of this class fails: what went wrong is in the answer, as the code that clients of that API understand.
+    Futures of this class never fail: the response has the error code that clients of that API understand.
     """
 
     topic = GROUP_METADATA_TOPIC
@@ -90,10 +90,10 @@ class GroupCoordinatorService:
         """Written once by the thread that starts the broker and once by the one that stops it."""
         self._num_partitions = config.offsets_topic_num_partitions
 
-    # -- the life of the coordinator
+    # -- lifecycle
 
     def startup(self) -> None:
-        """From now on requests are answered; until partitions are loaded, with NOT_COORDINATOR."""
+        """Starts to serve requests; until partitions are loaded, with NOT_COORDINATOR."""
         if self._reaper is not None:
             self._reaper.start()
         self._active = True
@@ -123,7 +123,7 @@ class GroupCoordinatorService:
     def on_new_metadata_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
         topic = image.topics.topic(self.topic)
         if topic is not None:
-            # What was configured counts when the topic is made, and never again.
+            # The setting only applies when the topic is created.
             self._num_partitions = len(topic.partitions)
         self.runtime.on_new_metadata_image(image, delta)
 
@@ -131,7 +131,7 @@ class GroupCoordinatorService:
         return partition_for(group_id, self._num_partitions)
 
     def is_loading(self, partition: int) -> bool:
-        """Whether this broker, if it leads the partition, does not know yet what is in it."""
+        """Returns whether the partition, if this broker leads it, is not loaded yet."""
         return self.runtime.is_loading(TopicPartition(self.topic, partition))
 
     def _partition_of(self, group_id: str) -> TopicPartition:
@@ -158,18 +158,18 @@ class GroupCoordinatorService:
             problem = Errors.INVALID_SESSION_TIMEOUT
         if problem is not None:
             return _done(failed(problem))
-        answer: Future[JoinGroupResponse] = Future()
+        response_future: Future[JoinGroupResponse] = Future()
         operation = self.runtime.schedule_write_operation(
             "classic-group-join",
             self._partition_of(request.group_id),
-            lambda shard: shard.join_group(context, request, answer),
+            lambda shard: shard.join_group(context, request, response_future),
         )
-        _answer_failure(operation, answer, lambda error: JoinGroupResponse(error_code=error))
-        return answer
+        _complete_with_failure(operation, response_future, lambda error: JoinGroupResponse(error_code=error))
+        return response_future
 
     def sync_group(self, request: SyncGroupRequest) -> Future[SyncGroupResponse]:
         def failed(error: Errors) -> SyncGroupResponse:
-            # A load forgets who has joined; only a join helps.
+            # A load discards pending joins; only rejoining helps.
             if error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
                 error = Errors.REBALANCE_IN_PROGRESS
             return SyncGroupResponse(error_code=error)
@@ -177,18 +177,18 @@ class GroupCoordinatorService:
         problem = self._problem(request.group_id)
         if problem is not None:
             return _done(failed(problem))
-        answer: Future[SyncGroupResponse] = Future()
+        response_future: Future[SyncGroupResponse] = Future()
         operation = self.runtime.schedule_write_operation(
             "classic-group-sync",
             self._partition_of(request.group_id),
-            lambda shard: shard.sync_group(request, answer),
+            lambda shard: shard.sync_group(request, response_future),
         )
-        _answer_failure(operation, answer, failed)
-        return answer
+        _complete_with_failure(operation, response_future, failed)
+        return response_future
 
     def heartbeat(self, request: HeartbeatRequest) -> Future[HeartbeatResponse]:
         def failed(error: Errors) -> HeartbeatResponse:
-            # A member that hears of a load would go through a rebalance for nothing.
+            # An error would cause a needless rebalance of the member.
             if error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
                 error = Errors.NONE
             return HeartbeatResponse(error_code=error)
@@ -206,7 +206,7 @@ class GroupCoordinatorService:
         )
 
     def leave_group(self, request: LeaveGroupRequest) -> Future[LeaveGroupResponse]:
-        """The members of the request are in its list, whatever its version."""
+        """Removes the members in the request's list, whatever its version."""
         problem = self._problem(request.group_id)
         if problem is not None:
             return _done(LeaveGroupResponse(error_code=problem))
@@ -214,7 +214,7 @@ class GroupCoordinatorService:
         def failed(error: Errors) -> LeaveGroupResponse:
             if error is not Errors.UNKNOWN_MEMBER_ID:
                 return LeaveGroupResponse(error_code=error)
-            # There is no such group; that is said of each member.
+            # The group does not exist; each member gets that error.
             return LeaveGroupResponse(
                 members=[
                     MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error)
@@ -281,7 +281,7 @@ class GroupCoordinatorService:
                     groups.extend(part.result())
                     continue
                 code = Errors.for_exception(error)
-                # A partition that is not here any more has its groups listed elsewhere.
+                # The groups of a partition that has moved are listed by its new coordinator.
                 if code is not Errors.NOT_COORDINATOR:
                     failure = code
             return ListGroupsResponse(error_code=failure, groups=groups)
@@ -330,12 +330,12 @@ class GroupCoordinatorService:
         failed: Callable[[str, Errors], R],
         schedule: Callable[[TopicPartition, list[str]], Future[list[R]]],
     ) -> Future[list[R]]:
-        """Asks each partition for the groups that it has."""
+        """Queries each partition for its groups."""
         if not self._active:
             return _done([failed(group_id, Errors.COORDINATOR_NOT_AVAILABLE) for group_id in group_ids])
         by_partition: dict[TopicPartition, list[str]] = {}
         for group_id in group_ids:
-            # An empty id is no group's, but there may be offsets under it, which have to be got rid of somehow.
+            # No group has an empty ID, but offsets may be stored under it, and must be deletable.
             by_partition.setdefault(self._partition_of(group_id), []).append(group_id)
         parts = [(ids, schedule(partition, ids)) for partition, ids in by_partition.items()]
 
@@ -387,7 +387,7 @@ class GroupCoordinatorService:
     ) -> Future[TxnOffsetCommitResponse]:
         def failed(error: Errors) -> TxnOffsetCommitResponse:
             if error is Errors.NETWORK_EXCEPTION:
-                # The transaction coordinator could not be asked; producers of old do not retry on anything else.
+                # The transaction coordinator was not available; older producers retry only this error.
                 error = Errors.COORDINATOR_LOAD_IN_PROGRESS
             return TxnOffsetCommitResponse(
                 topics=[
@@ -429,14 +429,14 @@ class GroupCoordinatorService:
         transaction_version: int,
         timeout_ms: int | None = None,
     ) -> Future[None]:
-        """The end of a transaction that has offsets in a partition of ``__consumer_offsets``, for WriteTxnMarkers.
+        """Ends a transaction with offsets in a partition of ``__consumer_offsets``, for WriteTxnMarkers.
 
-        This future may fail, with what the marker is to be answered with.
+        This future may fail, with the error for the marker.
         """
-        answer: Future[None] = Future()
+        response_future: Future[None] = Future()
         if not self._active:
-            answer.set_exception(CoordinatorNotAvailableError())
-            return answer
+            response_future.set_exception(CoordinatorNotAvailableError())
+            return response_future
         return self.runtime.schedule_transaction_completion(
             "complete-transaction",
             partition,
@@ -460,7 +460,7 @@ class GroupCoordinatorService:
         partition = self._partition_of(request.group_id)
         operation: Future[OffsetFetchResponseGroup]
         if require_stable:
-            # As a write, so that it comes after all that is being written.
+            # As a write, so that it is ordered after all pending writes.
             operation = self.runtime.schedule_write_operation(
                 "fetch-stable-offsets", partition, lambda shard: shard.fetch_stable_offsets(request)
             )
@@ -483,7 +483,7 @@ class GroupCoordinatorService:
 
 
 def response_error(error: Errors) -> Errors:
-    """What a client is told of a failure that is not its own: go and look for the coordinator."""
+    """Maps an internal failure to the error for the client, which makes it look for the coordinator."""
     if error in {Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.NOT_ENOUGH_REPLICAS, Errors.REQUEST_TIMED_OUT}:
         return Errors.COORDINATOR_NOT_AVAILABLE
     if error in {Errors.NOT_LEADER_OR_FOLLOWER, Errors.KAFKA_STORAGE_ERROR}:
@@ -504,14 +504,14 @@ def _log_unexpected(error: BaseException) -> None:
         logger.error("A group operation failed unexpectedly", exc_info=error)
 
 
-def _answer_failure(operation: Future[Any], answer: Future[T], failed: Callable[[Errors], T]) -> None:
-    """For operations whose answer may come later than they are done: a failure is the answer at once."""
+def _complete_with_failure(operation: Future[Any], response_future: Future[T], failed: Callable[[Errors], T]) -> None:
+    """Completes the response with an error at once, for operations whose response may come later than they end."""
 
     def on_done(future: Future[Any]) -> None:
         error = future.exception()
-        if error is not None and not answer.done():
+        if error is not None and not response_future.done():
             _log_unexpected(error)
-            answer.set_result(failed(response_error(Errors.for_exception(error))))
+            response_future.set_result(failed(response_error(Errors.for_exception(error))))
 
     operation.add_done_callback(on_done)
 
@@ -521,26 +521,26 @@ def _or_else(operation: Future[T], failed: Callable[[Errors], T]) -> Future[T]:
 
 
 def _handle(operation: Future[T], failed: Callable[[BaseException], T]) -> Future[T]:
-    answer: Future[T] = Future()
+    response_future: Future[T] = Future()
 
     def on_done(future: Future[T]) -> None:
         error = future.exception()
         if error is None:
-            answer.set_result(future.result())
+            response_future.set_result(future.result())
         else:
             _log_unexpected(error)
-            answer.set_result(failed(error))
+            response_future.set_result(failed(error))
 
     operation.add_done_callback(on_done)
-    return answer
+    return response_future
 
 
 def _when_all(parts: Sequence[Future[Any]], gather: Callable[[], T]) -> Future[T]:
-    """The result of `gather` when all parts are done, however they end."""
-    answer: Future[T] = Future()
+    """Returns the result of `gather` when all parts are done, successful or not."""
+    response_future: Future[T] = Future()
     if not parts:
-        answer.set_result(gather())
-        return answer
+        response_future.set_result(gather())
+        return response_future
     lock = threading.Lock()  # guards the count; nothing is called while it is held
     waiting = len(parts)
 
@@ -550,8 +550,8 @@ def _when_all(parts: Sequence[Future[Any]], gather: Callable[[], T]) -> Future[T
             waiting -= 1
             is_last = not waiting
         if is_last:
-            answer.set_result(gather())
+            response_future.set_result(gather())
 
     for part in parts:
         part.add_done_callback(on_done)
-    return answer
+    return response_future

@@ -62,7 +62,7 @@ Replay = Callable[[int, int, Any, Any], None]
 
 
 class GroupCoordinatorShard:
-    """The state machine: sends requests and records to the managers that know what to do with them."""
+    """The state machine of one partition: passes requests and records to the responsible managers."""
 
     def __init__(
         self,
@@ -91,23 +91,25 @@ class GroupCoordinatorShard:
     # -- classic groups
 
     def join_group(
-        self, context: MemberContext, request: JoinGroupRequest, answer: Future[JoinGroupResponse]
+        self, context: MemberContext, request: JoinGroupRequest, response_future: Future[JoinGroupResponse]
     ) -> CoordinatorResult[None]:
         group = self.store.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup):
-            return self._classic.join(context, request, answer)
+            return self._classic.join(context, request, response_future)
         if not group.is_empty:
-            return self._classic_members.join(context, group, request, answer)
+            return self._classic_members.join(context, group, request, response_future)
         records: list[CoordinatorRecord] = []
         group.create_group_tombstone_records(records)
         self.store.remove(request.group_id)
-        return self._classic.join(context, request, answer, records)
+        return self._classic.join(context, request, response_future, records)
 
-    def sync_group(self, request: SyncGroupRequest, answer: Future[SyncGroupResponse]) -> CoordinatorResult[None]:
+    def sync_group(
+        self, request: SyncGroupRequest, response_future: Future[SyncGroupResponse]
+    ) -> CoordinatorResult[None]:
         group = self._group_with_members(request.group_id)
         if isinstance(group, ConsumerGroup):
-            return self._classic_members.sync(group, request, answer)
-        return self._classic.sync(group, request, answer)
+            return self._classic_members.sync(group, request, response_future)
+        return self._classic.sync(group, request, response_future)
 
     def heartbeat(self, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResponse]:
         group = self._group_with_members(request.group_id)
@@ -157,7 +159,7 @@ class GroupCoordinatorShard:
         return self.offsets.fetch(request, epoch, require_stable=False)
 
     def fetch_stable_offsets(self, request: OffsetFetchRequestGroup) -> CoordinatorResult[OffsetFetchResponseGroup]:
-        """Of the latest state; the answer waits until that is committed."""
+        """Returns the latest offsets; the response waits until they are committed."""
         return CoordinatorResult((), self.offsets.fetch(request, LATEST_EPOCH, require_stable=True))
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
@@ -259,7 +261,7 @@ class GroupCoordinatorShard:
         )
 
     def _expire(self) -> CoordinatorResult[None]:
-        """Removes offsets that have expired, and groups that have nothing left."""
+        """Removes expired offsets, and groups that have nothing left."""
         self._schedule_expiry()
         return self.cleanup_group_metadata()
 
@@ -302,7 +304,7 @@ class GroupCoordinatorShard:
         }
 
     def _replay_legacy_offset(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
-        """Of the first Kafka that kept offsets in a topic."""
+        """Replays records of the first Kafka that stored offsets in a topic."""
         self.offsets.replay(
             offset,
             producer_id,
@@ -317,7 +319,7 @@ class GroupCoordinatorShard:
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:  # noqa: ARG002 - the interface
         replay = self._replays.get(type(record.key))
         if replay is None:
-            # Of share and streams groups, which this broker does not serve.
+            # Records of share and streams groups, which this broker does not serve.
             logger.debug("Ignoring a %s at offset %d", type(record.key).__name__, offset)
             return
         replay(offset, producer_id, record.key, record.value)
@@ -380,6 +382,6 @@ class GroupCoordinatorShard:
         return CoordinatorResult(())
 
     def counts(self) -> GroupCounts:
-        """What there is at this moment."""
+        """Returns the current counts."""
         groups = Counter((group.type, group.state_at(LATEST_EPOCH)) for group in self.store.groups.values())
         return GroupCounts(groups, self.offsets.num_offsets)

@@ -1,4 +1,4 @@
-"""What can be measured about groups: Kafka's ``group-coordinator-metrics`` and ``GroupMetadataManager``."""
+"""Metrics of groups: Kafka's ``group-coordinator-metrics`` and ``GroupMetadataManager``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 GROUP: Final = "group-coordinator-metrics"
 CONSUMER_GROUP_STATES: Final = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
 REFRESH_INTERVAL_MS: Final = 10_000
-"""How often groups are counted. Kafka does that each minute, which is long if one looks at it."""
+"""How often groups are counted. Kafka counts every minute, which is slow for monitoring."""
 
 
 class GroupCounts(NamedTuple):
-    """What is in one partition of the coordinator."""
+    """The counts of one partition of the coordinator."""
 
     groups: Mapping[tuple[GroupType, str], int]
     """By type and state."""
@@ -38,10 +38,10 @@ class _Nothing:
 
 
 class GroupMetrics:
-    """Counts what happens to groups and offsets; without a registry, nothing.
+    """Counts events of groups and offsets; without a registry, nothing.
 
-    How many groups there are in which state is known to each partition alone, on its own thread. So each counts its
-    own from time to time and `publish` es that, and whoever reads a gauge gets the sum of what was published last.
+    The number of groups by state is known only to each partition, on its own thread. So each partition counts its
+    groups periodically and `publish` es the counts, and a gauge returns the sum of the published ones.
     """
 
     def __init__(self, metrics: Metrics | None = None, registry: MetricsRegistry | None = None) -> None:
@@ -49,7 +49,7 @@ class GroupMetrics:
         self._sensors: list[str] = []
         self._gauges: list[MetricName] = []
         self._published: dict[int, GroupCounts] = {}
-        """By partition. Each entry is replaced as a whole by the thread of that partition."""
+        """By partition. The thread of a partition replaces its entry as a whole."""
         self._yammer = None if registry is None else KafkaMetricsGroup(registry, "kafka.coordinator.group", _MANAGER)
         self._yammer_names: list[str] = []
         if metrics is not None:
@@ -90,14 +90,14 @@ class GroupMetrics:
 
     @property
     def are_read(self) -> bool:
-        """Whether it is worth counting."""
+        """Whether counting is useful."""
         return self._metrics is not None or self._yammer is not None
 
     def publish(self, partition: int, counts: GroupCounts) -> None:
         self._published[partition] = counts
 
     def withdraw(self, partition: int) -> None:
-        """Its groups are somebody else's now."""
+        """Removes the counts of a partition that has moved."""
         self._published.pop(partition, None)
 
     def _count(self, kind: GroupType | None, state: str | None = None) -> int:
@@ -127,7 +127,7 @@ class GroupMetrics:
         self._gauges.append(metric_name)
 
     def _add_yammer_gauges(self, group: KafkaMetricsGroup) -> None:
-        """The names of old: these are of classic groups."""
+        """Adds the older names, which cover classic groups."""
         group.new_gauge("NumOffsets", lambda: sum(counts.offsets for counts in list(self._published.values())))
         group.new_gauge("NumGroups", lambda: self._count(GroupType.CLASSIC))
         self._yammer_names = ["NumOffsets", "NumGroups"]

@@ -1,13 +1,11 @@
-"""Groups that change their protocol while they have members (KIP-848).
+"""Changes the protocol of groups while they have members (KIP-848).
 
-An application is moved to the consumer protocol by restarting its processes one by one. When the first one comes back
-and speaks the new protocol, its classic group becomes a consumer group in which the others are *members of the classic
-protocol*: they go on with JoinGroup and SyncGroup, and the coordinator takes the part of their leader. When the last
-member of the new protocol leaves again, the group becomes classic once more. Whether either may happen is
-``group.consumer.migration.policy``.
+An application moves to the consumer protocol by a rolling restart. When the first process rejoins with the new
+protocol, its classic group becomes a consumer group in which the others are *members of the classic protocol*: they
+continue with JoinGroup and SyncGroup, and the coordinator acts as their leader. When the last member of the new
+protocol leaves again, the group becomes classic again. ``group.consumer.migration.policy`` controls both directions.
 
-A group without members changes without further ado, in either direction: its tombstones come first, and its offsets
-stay what they are.
+A group without members can always change, in either direction: its tombstones are written first, and its offsets stay.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ logger = LimitedLogger(logging.getLogger(__name__))
 
 
 class GroupMigration:
-    """Turns groups of one kind into groups of the other."""
+    """Converts groups from one protocol to the other."""
 
     def __init__(
         self,
@@ -101,7 +99,7 @@ class GroupMigration:
             raise GroupIdNotFoundError(
                 f"Group {classic.group_id} cannot be upgraded: a member's subscription or assignment cannot be decoded."
             ) from error
-        # Whoever waits for a rebalance of the old kind joins anew, and finds the group of the new kind.
+        # Members that wait in a classic rebalance rejoin, and find the consumer group.
         classic.complete_all_futures(Errors.REBALANCE_IN_PROGRESS)
         classic.create_group_tombstone_records(records)
         group = ConsumerGroup(self._store.registry, classic.group_id)
@@ -132,7 +130,7 @@ class GroupMigration:
     def _upgraded_member(self, group: ClassicGroup, member: ClassicGroupMember) -> ConsumerGroupMember:
         topics = self._store.image.topics
         names = member.protocol_names
-        # While it rebalances, a member may have joined without the protocol of the last generation.
+        # During a rebalance, a member may have joined without the protocol of the last generation.
         protocol = group.protocol_name if group.protocol_name in names else names[0]
         subscription = read_subscription(member.metadata(protocol))
         epoch = group.generation_id
@@ -188,7 +186,7 @@ class GroupMigration:
         return CoordinatorResult(records, replay_records=False)
 
     def downgrades_with_replaced_member(self, group: ConsumerGroup, replaced: ConsumerGroupMember) -> bool:
-        """Whether the last member of the consumer protocol is static, and comes back with the classic one."""
+        """Returns whether the last member of the consumer protocol is static, and rejoins with the classic one."""
         return (
             not replaced.uses_classic_protocol
             and group.all_members_use_classic_protocol_except([replaced])
@@ -205,7 +203,7 @@ class GroupMigration:
         *,
         rebalances: bool,
     ) -> None:
-        # Records that put the new member in the old one's place are written before these.
+        # The records that replace the old member by the new one are written before these.
         group.create_tombstones_with_replaced_member(records, replaced.member_id, joining.member_id)
         members = [member for member in group.members.values() if member.member_id != replaced.member_id]
         targets = {member.member_id: group.target_of(member.member_id) for member in members}
@@ -253,7 +251,7 @@ class GroupMigration:
         for member in group.members.values():
             self._consumer.cancel_timers(group_id, member.member_id)
         self._store.update_groups_by_topic(group_id, group.subscribed_topic_names, ())
-        # The records are not replayed: this is what they would make, with members that can wait.
+        # The records are not replayed: this is their result, with members that can wait.
         self._store.groups[group_id] = classic
         for made in classic.members.values():
             self._classic.reschedule_heartbeat(classic, made.member_id)

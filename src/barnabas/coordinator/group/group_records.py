@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.group.consumer.consumer_group_member import ConsumerGroupMember
 
 OFFSET_COMMIT_VERSION: Final = 4
-"""What Kafka 4.3 writes; v1 if there is an expiry, which later versions have no field for."""
+"""The version that Kafka 4.3 writes; v1 for an offset with an expiry, which later versions do not have."""
 OFFSET_COMMIT_VERSION_WITH_EXPIRY: Final = 1
 GROUP_METADATA_VERSION: Final = 3
 
@@ -70,7 +70,7 @@ def offset_commit_tombstone(group_id: str, topic: str, partition: int) -> Coordi
 
 
 def group_metadata(group: ClassicGroup, assignment: Mapping[str, bytes]) -> CoordinatorRecord:
-    """A classic group as a whole, with an assignment that may not have been given out yet."""
+    """The record of a classic group, with an assignment that members may not have received yet."""
     protocol = group.protocol_name
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
@@ -99,7 +99,7 @@ def group_metadata(group: ClassicGroup, assignment: Mapping[str, bytes]) -> Coor
 
 
 def empty_group_metadata(group: ClassicGroup) -> CoordinatorRecord:
-    """A classic group of which there is nothing to say but that it exists."""
+    """The record of a classic group that only exists."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
         GroupMetadataValue(
@@ -133,7 +133,7 @@ def consumer_group_epoch_tombstone(group_id: str) -> CoordinatorRecord:
 
 
 def consumer_group_subscription_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """For what Kafka up to 4.0 wrote about a group's topics."""
+    """For a record that Kafka up to 4.0 wrote about a group's topics."""
     return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id))
 
 
@@ -145,7 +145,7 @@ def consumer_group_member_subscription(group_id: str, member: ConsumerGroupMembe
             rack_id=member.rack_id,
             client_id=member.client_id,
             client_host=member.client_host,
-            # In order, so that the same subscription is the same bytes.
+            # Sorted, so that equal subscriptions have equal bytes.
             subscribed_topic_names=sorted(member.subscribed_topic_names),
             subscribed_topic_regex=member.subscribed_topic_regex,
             rebalance_timeout_ms=member.rebalance_timeout_ms,

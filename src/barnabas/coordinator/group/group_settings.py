@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
 
 GroupOverrides = Callable[[str], Mapping[str, str]]
-"""What a group's own configuration says, by group id."""
+"""Returns the settings of a group by its ID."""
 
 
 def no_overrides(_group_id: str) -> Mapping[str, str]:
@@ -15,7 +15,7 @@ def no_overrides(_group_id: str) -> Mapping[str, str]:
 
 
 class GroupSettings:
-    """Tells what counts for a group: its own setting, or the broker's."""
+    """Returns the effective settings of a group: its own, or the broker's."""
 
     __slots__ = ("_config", "_overrides")
 

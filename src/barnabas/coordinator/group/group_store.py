@@ -15,7 +15,7 @@ AnyGroup = ClassicGroup | ConsumerGroup
 
 
 class GroupStore:
-    """The groups by id, the consumer groups by topic, and the metadata image that they go by."""
+    """The groups by ID, the consumer groups by topic, and the current metadata image."""
 
     def __init__(self, registry: SnapshotRegistry, now_ms: Callable[[], int]) -> None:
         self.registry = registry
@@ -23,10 +23,10 @@ class GroupStore:
         self.image: MetadataImage = EMPTY_IMAGE
         self.groups: TimelineHashMap[str, AnyGroup] = TimelineHashMap(registry)
         self._by_topic: TimelineHashMap[str, TimelineHashSet[str]] = TimelineHashMap(registry)
-        """Ids of the consumer groups that are subscribed to a topic."""
+        """The IDs of consumer groups that subscribe to a topic."""
 
     def group(self, group_id: str, epoch: int = LATEST_EPOCH) -> AnyGroup:
-        """`GroupIdNotFoundError` if there is none."""
+        """Returns the group; raises `GroupIdNotFoundError` if it does not exist."""
         group = self.groups.get(group_id, epoch)
         if group is None:
             raise GroupIdNotFoundError(f"Group {group_id} not found.")
@@ -45,7 +45,7 @@ class GroupStore:
         raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
 
     def get_or_create_classic_group(self, group_id: str) -> ClassicGroup:
-        """`GroupIdNotFoundError` if there is one of another kind."""
+        """Returns or creates a group; raises `GroupIdNotFoundError` if it has another type."""
         group = self.groups.get(group_id)
         if group is None:
             made = self.groups[group_id] = ClassicGroup(group_id, self.now_ms, current_state_timestamp_ms=self.now_ms())
@@ -55,7 +55,7 @@ class GroupStore:
         raise GroupIdNotFoundError(f"Group {group_id} is not a classic group.")
 
     def get_or_create_persisted_consumer_group(self, group_id: str) -> ConsumerGroup:
-        """While replaying: the group that a record is about. A classic group that only has offsets makes way."""
+        """Returns the group of a record during replay. It replaces a classic group that only has offsets."""
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group

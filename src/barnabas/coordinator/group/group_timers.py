@@ -1,4 +1,4 @@
-"""The names of the timers of groups: one of each for a group or a member, so that scheduling it anew replaces it."""
+"""The keys of group timers: one per group or member, so that scheduling a timer again replaces it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a request of a group's member comes from."""
+"""The sender of a request to a group."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from barnabas.security.request_context import AuthorizableRequestContext
 
 
 class MemberContext(NamedTuple):
-    """What groups want to know of a client, beyond its request."""
+    """The client of a request, as needed by groups."""
 
     client_id: str
     client_host: str
-    """Its address as Java shows one, with a slash in front."""
+    """Its address in Java's format, with a leading slash."""
     api_version: int
     authorization: AuthorizableRequestContext | None = None
-    """For what is looked up in the client's name: the topics that match its regular expression."""
+    """For lookups with the client's permissions: the topics that match its regular expression."""

@@ -9,19 +9,19 @@ from barnabas.protocol.internal.consumer_offsets import OffsetCommitValue
 
 
 class OffsetAndMetadata(NamedTuple):
-    """Where a group stands in a partition, and since when."""
+    """The committed offset of a group in a partition, with metadata and timestamp."""
 
     committed_offset: int
     leader_epoch: int = -1
-    """Of the last record that was read, -1 if the client did not tell."""
+    """The leader epoch of the last consumed record; -1 if the client did not send it."""
     metadata: str = ""
     commit_timestamp_ms: int = 0
     expire_timestamp_ms: int | None = None
     topic_id: Uuid = ZERO_UUID
-    """Of the topic it was committed for, if the client spoke of ids."""
+    """The ID of the topic, if the client sent it."""
     record_offset: int = -1
-    """Where the record of it is: the later commit counts, and the one of a transaction counts from where it was
-    written, not from where its transaction ended."""
+    """The offset of its record: the later commit wins, and a transactional one counts from where it was written, not
+    from where its transaction ended."""
 
     @classmethod
     def from_record(cls, record_offset: int, value: OffsetCommitValue) -> OffsetAndMetadata:

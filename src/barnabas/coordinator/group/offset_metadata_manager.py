@@ -54,9 +54,9 @@ from barnabas.records.control import ControlRecordType
 
 INVALID_OFFSET: Final = -1
 NO_RETENTION: Final = -1
-"""As the retention time of a commit: the broker's own setting."""
+"""The retention time of a commit that uses the broker's setting."""
 _NEVER_MS: Final = 2**63 - 1
-"""The largest time that a record can carry. In Kafka a larger one wraps around, and the offset expires at once."""
+"""The maximum time of a record. In Kafka a larger one overflows, and the offset expires at once."""
 
 GROUP_NOT_FOUND_SINCE: Final = 9
 """The first version of OffsetCommit whose clients understand GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH."""
@@ -96,11 +96,10 @@ class Offsets:
 class OffsetMetadataManager:
     """The offsets of all groups of a partition.
 
-    **Transactions.** What a producer commits for a group within a transaction is *pending* until the transaction ends:
-    kept apart by producer, and hidden. Its end comes as a marker in this partition's log, and then pending offsets
-    become committed ones, or are dropped. If somebody else has committed for the same partition meanwhile, whichever
-    record is later in the log counts. A fetch that wants stable offsets is told of a partition that has pending ones,
-    and asks again.
+    **Transactions.** Offsets that a producer commits within a transaction are *pending* until the transaction ends:
+    they are stored by producer, and not visible. The end is a marker in this partition's log, which makes pending
+    offsets committed, or drops them. If another commit for the same partition happens meanwhile, the later record in
+    the log wins. A fetch of stable offsets gets an error for a partition with pending ones, and retries.
     """
 
     def __init__(
@@ -116,9 +115,9 @@ class OffsetMetadataManager:
         self._metrics = metrics
         self._offsets = Offsets(registry)
         self._pending: TimelineHashMap[int, Offsets] = TimelineHashMap(registry)
-        """By producer id."""
+        """By producer ID."""
         self._open_transactions: TimelineHashMap[str, TimelineHashSet[int]] = TimelineHashMap(registry)
-        """Producer ids by group."""
+        """Producer IDs by group."""
 
     @property
     def num_offsets(self) -> int:
@@ -127,7 +126,7 @@ class OffsetMetadataManager:
     # -- OffsetCommit
 
     def commit(self, context: MemberContext, request: OffsetCommitRequest) -> CoordinatorResult[OffsetCommitResponse]:
-        """The topics of the request have names, whatever its version."""
+        """Commits offsets. The topics of the request have names, whatever its version."""
         epoch = request.generation_id_or_member_epoch
         group = self._group_for_commit(
             request.group_id,
@@ -164,7 +163,7 @@ class OffsetMetadataManager:
     def commit_transactional(
         self, context: MemberContext, request: TxnOffsetCommitRequest
     ) -> CoordinatorResult[TxnOffsetCommitResponse]:
-        """The records belong to the producer's transaction. Older clients do not know STALE_MEMBER_EPOCH."""
+        """Commits offsets within the producer's transaction. Older clients do not know STALE_MEMBER_EPOCH."""
         try:
             return self._commit_transactional(context, request)
         except StaleMemberEpochError:
@@ -204,7 +203,7 @@ class OffsetMetadataManager:
         return CoordinatorResult(records, TxnOffsetCommitResponse(topics=topics))
 
     def _group_for_commit(self, group_id: str, epoch: int, *, understands_not_found: bool) -> AnyGroup:
-        """The group; for somebody who is no member of any, one is made."""
+        """Returns the group; creates one for a client that is not a member of any."""
         try:
             return self._store.group(group_id)
         except GroupIdNotFoundError:
@@ -252,9 +251,9 @@ class OffsetMetadataManager:
     # -- OffsetFetch
 
     def fetch(self, request: OffsetFetchRequestGroup, epoch: int, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        """The offsets that a group has committed, for the partitions asked for or for all.
+        """Returns committed offsets of a group, for the requested partitions or for all.
 
-        `epoch` is the committed state to look at. With `require_stable` that is the latest, and the caller waits until
+        `epoch` is the committed state to read. With `require_stable` it is the latest state, and the caller waits until
         it is committed.
         """
         group_id = request.group_id
@@ -262,13 +261,13 @@ class OffsetMetadataManager:
             self._store.group(group_id, epoch).validate_offset_fetch(request.member_id, request.member_epoch, epoch)
             offsets = self._offsets.by_group.get(group_id, epoch)
         except GroupIdNotFoundError:
-            # A group that is not there has committed nothing, which is no error: its first member asks this as well.
+            # An unknown group has no offsets. That is not an error, because its first member asks this too.
             offsets = None
         unstable = self._partitions_with_pending_offsets(group_id) if require_stable else frozenset()
-        answer = OffsetFetchResponseGroup(group_id=group_id)
+        response = OffsetFetchResponseGroup(group_id=group_id)
         if request.topics is None:
-            answer.topics = self._all_offsets(offsets, epoch, unstable)
-            return answer
+            response.topics = self._all_offsets(offsets, epoch, unstable)
+            return response
         for topic in request.topics:
             partitions = []
             for number in topic.partition_indexes:
@@ -277,10 +276,10 @@ class OffsetMetadataManager:
                 if found is not None and _is_of_another_topic(found.topic_id, topic.topic_id):
                     found = None
                 partitions.append(_fetched(number, found, key in unstable))
-            answer.topics.append(
+            response.topics.append(
                 OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
             )
-        return answer
+        return response
 
     def _all_offsets(
         self, offsets: GroupOffsets | None, epoch: int, unstable: frozenset[TopicPartition]
@@ -341,14 +340,14 @@ class OffsetMetadataManager:
         return CoordinatorResult(records, OffsetDeleteResponse(topics=topics))
 
     def delete_all(self, group_id: str, records: list[CoordinatorRecord]) -> int:
-        """The end of a group's offsets; how many there were."""
+        """Deletes all offsets of a group; returns their number."""
         doomed = dict.fromkeys(self._offsets.by_group.get(group_id) or ())
         doomed.update(dict.fromkeys(self._partitions_with_pending_offsets(group_id)))
         records.extend(group_records.offset_commit_tombstone(group_id, *partition) for partition in doomed)
         return len(doomed)
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> list[CoordinatorRecord]:
-        """Offsets of partitions that are no more would be taken for those of a topic that gets the same name later."""
+        """Deletes offsets of deleted partitions, or a later topic of the same name would get them."""
         gone = set(partitions)
         doomed: dict[tuple[str, TopicPartition], None] = {}
         for offsets in (self._offsets, *self._pending.values()):
@@ -358,7 +357,7 @@ class OffsetMetadataManager:
         return [group_records.offset_commit_tombstone(group_id, *partition) for group_id, partition in doomed]
 
     def cleanup_expired_offsets(self, group_id: str, records: list[CoordinatorRecord]) -> bool:
-        """Removes what has expired; whether the group has no offsets left then."""
+        """Removes expired offsets; returns whether the group has none left."""
         offsets = self._offsets.by_group.get(group_id)
         if offsets is None:
             return group_id not in self._open_transactions
@@ -392,7 +391,7 @@ class OffsetMetadataManager:
                     pending.remove(group_id, partition)
             return
         if group_id not in self._store.groups:
-            # Offsets without a group: somebody just commits.
+            # Offsets without a group: a client only commits.
             self._store.get_or_create_classic_group(group_id)
         committed = OffsetAndMetadata.from_record(offset, value)
         if producer_id < 0:
@@ -425,7 +424,7 @@ class OffsetMetadataManager:
                     self._offsets.put(group_id, partition, offset)
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything, in plain dictionaries: for tests of what a replay makes."""
+        """Returns everything as ordinary dictionaries, for tests of a replay."""
         return {
             "offsets": {group_id: dict(offsets.items()) for group_id, offsets in self._offsets.by_group.items()},
             "pending": {
@@ -437,7 +436,7 @@ class OffsetMetadataManager:
 
 
 def heartbeats_by_commit(group: AnyGroup) -> bool:
-    """Whether a commit to this group proves that its member is alive."""
+    """Returns whether a commit to this group counts as a heartbeat of its member."""
     return isinstance(group, ClassicGroup) and group.state in {
         ClassicGroupState.STABLE,
         ClassicGroupState.PREPARING_REBALANCE,
@@ -445,7 +444,7 @@ def heartbeats_by_commit(group: AnyGroup) -> bool:
 
 
 def _is_of_another_topic(committed: Uuid, asked: Uuid) -> bool:
-    """Whether an offset was committed for a topic that has been deleted, and another has its name."""
+    """Returns whether an offset belongs to a deleted topic of the same name."""
     return ZERO_UUID not in (committed, asked) and committed != asked
 
 

@@ -1,1 +1,1 @@
-"""Server-side assignors: who gets which partitions of a consumer group."""
+"""Server-side assignors: assign partitions to the members of a consumer group."""

@@ -1,4 +1,4 @@
-"""What an assignor gets to know, and what it has to find out."""
+"""The interface of assignors: their input and their result."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from barnabas.coordinator.group.consumer.assignment import Assignment
 
 
 class PartitionAssignorError(Exception):
-    """There is no assignment: something about the group makes no sense."""
+    """No assignment can be computed, because the group's state is inconsistent."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """A member, as far as an assignor is concerned."""
+    """A member as input of an assignor."""
 
     subscribed_topic_ids: frozenset[Uuid]
     assignment: Assignment
-    """The one it is to have so far, which a good assignor changes as little as possible."""
+    """Its current target assignment, which a good assignor changes as little as possible."""
     instance_id: str | None = None
     rack_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """A group, as far as an assignor is concerned."""
+    """A group as input of an assignor."""
 
     members: Mapping[str, MemberSubscription]
     num_partitions: Mapping[Uuid, int]
-    """Of all topics that somebody is subscribed to."""
+    """The number of partitions of all subscribed topics."""
 
     @property
     def is_homogeneous(self) -> bool:
-        """Whether all are subscribed to the same topics."""
+        """Whether all members subscribe to the same topics."""
         members = iter(self.members.values())
         first = next(members, None)
         return first is None or all(one.subscribed_topic_ids == first.subscribed_topic_ids for one in members)
@@ -48,13 +48,13 @@ class GroupSpec:
 
 
 class PartitionAssignor(Protocol):
-    """Decides who gets which partitions."""
+    """Assigns partitions to members."""
 
     @property
     def name(self) -> str:
-        """Under which members ask for it."""
+        """The name by which members select it."""
         ...
 
     def assign(self, spec: GroupSpec) -> dict[str, Assignment]:
-        """An assignment for each member. A function of `spec` alone: the same group must get the same."""
+        """Returns an assignment for each member. It must depend on `spec` only, so that it is reproducible."""
         ...

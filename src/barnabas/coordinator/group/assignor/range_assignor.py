@@ -8,13 +8,13 @@ from barnabas.coordinator.group.consumer.assignment import Assignment
 
 
 class RangeAssignor:
-    """Gives each member consecutive partitions of each topic, in the order of the members.
+    """Assigns consecutive partitions of each topic, in the order of the members.
 
-    Ten partitions and three members: 0-3, 4-6, 7-9. Topics with the same number of partitions are *co-partitioned*: who
-    has partition 2 of the one has partition 2 of the other, so they can be joined. In return some members get more than
-    others, the same ones for each topic.
+    Ten partitions and three members: 0-3, 4-6, 7-9. Topics with the same number of partitions are *co-partitioned*: the
+    member that has partition 2 of one topic has partition 2 of the other, so they can be joined. The price is that the
+    same members get more partitions of each topic.
 
-    Static members come first, by instance id, so that the order survives their restarts.
+    Static members come first, by instance ID, so that the order survives their restarts.
     """
 
     name = "range"

@@ -1,4 +1,4 @@
-"""The ``uniform`` assignor, which is the default."""
+"""The ``uniform`` assignor, the default."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from barnabas.coordinator.group.consumer.assignment import Assignment
 
 
 class UniformAssignor:
-    """Gives all members the same number of partitions, give or take one, and moves as few as possible.
+    """Assigns the same number of partitions to all members, plus or minus one, and moves as few as possible.
 
-    If all are subscribed to the same topics that is simple arithmetic, in `_assign_homogeneous`: each member has a
-    quota, gives up what is beyond it, and gets of what is free until it is filled. Where it does not divide evenly,
-    some get one more: those that have it already, as far as there are any. Otherwise partitions have to be
-    moved about: see `UniformHeterogeneousAssignment`.
+    If all members subscribe to the same topics, `_assign_homogeneous` computes a quota for each member. A member gives
+    up what exceeds its quota, and gets free partitions until the quota is filled. If the number is not divisible, some
+    members get one more, preferably those that already have it. Otherwise partitions have to be moved between members:
+    see `UniformHeterogeneousAssignment`.
     """
 
     name = "uniform"
@@ -55,7 +55,7 @@ def _assign_homogeneous(spec: GroupSpec) -> dict[str, Assignment]:
         kept[member_id] = mine
         if extra > 0:
             if room > 0 and len(spec.members) - index > extra:
-                room -= 1  # it has less than that, and one that comes later may have one to keep
+                room -= 1  # it has fewer, and a later member may have one to keep
             else:
                 extra -= 1
         if room > 0:

@@ -1,4 +1,4 @@
-"""The uniform assignment of a group whose members are subscribed to different topics."""
+"""The uniform assignment of a group whose members subscribe to different topics."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from barnabas.coordinator.group.assignor.partition_assignor import GroupSpec
 from barnabas.coordinator.group.consumer.assignment import Assignment
 
 MAX_ITERATIONS: Final = 16
-"""How often all topics are gone through to improve the balance. Two or three times do in practice."""
+"""The maximum number of passes over all topics to improve the balance. Two or three are enough in practice."""
 
 
 class UniformHeterogeneousAssignment:
-    """Keeps what can be kept, gives what is free to whoever has least, and then moves partitions from those that have
-    most to those that have least, topic by topic, until it makes nothing better.
+    """Keeps current assignments where possible, assigns free partitions to the least loaded members, and then moves
+    partitions from the most to the least loaded members, topic by topic, until the balance does not improve.
 
-    Topics with many partitions for each subscriber come first: there is least choice with them.
+    Topics with many partitions per subscriber come first, because they leave the least choice.
 
-    A worked example: A is subscribed to t (4 partitions), B to t and u (2 partitions). Nothing is assigned; u, of which
-    each subscriber has 2, has to go to B, and of t, A gets 3 and B 1.
+    Example: A subscribes to t (4 partitions), B to t and u (2 partitions). Nothing is assigned yet. u has 2 partitions
+    per subscriber and must go to B; of t, A gets 3 and B 1.
     """
 
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
         self._member_ids = list(spec.members)
         self._sizes = [0] * len(self._member_ids)
-        """How many partitions each member has."""
+        """The number of partitions of each member."""
         self._subscribers: dict[Uuid, list[int]] = {}
         for index, member in enumerate(spec.members.values()):
             for topic_id in member.subscribed_topic_ids:
@@ -83,7 +83,7 @@ class UniformHeterogeneousAssignment:
                 return
 
     def _balance_topic(self, topic_id: Uuid) -> bool:
-        """Moves partitions of one topic to those of its subscribers that have least; whether there was any to move."""
+        """Moves partitions of one topic to its least loaded subscribers; returns whether any was moved."""
         subscribers, owners = self._subscribers[topic_id], self._owners[topic_id]
         held: dict[int, list[int]] = {}
         for partition, owner in enumerate(owners):
@@ -93,7 +93,7 @@ class UniformHeterogeneousAssignment:
         while True:
             least = self._least_loaded(subscribers)
             most = max((one for one in held if held[one]), key=lambda one: (self._sizes[one], one), default=least)
-            # One partition more than another makes no difference: it would only change places.
+            # A difference of one cannot be improved: the partition would only change places.
             if self._sizes[most] - self._sizes[least] <= 1:
                 return moved
             partition = held[most].pop()

@@ -42,12 +42,12 @@ _State = ClassicGroupState
 
 
 class ClassicGroup:
-    """Members, and the state of their rebalance.
+    """The members of a classic group, and the state of its rebalance.
 
-    Unlike all else in a coordinator this is kept in plain fields, not in timeline structures: most of it (who waits for
-    what) is never written to the log. What is written is the outcome of a rebalance, once, and a group only becomes
-    stable when that is committed; so there is nothing to take back. After a failover members find their group as it was
-    when it last was stable, and go on.
+    Unlike everything else in a coordinator, this uses ordinary fields instead of timeline structures: most of it
+    (pending requests) is never written to the log. Only the result of a rebalance is written, and the group becomes
+    stable when that is committed; so nothing ever has to be reverted. After a failover, members find the group in its
+    last stable state and continue.
     """
 
     type = GroupType.CLASSIC
@@ -72,19 +72,19 @@ class ClassicGroup:
         self.protocol_name = protocol_name
         self.leader_id = leader_id
         self.current_state_timestamp_ms = current_state_timestamp_ms
-        """When it came into its state; offsets of an empty group expire from then on."""
+        """The time of the last state change; offsets of an empty group expire from then on."""
         self.members: dict[str, ClassicGroupMember] = {}
-        """In the order in which they came."""
+        """In the order of joining."""
         self.static_members: dict[str, str] = {}
-        """Member ids by instance id."""
+        """Member IDs by instance ID."""
         self.pending_join_members: set[str] = set()
-        """Ids that were handed out with MEMBER_ID_REQUIRED, and not come back with yet."""
+        """IDs that were assigned with MEMBER_ID_REQUIRED, and have not joined yet."""
         self.pending_sync_members: set[str] = set()
         self.num_awaiting_join = 0
         self.new_member_added = False
-        """Whether somebody has joined during the delay of an initial rebalance, which is made longer then."""
+        """Whether a member has joined during the initial rebalance delay, which is extended then."""
         self.subscribed_topics: set[str] | None = None
-        """Of all members together; None if it is not known, as with protocols other than the consumers' own."""
+        """The topics of all members; None if unknown, as for protocol types other than "consumer"."""
         self._supported_protocols: Counter[str] = Counter()
 
     # -- states
@@ -132,7 +132,7 @@ class ClassicGroup:
         return f"{client_id if instance_id is None else instance_id}-{uuid4()}"
 
     def add(self, member: ClassicGroupMember, future: Future[JoinGroupResponse] | None = None) -> None:
-        """A new member, which waits for `future` if there is one."""
+        """Adds a member, whose JoinGroup waits for `future` if given."""
         if member.group_instance_id is not None:
             if member.group_instance_id in self.static_members:
                 raise RuntimeError(f"group {self.group_id} already has the instance {member.group_instance_id}")
@@ -187,8 +187,7 @@ class ClassicGroup:
         member.awaiting_join_future = future
 
     def replace_static_member(self, instance_id: str, old_member_id: str, new_member_id: str) -> ClassicGroupMember:
-        """The process behind a static member has been replaced. What the old one waits for ends with
-        FENCED_INSTANCE_ID."""
+        """Replaces the member ID of a static member. Pending requests of the old one fail with FENCED_INSTANCE_ID."""
         old = self.members[old_member_id]
         self.complete_join_future(
             old,
@@ -206,7 +205,7 @@ class ClassicGroup:
             old.supported_protocols,
             old.assignment,
         )
-        # In its old place, as the order of members decides who leads next.
+        # Keeps its place, because the order of members decides about the next leader.
         self.members = {
             (new_member_id if member_id == old_member_id else member_id): (
                 new if member_id == old_member_id else member
@@ -228,7 +227,7 @@ class ClassicGroup:
         if member_id not in self.members:
             raise UnknownMemberIdError
 
-    # -- the barrier
+    # -- rebalance
 
     @property
     def has_all_members_joined(self) -> bool:
@@ -240,11 +239,11 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The patience of its most patient member."""
+        """The longest rebalance timeout of its members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def maybe_elect_new_joined_leader(self) -> bool:
-        """Has a member lead that has joined; False if there is none."""
+        """Elects a leader among the members that have joined; returns False if there are none."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].is_awaiting_join:
@@ -267,7 +266,7 @@ class ClassicGroup:
             return False
         member.awaiting_join_future = None
         self.num_awaiting_join -= 1
-        _answer(future, response)
+        _complete(future, response)
         return True
 
     def complete_sync_future(self, member: ClassicGroupMember, response: SyncGroupResponse) -> bool:
@@ -275,7 +274,7 @@ class ClassicGroup:
         if future is None:
             return False
         member.awaiting_sync_future = None
-        _answer(future, response)
+        _complete(future, response)
         return True
 
     def complete_all_futures(self, error: Errors) -> None:
@@ -284,7 +283,7 @@ class ClassicGroup:
             self.complete_sync_future(member, SyncGroupResponse(error_code=error))
 
     def init_next_generation(self) -> None:
-        """The barrier opens: the group is another one from here on."""
+        """Starts the next generation, after the join phase."""
         self.generation_id += 1
         if self.members:
             self.protocol_name = self.select_protocol()
@@ -298,7 +297,7 @@ class ClassicGroup:
 
     @property
     def current_members(self) -> list[JoinGroupResponseMember]:
-        """What the leader gets to see."""
+        """Returns the members as sent to the leader."""
         assert self.protocol_name is not None
         return [
             JoinGroupResponseMember(
@@ -316,14 +315,14 @@ class ClassicGroup:
     # -- protocols
 
     def supports_protocols(self, protocol_type: str, names: Sequence[str]) -> bool:
-        """Whether somebody with these protocols could be a member."""
+        """Returns whether a member with these protocols could join."""
         if self.state is _State.EMPTY:
             return bool(protocol_type) and bool(names)
         count = len(self.members)
         return self.protocol_type == protocol_type and any(self._supported_protocols[name] == count for name in names)
 
     def select_protocol(self) -> str:
-        """The protocol that most members like best, of those that all support."""
+        """Returns the protocol with the most votes, among those that all members support."""
         candidates = {name for name, count in self._supported_protocols.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
@@ -334,7 +333,7 @@ class ClassicGroup:
 
     @property
     def is_simple_group(self) -> bool:
-        """Whether nobody ever joined: somebody just commits offsets under its name."""
+        """Whether no member ever joined: the group only has committed offsets."""
         return self.state is _State.EMPTY and self.protocol_type is None and not self.pending_join_members
 
     def compute_subscribed_topics(self) -> set[str] | None:
@@ -354,7 +353,7 @@ class ClassicGroup:
         return topics
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
-        """If in doubt, yes."""
+        """Returns True if the subscription is unknown."""
         if self.subscribed_topics is None:
             return self.uses_consumer_group_protocol
         return topic in self.subscribed_topics
@@ -373,7 +372,7 @@ class ClassicGroup:
         if self.state is _State.DEAD:
             raise CoordinatorNotAvailableError
         if generation_or_epoch < 0 and self.state is _State.EMPTY:
-            return  # a tool, or a consumer that assigns its partitions itself
+            return  # an admin tool, or a consumer that assigns its partitions itself
         if generation_or_epoch >= 0 or member_id or instance_id is not None:
             self.validate_member(member_id, instance_id)
             if generation_or_epoch != self.generation_id:
@@ -381,7 +380,7 @@ class ClassicGroup:
         elif not is_transactional and self.state is not _State.EMPTY:
             raise UnknownMemberIdError
         if not is_transactional and self.state is _State.COMPLETING_REBALANCE:
-            # It has not got its assignment, so what it commits is from the one before.
+            # It has not received its assignment, so it commits for the previous one.
             raise RebalanceInProgressError
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int, epoch: int) -> None:  # noqa: ARG002 - the interface
@@ -403,17 +402,17 @@ class ClassicGroup:
     @property
     def offset_expiration_condition(self) -> OffsetExpirationCondition | None:
         if self.protocol_type is None:
-            # Nobody ever joined, so nobody knows whether the group lives: each offset counts by itself.
+            # No member ever joined, so the group has no activity to go by: each offset expires by itself.
             return _SINCE_COMMIT
         if self.state is _State.EMPTY:
             since = self.current_state_timestamp_ms
             return OffsetExpirationCondition(lambda offset: offset.commit_timestamp_ms if since is None else since)
         if self.uses_consumer_group_protocol and self.subscribed_topics is not None and self.state is _State.STABLE:
-            # Of topics that it is not subscribed to any more.
+            # Offsets of topics that are no longer subscribed.
             return _SINCE_COMMIT
         return None
 
-    # -- for people
+    # -- description
 
     def create_group_tombstone_records(self, records: list[CoordinatorRecord]) -> None:
         records.append(group_records.group_metadata_tombstone(self.group_id))
@@ -434,7 +433,7 @@ class ClassicGroup:
 _SINCE_COMMIT = OffsetExpirationCondition(lambda offset: offset.commit_timestamp_ms)
 
 
-def _answer(future: Future[T], response: T) -> None:
-    # A member whose request has failed, with a write that others waited for too, is in the group all the same.
+def _complete(future: Future[T], response: T) -> None:
+    # The request of a member may have failed with a shared write, while the member stays in the group.
     with suppress(InvalidStateError):
         future.set_result(response)

@@ -1,4 +1,4 @@
-"""The life of classic groups: join, sync, heartbeat, leave."""
+"""Handles requests of classic groups: join, sync, heartbeat, leave."""
 
 from __future__ import annotations
 
@@ -54,10 +54,9 @@ _State = ClassicGroupState
 
 
 class ClassicGroupManager:
-    """Runs the classic protocol: decides what a request means for its group. `ClassicRebalance` takes it from there.
+    """Runs the classic protocol: decides what a request means for its group, and delegates to `ClassicRebalance`.
 
-    Answers that have to wait are futures, which stay with the member. An operation returns the records to write, mostly
-    none.
+    Responses that have to wait are futures of the member. An operation returns the records to write, usually none.
     """
 
     def __init__(
@@ -74,10 +73,10 @@ class ClassicGroupManager:
         self,
         context: MemberContext,
         request: JoinGroupRequest,
-        answer: Future[JoinGroupResponse],
+        response_future: Future[JoinGroupResponse],
         records: Sequence[CoordinatorRecord] = (),
     ) -> CoordinatorResult[None]:
-        """`records` make way for the group: the tombstones of an empty one of another kind."""
+        """`records` are tombstones of an empty group of another type that is replaced."""
         member_id = request.member_id
         is_new_member = member_id == UNKNOWN_MEMBER_ID
         is_new_group = request.group_id not in self._store.groups
@@ -88,36 +87,38 @@ class ClassicGroupManager:
                 else self._store.classic_group(request.group_id)
             )
         except GroupIdNotFoundError:
-            answer.set_result(join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
+            response_future.set_result(join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
             return EMPTY_RESULT
         result: CoordinatorResult[None] = EMPTY_RESULT
         if not self._accepts(group, member_id):
             group.remove(member_id)
-            answer.set_result(join_error(UNKNOWN_MEMBER_ID, Errors.GROUP_MAX_SIZE_REACHED))
+            response_future.set_result(join_error(UNKNOWN_MEMBER_ID, Errors.GROUP_MAX_SIZE_REACHED))
         elif group.is_in_state(_State.DEAD):
-            answer.set_result(join_error(member_id, Errors.COORDINATOR_NOT_AVAILABLE))
+            response_future.set_result(join_error(member_id, Errors.COORDINATOR_NOT_AVAILABLE))
         elif not group.supports_protocols(request.protocol_type, [one.name for one in request.protocols]):
-            answer.set_result(join_error(member_id, Errors.INCONSISTENT_GROUP_PROTOCOL))
+            response_future.set_result(join_error(member_id, Errors.INCONSISTENT_GROUP_PROTOCOL))
         elif is_new_member:
-            result = self._join_new_member(context, request, group, answer)
+            result = self._join_new_member(context, request, group, response_future)
         else:
-            result = self._join_existing_member(context, request, group, answer)
+            result = self._join_existing_member(context, request, group, response_future)
         if is_new_group and result is EMPTY_RESULT:
-            return self._write_new_group(group, answer, records)
+            return self._write_new_group(group, response_future, records)
         if records:
             result = result._replace(records=[*records, *result.records])
         return result
 
     def _write_new_group(
-        self, group: ClassicGroup, answer: Future[JoinGroupResponse], records: Sequence[CoordinatorRecord]
+        self, group: ClassicGroup, response_future: Future[JoinGroupResponse], records: Sequence[CoordinatorRecord]
     ) -> CoordinatorResult[None]:
-        """Writes that there is a group, so that its offsets have something to belong to from the start."""
+        """Writes the record of a new group, so that its offsets have a group from the start."""
         written: Future[None] = Future()
 
         def on_written(future: Future[None]) -> None:
             error = future.exception()
-            if error is not None and not answer.done():
-                answer.set_result(JoinGroupResponse(error_code=response_error_of_append(Errors.for_exception(error))))
+            if error is not None and not response_future.done():
+                response_future.set_result(
+                    JoinGroupResponse(error_code=response_error_of_append(Errors.for_exception(error)))
+                )
 
         written.add_done_callback(on_written)
         return CoordinatorResult(
@@ -125,19 +126,23 @@ class ClassicGroupManager:
         )
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether there is room for this member."""
+        """Returns whether the group has room for this member."""
         max_size = self._config.classic_max_size
         if group.state in {_State.EMPTY, _State.DEAD}:
             return True
         if group.state is _State.PREPARING_REBALANCE:
-            # Members of the last generation have a right to come back only as long as there is room: it may be that the
-            # group is too large since the limit was changed.
+            # Members of the last generation may rejoin only while there is room: the group may be too large after a
+            # change of the limit.
             member = group.members.get(member_id)
             return (member is not None and member.is_awaiting_join) or group.num_awaiting_join < max_size
         return group.has_member(member_id) or group.num_members < max_size
 
     def _join_new_member(
-        self, context: MemberContext, request: JoinGroupRequest, group: ClassicGroup, answer: Future[JoinGroupResponse]
+        self,
+        context: MemberContext,
+        request: JoinGroupRequest,
+        group: ClassicGroup,
+        response_future: Future[JoinGroupResponse],
     ) -> CoordinatorResult[None]:
         instance_id = request.group_instance_id
         member_id = group.generate_member_id(context.client_id, instance_id)
@@ -147,29 +152,33 @@ class ClassicGroupManager:
                 logger.info(
                     "Group %s: instance %s is now %s instead of %s", group.group_id, instance_id, member_id, existing
                 )
-                return self._replace_static_member(context, request, group, existing, member_id, answer)
-            return self._add_member(context, request, group, member_id, answer)
+                return self._replace_static_member(context, request, group, existing, member_id, response_future)
+            return self._add_member(context, request, group, member_id, response_future)
         if context.api_version < KNOWN_MEMBER_ID_REQUIRED_SINCE:
-            return self._add_member(context, request, group, member_id, answer)
+            return self._add_member(context, request, group, member_id, response_future)
         group.add_pending_member(member_id)
         self._rebalance.schedule_heartbeat(group.group_id, member_id, request.session_timeout_ms)
-        answer.set_result(join_error(member_id, Errors.MEMBER_ID_REQUIRED))
+        response_future.set_result(join_error(member_id, Errors.MEMBER_ID_REQUIRED))
         return EMPTY_RESULT
 
     def _join_existing_member(
-        self, context: MemberContext, request: JoinGroupRequest, group: ClassicGroup, answer: Future[JoinGroupResponse]
+        self,
+        context: MemberContext,
+        request: JoinGroupRequest,
+        group: ClassicGroup,
+        response_future: Future[JoinGroupResponse],
     ) -> CoordinatorResult[None]:
         member_id = request.member_id
         if group.is_pending_member(member_id):
             if request.group_instance_id is not None:
-                # Ids are handed out to dynamic members only.
-                answer.set_result(join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
+                # Only dynamic members get assigned IDs.
+                response_future.set_result(join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
                 return EMPTY_RESULT
-            return self._add_member(context, request, group, member_id, answer)
+            return self._add_member(context, request, group, member_id, response_future)
         try:
             group.validate_member(member_id, request.group_instance_id)
         except ApiError as error:
-            answer.set_result(
+            response_future.set_result(
                 JoinGroupResponse(member_id=member_id, error_code=Errors.for_exception(error), protocol_name=None)
             )
             return EMPTY_RESULT
@@ -177,20 +186,20 @@ class ClassicGroupManager:
         unchanged = member.matches(request.protocols)
         state = group.state
         if state is _State.PREPARING_REBALANCE:
-            return self._rejoin(request, group, member, answer)
+            return self._rejoin(request, group, member, response_future)
         if state is _State.COMPLETING_REBALANCE:
             if unchanged:
-                # Its answer got lost, so here it is again.
-                answer.set_result(joined(group, member))
+                # Its response was lost, so it is sent again.
+                response_future.set_result(joined(group, member))
                 return EMPTY_RESULT
-            return self._rejoin(request, group, member, answer)
+            return self._rejoin(request, group, member, response_future)
         if state is _State.STABLE:
             if group.is_leader(member_id) or not unchanged:
-                # A leader joins again when it wants another assignment: it has seen that a topic has changed.
-                return self._rejoin(request, group, member, answer)
-            answer.set_result(joined(group, member, with_members=False))
+                # A leader rejoins to change the assignment: it has detected a change of a topic.
+                return self._rejoin(request, group, member, response_future)
+            response_future.set_result(joined(group, member, with_members=False))
             return EMPTY_RESULT
-        answer.set_result(join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
+        response_future.set_result(join_error(member_id, Errors.UNKNOWN_MEMBER_ID))
         return EMPTY_RESULT
 
     def _rejoin(
@@ -198,15 +207,17 @@ class ClassicGroupManager:
         request: JoinGroupRequest,
         group: ClassicGroup,
         member: ClassicGroupMember,
-        answer: Future[JoinGroupResponse],
+        response_future: Future[JoinGroupResponse],
     ) -> CoordinatorResult[None]:
         self._settle_superseded(group, member)
-        group.update_member(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer)
+        group.update_member(
+            member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, response_future
+        )
         return self._rebalance.rebalance_or_complete_join(group, f"member {member.member_id} rejoined", request.reason)
 
     @staticmethod
     def _settle_superseded(group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """A JoinGroup that waits while its member sends another has been given up by the client."""
+        """Completes a pending JoinGroup whose client has sent another one."""
         group.complete_join_future(
             member, JoinGroupResponse(member_id=member.member_id, error_code=Errors.REBALANCE_IN_PROGRESS)
         )
@@ -217,7 +228,7 @@ class ClassicGroupManager:
         request: JoinGroupRequest,
         group: ClassicGroup,
         member_id: str,
-        answer: Future[JoinGroupResponse],
+        response_future: Future[JoinGroupResponse],
     ) -> CoordinatorResult[None]:
         member = ClassicGroupMember(
             member_id,
@@ -232,8 +243,8 @@ class ClassicGroupManager:
         member.is_new = True
         if group.is_in_state(_State.PREPARING_REBALANCE) and group.previous_state is _State.EMPTY:
             group.new_member_added = True
-        group.add(member, answer)
-        # It sends no heartbeats before it has joined, and if its client dies meanwhile nobody would ever notice.
+        group.add(member, response_future)
+        # It sends no heartbeats before it has joined, so without a timer a dead client would go unnoticed.
         self._rebalance.schedule_heartbeat(group.group_id, member_id, self._config.classic_new_member_join_timeout_ms)
         return self._rebalance.rebalance_or_complete_join(group, f"member {member_id} joined", request.reason)
 
@@ -244,9 +255,9 @@ class ClassicGroupManager:
         group: ClassicGroup,
         old_member_id: str,
         new_member_id: str,
-        answer: Future[JoinGroupResponse],
+        response_future: Future[JoinGroupResponse],
     ) -> CoordinatorResult[None]:
-        """A static member is back, under another member id. A group that is stable stays so."""
+        """Replaces the member ID of a static member that rejoins. A stable group stays stable."""
         instance_id = request.group_instance_id
         assert instance_id is not None
         leader_before = group.leader_id
@@ -254,13 +265,17 @@ class ClassicGroupManager:
         self._timer.cancel(group_timers.classic_heartbeat(group.group_id, old_member_id))
         self._rebalance.reschedule_heartbeat(group, member)
         before = (list(member.supported_protocols), member.rebalance_timeout_ms, member.session_timeout_ms)
-        group.update_member(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer)
+        group.update_member(
+            member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, response_future
+        )
         if group.is_in_state(_State.STABLE):
             if group.select_protocol() != group.protocol_name:
                 return self._rebalance.rebalance_or_complete_join(
                     group, f"static member {new_member_id} changed the protocol", request.reason
                 )
-            return self._write_replaced_member(context, group, member, old_member_id, leader_before, before, answer)
+            return self._write_replaced_member(
+                context, group, member, old_member_id, leader_before, before, response_future
+            )
         if group.is_in_state(_State.COMPLETING_REBALANCE):
             return self.prepare_rebalance(group, f"static member {new_member_id} rejoined")
         return self._rebalance.maybe_complete_join_phase(group)
@@ -273,27 +288,27 @@ class ClassicGroupManager:
         old_member_id: str,
         leader_before: str | None,
         before: tuple[list[JoinGroupRequestProtocol], int, int],
-        answer: Future[JoinGroupResponse],
+        response_future: Future[JoinGroupResponse],
     ) -> CoordinatorResult[None]:
-        """The new id has to survive a failover, or the member would be fenced by its old self."""
+        """Writes the new ID, because after a failover the member would otherwise be fenced by its old ID."""
         written: Future[None] = Future()
 
         def on_written(future: Future[None]) -> None:
             error = future.exception()
             if error is not None:
                 self._revert_replaced_member(group, member, old_member_id, before)
-                if not answer.done():
+                if not response_future.done():
                     failed = joined(group, member, with_members=False)
                     failed.member_id = UNKNOWN_MEMBER_ID
                     failed.leader = leader_before or ""
                     failed.error_code = response_error_of_append(Errors.for_exception(error))
-                    answer.set_result(failed)
+                    response_future.set_result(failed)
                 return
             if context.api_version >= SKIP_ASSIGNMENT_SINCE:
                 response = joined(group, member)
                 response.skip_assignment = group.is_leader(member.member_id)
             else:
-                # It is not told if it is the leader, or it would compute an assignment that nobody waits for.
+                # Even a leader gets no member list, or it would compute an assignment that is not needed.
                 response = joined(group, member, with_members=False)
                 response.leader = leader_before or ""
             group.complete_join_future(member, response)
@@ -311,30 +326,30 @@ class ClassicGroupManager:
     ) -> None:
         assert member.group_instance_id is not None
         if member.member_id not in group.members:
-            return  # the group has moved on
+            return  # the group has changed meanwhile
         group.update_member(member, *before, None)
         old = group.replace_static_member(member.group_instance_id, member.member_id, old_member_id)
         self._rebalance.reschedule_heartbeat(group, old)
 
     def prepare_rebalance(self, group: ClassicGroup, why: str) -> CoordinatorResult[None]:
-        """Everybody has to join anew."""
+        """Starts a rebalance: all members must rejoin."""
         return self._rebalance.prepare_rebalance(group, why)
 
     # -- SyncGroup
 
     def sync(
-        self, group: ClassicGroup, request: SyncGroupRequest, answer: Future[SyncGroupResponse]
+        self, group: ClassicGroup, request: SyncGroupRequest, response_future: Future[SyncGroupResponse]
     ) -> CoordinatorResult[None]:
         error = self._problem_with_sync(group, request)
         if error is None and group.is_in_state(_State.PREPARING_REBALANCE):
             error = Errors.REBALANCE_IN_PROGRESS
         if error is not None:
-            answer.set_result(SyncGroupResponse(error_code=error))
+            response_future.set_result(SyncGroupResponse(error_code=error))
             return EMPTY_RESULT
         member = group.members[request.member_id]
         if group.is_in_state(_State.STABLE):
             self._rebalance.received_sync(group, member.member_id)
-            answer.set_result(
+            response_future.set_result(
                 SyncGroupResponse(
                     protocol_type=group.protocol_type,
                     protocol_name=group.protocol_name,
@@ -343,7 +358,7 @@ class ClassicGroupManager:
             )
             return EMPTY_RESULT
         group.complete_sync_future(member, SyncGroupResponse(error_code=Errors.REBALANCE_IN_PROGRESS))
-        member.awaiting_sync_future = answer
+        member.awaiting_sync_future = response_future
         self._rebalance.received_sync(group, member.member_id)
         if not group.is_leader(member.member_id):
             return EMPTY_RESULT
@@ -392,7 +407,7 @@ class ClassicGroupManager:
         )
 
     def reschedule_heartbeat(self, group: ClassicGroup, member_id: str) -> None:
-        """A member has been heard of by other means: its commits count, too."""
+        """Restarts the session timeout of a member, which its commits do too."""
         member = group.members.get(member_id)
         if member is not None:
             self._rebalance.reschedule_heartbeat(group, member)
@@ -402,18 +417,18 @@ class ClassicGroupManager:
     def leave(self, group: ClassicGroup, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
         if group.is_in_state(_State.DEAD):
             return CoordinatorResult((), LeaveGroupResponse(error_code=Errors.COORDINATOR_NOT_AVAILABLE))
-        answers: list[MemberResponse] = []
+        responses: list[MemberResponse] = []
         left: list[str] = []
         for one in request.members:
-            answer = MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id)
-            answers.append(answer)
+            member_response = MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id)
+            responses.append(member_response)
             try:
                 was_pending = group.is_pending_member(one.member_id)
                 member_id = self._leaving(group, one.member_id, one.group_instance_id)
             except ApiError as error:
-                answer.error_code = Errors.for_exception(error)
+                member_response.error_code = Errors.for_exception(error)
                 continue
-            # An id that was handed out and never joined with had nothing that others could get.
+            # An ID that was assigned but never joined owns no partitions.
             if not was_pending or group.is_in_state(_State.PREPARING_REBALANCE):
                 left.append(member_id)
             logger.info("Group %s: member %s left: %s", group.group_id, member_id, one.reason or NO_MORE_TO_SAY)
@@ -425,13 +440,13 @@ class ClassicGroupManager:
                 result = self._rebalance.maybe_complete_join_phase(group)
         return CoordinatorResult(
             result.records,
-            LeaveGroupResponse(members=answers),
+            LeaveGroupResponse(members=responses),
             append_future=result.append_future,
             replay_records=result.replay_records,
         )
 
     def _leaving(self, group: ClassicGroup, member_id: str, instance_id: str | None) -> str:
-        """Takes a member out; its id, which an administrator need not know of a static member."""
+        """Removes a member and returns its ID, which an administrator need not know for a static member."""
         if member_id == UNKNOWN_MEMBER_ID:
             found = None if instance_id is None else group.static_members.get(instance_id)
             if found is None:
@@ -484,19 +499,19 @@ class ClassicGroupManager:
         group.subscribed_topics = group.compute_subscribed_topics()
 
     def on_loaded(self, group: ClassicGroup) -> None:
-        """Members get a session's time to be heard of."""
+        """Starts the session timeouts of all members."""
         for member in group.members.values():
             self._rebalance.reschedule_heartbeat(group, member)
         if group.num_members > self._config.classic_max_size:
             self.prepare_rebalance(group, f"its {group.num_members} members exceed group.max.size")
 
     def on_unloaded(self, group: ClassicGroup) -> None:
-        """Whoever waits here has to look for the new coordinator."""
+        """Fails all pending requests, so that clients find the new coordinator."""
         group.transition_to(_State.DEAD)
         group.complete_all_futures(Errors.NOT_COORDINATOR)
 
     def forget_timers(self, group_id: str, member_id: str) -> None:
-        """The group is not a classic one any more."""
+        """Cancels the timers of a group that is no longer classic."""
         self._timer.cancel(group_timers.classic_heartbeat(group_id, member_id))
         self._timer.cancel(group_timers.classic_join(group_id))
         self._timer.cancel(group_timers.classic_sync(group_id))

@@ -11,10 +11,10 @@ from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
 
 class ClassicGroupMember:
-    """What is known of a member: who it is, what it supports, what it has, and what it waits for.
+    """A member: its identity, its protocols, its assignment, and its pending requests.
 
-    While a rebalance goes on, its JoinGroup and then its SyncGroup wait here. A member that waits is alive: it cannot
-    send heartbeats meanwhile, and is not expected to.
+    During a rebalance its JoinGroup and then its SyncGroup wait here. A waiting member counts as alive, because it
+    cannot send heartbeats meanwhile.
     """
 
     __slots__ = (
@@ -46,19 +46,19 @@ class ClassicGroupMember:
     ) -> None:
         self.member_id = member_id
         self.group_instance_id = group_instance_id
-        """The name of a *static* member, which may restart without a rebalance; None for others."""
+        """The name of a *static* member, which may restart without a rebalance; None for a dynamic one."""
         self.client_id = client_id
         self.client_host = client_host
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
         self.protocol_type = protocol_type
         self.supported_protocols = list(supported_protocols)
-        """In the member's order of preference."""
+        """In order of preference."""
         self.assignment = assignment
         self.awaiting_join_future: Future[JoinGroupResponse] | None = None
         self.awaiting_sync_future: Future[SyncGroupResponse] | None = None
         self.is_new = False
-        """Whether its first JoinGroup has not been answered: its client may be gone without anybody knowing."""
+        """Whether its first JoinGroup is pending: its client may be gone unnoticed."""
 
     @property
     def is_static_member(self) -> bool:
@@ -74,40 +74,40 @@ class ClassicGroupMember:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether it is excused from sending heartbeats. A new member is not, for as long as its first join takes."""
+        """Whether it need not send heartbeats now. A new member has to, while its first join is pending."""
         if self.is_new:
             return False
         return self.is_awaiting_join or self.is_awaiting_sync
 
     @property
     def protocol_names(self) -> list[str]:
-        """Each name once, even if the request named it twice.
+        """The names of its protocols, without duplicates.
 
-        The group counts members by protocol. A member that counted twice would leave no protocol that all support, and
-        no join of the group could ever complete.
+        The group counts members by protocol. If a member counted twice, no protocol would be supported by all, and the
+        join phase could never complete.
         """
         return list(dict.fromkeys(protocol.name for protocol in self.supported_protocols))
 
     def metadata(self, protocol_name: str) -> bytes:
-        """What it has to say in the terms of a protocol that it supports."""
+        """Returns its metadata for a protocol that it supports."""
         for protocol in self.supported_protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata
         raise ValueError(f"member {self.member_id} does not support the protocol {protocol_name}")
 
     def matches(self, protocols: Sequence[JoinGroupRequestProtocol]) -> bool:
-        """Whether these are the protocols that it had, with the same metadata and in the same order."""
+        """Returns whether these are its protocols, with the same metadata and in the same order."""
         return self.supported_protocols == list(protocols)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate that it likes best."""
+        """Returns the candidate that it prefers."""
         for name in self.protocol_names:
             if name in candidates:
                 return name
         raise ValueError(f"member {self.member_id} supports none of {sorted(candidates)}")
 
     def describe(self, protocol_name: str | None) -> DescribedGroupMember:
-        """For DescribeGroups; without a protocol, only who it is."""
+        """Describes it for DescribeGroups; without a protocol, only its identity."""
         return DescribedGroupMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,

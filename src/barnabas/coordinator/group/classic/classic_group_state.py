@@ -1,4 +1,4 @@
-"""The states of a classic group, and the only ways between them."""
+"""The states of a classic group and their transitions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class ClassicGroupState(Enum):
                                     |  join, leave, a timeout         v
                                     +----------------------------- STABLE
 
-    and DEAD, when the group is deleted or another broker is responsible, from everywhere.
+    and DEAD, from any state, when the group is deleted or another broker becomes the coordinator.
 
-    The values are the names that clients see.
+    The values are the names in the protocol.
     """
 
     EMPTY = "Empty"
-    """No members; there may be offsets, until they expire."""
+    """It has no members, but may have offsets until they expire."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are waited for at the barrier of JoinGroup."""
+    """It waits for members to join."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """The leader's assignment is waited for."""
+    """It waits for the leader's assignment."""
     STABLE = "Stable"
     DEAD = "Dead"
 
@@ -53,4 +53,4 @@ VALID_PREVIOUS_STATES: Final = {
         }
     ),
 }
-"""From which states each state can be reached."""
+"""The states from which each state can be reached."""

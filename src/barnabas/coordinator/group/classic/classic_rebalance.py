@@ -1,4 +1,4 @@
-"""A rebalance of a classic group: two barriers, and who is waited for at them."""
+"""The rebalance of a classic group: its two phases and their timeouts."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _State = ClassicGroupState
 class ClassicRebalance:
     """Takes classic groups from one generation to the next.
 
-    A rebalance is two barriers. At the first, JoinGroup, all members meet; when everybody is there (or patience is at
-    an end) all get the new generation, and one of them is told to be the leader. At the second, SyncGroup, all wait
-    for the leader's assignment. It is written to the log first; only when it is there for good is anybody given it,
-    for after a failover the new coordinator has to know the same.
+    A rebalance has two phases. In the join phase, JoinGroup requests wait until all members have joined (or the timeout
+    ends); then all get the new generation, and one of them becomes the leader. In the sync phase, SyncGroup requests
+    wait for the leader's assignment. It is written to the log first, and sent to members only when it is committed,
+    because after a failover the new coordinator must have the same assignment.
 
-    Each wait has a timer, and so has the session of each member: who is not heard of is out, and that is a reason for
-    the next rebalance.
+    Each phase has a timer, and so has the session of each member: a member that times out is removed, which starts the
+    next rebalance.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ClassicRebalance:
         self._config = config
         self._metrics = metrics
 
-    # -- the first barrier
+    # -- join phase
 
     def rebalance_or_complete_join(
         self, group: ClassicGroup, why: str, reason: str | None = None
@@ -59,7 +59,7 @@ class ClassicRebalance:
         return self.maybe_complete_join_phase(group)
 
     def prepare_rebalance(self, group: ClassicGroup, why: str) -> CoordinatorResult[None]:
-        """Everybody has to join anew."""
+        """Starts a rebalance: all members must rejoin."""
         if group.is_in_state(_State.COMPLETING_REBALANCE):
             self._reset_and_propagate_assignment(group, Errors.REBALANCE_IN_PROGRESS)
         group.pending_sync_members.clear()
@@ -70,7 +70,7 @@ class ClassicRebalance:
         logger.info("Group %s: preparing to rebalance in generation %d: %s", group.group_id, group.generation_id, why)
         if not is_initial:
             return self._complete_join_or_schedule(group)
-        # Consumers that are started together should not rebalance one by one.
+        # Consumers that start together should share one rebalance.
         delay_ms = self._config.classic_initial_rebalance_delay_ms
         remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         self._schedule_initial(group.group_id, delay_ms, remaining_ms)
@@ -117,7 +117,7 @@ class ClassicRebalance:
     def maybe_complete_join_phase(self, group: ClassicGroup) -> CoordinatorResult[None]:
         if (
             group.is_in_state(_State.PREPARING_REBALANCE)
-            # The initial delay is sat out even if everybody there is has joined.
+            # The initial delay runs to its end even if all current members have joined.
             and group.previous_state is not _State.EMPTY
             and group.has_all_members_joined
         ):
@@ -125,7 +125,7 @@ class ClassicRebalance:
         return EMPTY_RESULT
 
     def _complete_join(self, group: ClassicGroup) -> CoordinatorResult[None]:
-        """The barrier opens. Who is not there is out, unless it is a static member, whose session decides."""
+        """Ends the join phase. Members that have not joined are removed, except static ones, whose session decides."""
         self._timer.cancel(group_timers.classic_join(group.group_id))
         if not group.is_in_state(_State.PREPARING_REBALANCE):
             return EMPTY_RESULT
@@ -140,8 +140,8 @@ class ClassicRebalance:
             return self._remove_all_members(group)
 
     def _remove_all_members(self, group: ClassicGroup) -> CoordinatorResult[None]:
-        """The way out when a join cannot complete: without it, the group would wait for ever, and so would everybody
-        who joins later. UNKNOWN_MEMBER_ID has clients join anew, as new members of an empty group."""
+        """Removes all members when a join phase cannot complete; otherwise the group, and all members that join later,
+        would wait forever. After UNKNOWN_MEMBER_ID clients rejoin as new members of an empty group."""
         for member in list(group.members.values()):
             group.complete_join_future(member, join_error(UNKNOWN_MEMBER_ID, Errors.UNKNOWN_MEMBER_ID))
             group.complete_sync_future(member, SyncGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
@@ -160,7 +160,7 @@ class ClassicRebalance:
                 group.remove(member.member_id)
                 self._timer.cancel(group_timers.classic_heartbeat(group_id, member.member_id))
         if not group.maybe_elect_new_joined_leader() and group.members:
-            # Static members, none of which has come back: they have until their sessions end.
+            # Only static members, none of which has rejoined: wait until their sessions end.
             self._schedule_join(group)
             return EMPTY_RESULT
         group.init_next_generation()
@@ -183,7 +183,7 @@ class ClassicRebalance:
         )
         return EMPTY_RESULT
 
-    # -- the second barrier
+    # -- sync phase
 
     def received_sync(self, group: ClassicGroup, member_id: str) -> None:
         group.pending_sync_members.discard(member_id)
@@ -194,7 +194,7 @@ class ClassicRebalance:
         self, group: ClassicGroup, generation_id: int, assignment: Mapping[str, bytes], written: Future[None]
     ) -> None:
         if not group.is_in_state(_State.COMPLETING_REBALANCE) or group.generation_id != generation_id:
-            return  # another rebalance has begun meanwhile
+            return  # another rebalance has started meanwhile
         failure = written.exception()
         if failure is not None:
             error = response_error_of_append(Errors.for_exception(failure))
@@ -209,8 +209,8 @@ class ClassicRebalance:
         logger.info("Group %s: generation %d is stable", group.group_id, group.generation_id)
 
     def _expire_pending_sync(self, group_id: str, generation_id: int) -> CoordinatorResult[None]:
-        """Who has joined and never asked for its assignment is out: it would keep partitions that it does not know
-        of."""
+        """Removes members that have joined but not requested their assignment: they would own partitions without
+        knowing it."""
         group = self._find(group_id)
         if (
             group is None
@@ -240,7 +240,7 @@ class ClassicRebalance:
                 error_code=error,
             )
             if group.complete_sync_future(member, response):
-                # It was excused while it waited.
+                # It did not have to send heartbeats while it waited.
                 self.reschedule_heartbeat(group, member)
 
     # -- sessions
@@ -288,7 +288,7 @@ class ClassicRebalance:
 
 
 def joined(group: ClassicGroup, member: ClassicGroupMember, *, with_members: bool = True) -> JoinGroupResponse:
-    """What a member is told when the first barrier opens. The leader is told who else is there."""
+    """Returns the response to JoinGroup at the end of the join phase. The leader gets the list of members."""
     return JoinGroupResponse(
         members=group.current_members if with_members and group.is_leader(member.member_id) else [],
         member_id=member.member_id,
@@ -304,7 +304,7 @@ def join_error(member_id: str, error: Errors) -> JoinGroupResponse:
 
 
 def response_error_of_append(error: Errors) -> Errors:
-    """What a member is told when the record of its group could not be written."""
+    """Returns the error for a member when the record of its group could not be appended."""
     if error in {Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.NOT_ENOUGH_REPLICAS, Errors.REQUEST_TIMED_OUT}:
         return Errors.COORDINATOR_NOT_AVAILABLE
     if error in {Errors.NOT_LEADER_OR_FOLLOWER, Errors.KAFKA_STORAGE_ERROR}:

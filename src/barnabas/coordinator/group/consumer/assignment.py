@@ -1,4 +1,4 @@
-"""Who has which partitions: the shapes in which assignments come."""
+"""The data types of assignments."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 from barnabas.common.identifiers import Uuid
 
 Assignment = Mapping[Uuid, frozenset[int]]
-"""Partitions by topic id, with no topic that has none. Never changed once made."""
+"""Partitions by topic ID, without empty topics. Immutable."""
 
 EpochAssignment = Mapping[Uuid, Mapping[int, int]]
-"""The same, with the epoch since which each partition has been assigned to its member."""
+"""The same, with the epoch at which each partition was assigned to its member."""
 
 NO_ASSIGNMENT: Assignment = {}
 
 
 class ResolvedRegularExpression(NamedTuple):
-    """The topics that a regular expression stands for."""
+    """The topics that match a regular expression."""
 
     topics: frozenset[str]
     version: int
-    """The offset of the metadata image in which they were looked for."""
+    """The offset of the metadata image that was searched."""
     timestamp_ms: int
 
 
@@ -33,7 +33,7 @@ def without_epochs(assignment: EpochAssignment) -> dict[Uuid, frozenset[int]]:
 
 
 def from_request(topic_partitions: Iterable[Any] | None) -> dict[Uuid, set[int]] | None:
-    """What a member says it owns; None if it says nothing."""
+    """Returns the owned partitions of a request; None if it has none."""
     if topic_partitions is None:
         return None
     made: dict[Uuid, set[int]] = {}

@@ -30,41 +30,41 @@ from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 from barnabas.metadata.topics import TopicsImage
 
 INITIAL_EPOCH: Final = 1
-"""Of a new group, and of its target, in which nobody has anything. A member that joins and changes nothing, because it
-is subscribed to no topic yet, gets it; with 0 it would be told to join for ever."""
+"""The epoch of a new group and of its empty target assignment. A member that joins without changing anything, because
+it subscribes to no topic yet, gets it; with 0 it would be told to join again and again."""
 
 NO_TARGET: Final = -1
 """The assignment epoch of a group that is being deleted."""
 
 METADATA_REFRESH_INTERVAL_MS: Final = 3_600_000
-"""How often a group looks at its topics although nobody has told it of a change."""
+"""How often a group checks its topics even without a metadata change."""
 
 MEMBER_EPOCH_SINCE: Final = 9
 """The first version of OffsetCommit that has a member epoch instead of a generation."""
 
 
 class ConsumerGroupState(Enum):
-    """What a group is about, which follows from its epochs; the values are the names that clients see."""
+    """The state of a group, derived from its epochs; the values are the names in the protocol."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
-    """Members or topics have changed, and the target assignment has not been computed anew."""
+    """Members or topics have changed, and the target assignment has not been computed yet."""
     RECONCILING = "Reconciling"
-    """Some members have not got, or not given up, what they are to have."""
+    """Some members have not received or revoked partitions of their target assignment."""
     STABLE = "Stable"
     DEAD = "Dead"
 
 
 class ConsumerGroup:
-    """Members, what they are to have, and what they have.
+    """The members of a group, their target assignments, and their current assignments.
 
-    Three epochs tell how far the group is::
+    Three epochs show its progress::
 
-        group epoch         rises with each change of members, subscriptions or topics
+        group epoch         increases with each change of members, subscriptions or topics
         assignment epoch    the group epoch that the target assignment was computed for
-        member epochs       the assignment epoch that each member has got to
+        member epochs       the assignment epoch that each member has reached
 
-    All are the same when nothing is left to do. Everything here is made by replaying records, and kept in timeline
+    All are equal when nothing is left to do. Everything here results from replaying records, and is kept in timeline
     structures.
     """
 
@@ -75,7 +75,7 @@ class ConsumerGroup:
         self._registry = registry
         self.group_epoch: TimelineObject[int] = TimelineObject(registry, INITIAL_EPOCH, nested=True)
         self.metadata_hash: TimelineObject[int] = TimelineObject(registry, 0, nested=True)
-        """Of the topics that it is subscribed to, as of the group epoch."""
+        """The hash of the subscribed topics, as of the group epoch."""
         self.assignment_epoch: TimelineObject[int] = TimelineObject(registry, INITIAL_EPOCH, nested=True)
         self.assignment_timestamp_ms: TimelineObject[int] = TimelineObject(registry, 0, nested=True)
         self.members: TimelineHashMap[str, ConsumerGroupMember] = TimelineHashMap(registry, nested=True)
@@ -85,17 +85,17 @@ class ConsumerGroup:
             registry, nested=True
         )
         self.has_subscription_metadata_record: TimelineObject[bool] = TimelineObject(registry, False, nested=True)
-        """Whether an older Kafka has left a record that has to be removed with the group."""
+        """Whether an older Kafka has left a record that must be removed with the group."""
         self._subscribed_topics: TimelineHashMap[str, int] = TimelineHashMap(registry, nested=True)
-        """How many members are subscribed to a topic, by its name."""
+        """The number of subscribed members by topic name."""
         self._regexes: TimelineHashMap[str, int] = TimelineHashMap(registry, nested=True)
         self._assignors: TimelineHashMap[str, int] = TimelineHashMap(registry, nested=True)
         self._classic_protocols: TimelineHashMap[str, int] = TimelineHashMap(registry, nested=True)
         self._num_classic_members: TimelineObject[int] = TimelineObject(registry, 0, nested=True)
         self._partition_epochs: TimelineHashMap[tuple[Uuid, int], int] = TimelineHashMap(registry, nested=True)
-        """The epoch of the member that has a partition, for those that somebody has."""
+        """The epoch of the owning member, for each partition that has an owner."""
         self.metadata_refresh_deadline_ms = 0
-        """When to look at its topics again. Not in the log: whoever takes over looks at once."""
+        """When to check its topics again. Not in the log: a new coordinator checks at once."""
         self.metadata_refresh_epoch = -1
 
     # -- states
@@ -148,7 +148,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members.get(member_id)
 
     def update_member(self, member: ConsumerGroupMember) -> None:
-        """A member is new, or has changed."""
+        """Adds or replaces a member."""
         before = self.members.get(member.member_id)
         self._count(before, member)
         if member.instance_id is not None:
@@ -164,7 +164,7 @@ class ConsumerGroup:
             return
         self._count(before, None)
         self._remove_partition_epochs(before)
-        # It may have been replaced under its instance id.
+        # Another member may have taken its instance ID.
         if before.instance_id is not None and self.static_members.get(before.instance_id) == member_id:
             self.static_members.pop(before.instance_id)
 
@@ -188,10 +188,10 @@ class ConsumerGroup:
         if change:
             self._num_classic_members.set(self._num_classic_members.get() + change)
 
-    # -- who has which partition
+    # -- partition ownership
 
     def current_partition_epoch(self, topic_id: Uuid, partition: int) -> int:
-        """The epoch of the member that has a partition, -1 if nobody has."""
+        """Returns the epoch of the member that owns a partition, or -1."""
         epoch = self._partition_epochs.get((topic_id, partition))
         return -1 if epoch is None else epoch
 
@@ -213,7 +213,7 @@ class ConsumerGroup:
                     self._partition_epochs.pop((topic_id, partition))
 
     def target_of(self, member_id: str, instance_id: str | None = None) -> Assignment:
-        """What a member is to have. A static member that has just been replaced is found by its name."""
+        """Returns the target assignment of a member. A just replaced static member is found by instance ID."""
         found = self.target_assignment.get(member_id)
         if found is None and instance_id is not None:
             previous = self.static_members.get(instance_id)
@@ -221,7 +221,7 @@ class ConsumerGroup:
         return NO_ASSIGNMENT if found is None else found
 
     def waits_for_unreleased_partition(self, member: ConsumerGroupMember) -> bool:
-        """Whether it is in vain for a member to ask again: others still have what it is to get."""
+        """Returns whether another step is impossible now, because other members still own its target partitions."""
         if member.state is not MemberState.UNRELEASED_PARTITIONS:
             return False
         return any(
@@ -242,11 +242,11 @@ class ConsumerGroup:
 
     @property
     def subscribed_topic_names(self) -> set[str]:
-        """All topics that somebody is subscribed to, by name or by pattern."""
+        """All subscribed topics, by name or by pattern."""
         return self.subscribed_topic_names_if({})
 
     def subscribed_topic_names_if(self, found: Mapping[str, ResolvedRegularExpression]) -> set[str]:
-        """What `subscribed_topic_names` would be if patterns stood for other topics."""
+        """Returns `subscribed_topic_names` as if the patterns matched these topics."""
         names = set(self._subscribed_topics)
         for regex in self._regexes:
             resolved = found.get(regex) or self.resolved_regular_expressions.get(regex)
@@ -255,7 +255,7 @@ class ConsumerGroup:
         return names
 
     def topics_of(self, member: ConsumerGroupMember) -> frozenset[str]:
-        """The topics that a member is subscribed to, by name or by pattern."""
+        """Returns the topics that a member subscribes to, by name or by pattern."""
         if not member.subscribed_topic_regex:
             return member.subscribed_topic_names
         resolved = self.resolved_regular_expressions.get(member.subscribed_topic_regex)
@@ -266,7 +266,7 @@ class ConsumerGroup:
     def subscribed_topic_names_with(
         self, before: Iterable[ConsumerGroupMember], after: ConsumerGroupMember | None
     ) -> set[str]:
-        """What `subscribed_topic_names` would be with some members gone and another one there."""
+        """Returns `subscribed_topic_names` with some members removed and another one added."""
         counts: Counter[str] = Counter(dict(self._subscribed_topics.items()))
         regexes: Counter[str] = Counter(dict(self._regexes.items()))
         for member in before:
@@ -295,7 +295,7 @@ class ConsumerGroup:
         after: ConsumerGroupMember | None = None,
         epoch: int = LATEST_EPOCH,
     ) -> str | None:
-        """The assignor that most members ask for, None if nobody asks for any."""
+        """Returns the assignor that most members request; None if none do."""
         counts: Counter[str] = Counter(dict(self._assignors.items_at(epoch)))
         if before is not None and before.member_id in self.members:
             counts.subtract(_assignor_of(before))
@@ -307,7 +307,7 @@ class ConsumerGroup:
     # -- the classic protocol
 
     def supports_classic_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member of the classic protocol with these could join."""
+        """Returns whether a member of the classic protocol with these protocols could join."""
         if protocol_type != CONSUMER_PROTOCOL_TYPE:
             return False
         names = list(names)
@@ -323,8 +323,8 @@ class ConsumerGroup:
     # -- refreshing
 
     def has_metadata_expired(self, now_ms: int) -> bool:
-        """Whether its topics have to be looked at again. A deadline that was set by an operation which then came to
-        nothing is of an epoch that never was."""
+        """Returns whether its topics have to be checked again. A deadline of a failed operation has an epoch that never
+        came into force, and is ignored."""
         return now_ms >= self.metadata_refresh_deadline_ms or self.group_epoch.get() < self.metadata_refresh_epoch
 
     def set_metadata_refresh_deadline(self, deadline_ms: int, epoch: int) -> None:
@@ -349,7 +349,7 @@ class ConsumerGroup:
         if generation_or_epoch < 0 and self.is_empty:
             return  # an administrator, or a consumer that assigns its partitions itself
         if generation_or_epoch < 0 and is_transactional and not member_id and instance_id is None:
-            return  # a producer that does not know of groups
+            return  # a producer that does not send group metadata
         member = self.member(member_id)
         if instance_id is not None and self.static_members.get(instance_id) not in (None, member_id):
             raise FencedInstanceIdError
@@ -368,8 +368,8 @@ class ConsumerGroup:
     def validate_partition_commit(
         self, member_id: str, epoch: int, topic_id: Uuid, topic: str, partition: int, topics: TopicsImage
     ) -> None:
-        """A member that is an epoch behind may commit for a partition that it has had since then or longer: nobody else
-        can have committed for it (KIP-1251)."""
+        """Allows a member with an outdated epoch to commit for a partition that it has owned since then: no other
+        member can have committed for it (KIP-1251)."""
         member = self.members.get(member_id)
         if member is None or epoch < 0 or epoch >= member.member_epoch:
             return
@@ -384,7 +384,7 @@ class ConsumerGroup:
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int, epoch: int) -> None:
         if member_id is None and member_epoch < 0:
-            return  # not a member, and does not say it is
+            return  # not a member, and does not claim to be
         member = self.members.get(member_id or "", epoch)
         if member is None:
             raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
@@ -394,7 +394,7 @@ class ConsumerGroup:
             raise StaleMemberEpochError(f"The current member epoch is {member.member_epoch}, not {member_epoch}.")
 
     def validate_offset_delete(self) -> None:
-        """Topics that it is subscribed to are refused one by one."""
+        """Allows it; subscribed topics are rejected one by one."""
 
     def validate_delete_group(self) -> None:
         if not self.is_empty:
@@ -412,8 +412,8 @@ class ConsumerGroup:
     def create_tombstones_with_replaced_member(
         self, records: list[CoordinatorRecord], replaced: str | None, by: str | None
     ) -> None:
-        """Everything that is written of the group goes; also of a member that is about to be replaced by another,
-        whose records are in the same batch."""
+        """Writes tombstones for all records of the group, including those of a replaced member, whose records are in
+        the same batch."""
         group_id = self.group_id
         ids = [by if member_id == replaced and by is not None else member_id for member_id in self.members]
         records.extend(group_records.consumer_group_current_assignment_tombstone(group_id, one) for one in ids)
@@ -430,12 +430,12 @@ class ConsumerGroup:
         records.append(group_records.consumer_group_epoch_tombstone(group_id))
 
     def validate_no_longer_there(self) -> None:
-        """While its last tombstone is replayed: whether the ones before it were there."""
+        """Checks, while its last tombstone is replayed, that the others were replayed before."""
         if len(self.members) or len(self.target_assignment) or self.assignment_epoch.get() != NO_TARGET:
             raise RuntimeError(f"group {self.group_id} is deleted but not empty")
 
     def as_mapping(self) -> Mapping[str, object]:
-        """Everything, in plain values: for tests of what a replay makes."""
+        """Returns everything as ordinary values, for tests of a replay."""
         return {
             "epoch": self.group_epoch.get(),
             "hash": self.metadata_hash.get(),
@@ -467,7 +467,7 @@ def _assignor_of(member: ConsumerGroupMember) -> Iterable[str]:
 
 
 def _protocols_of(member: ConsumerGroupMember) -> Iterable[str]:
-    # Each name once: a member counts once for each protocol that it supports.
+    # Without duplicates: a member counts once per protocol.
     return tuple(dict.fromkeys(protocol.name for protocol in member.classic_protocols))
 
 

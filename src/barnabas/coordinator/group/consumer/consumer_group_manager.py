@@ -1,4 +1,4 @@
-"""The life of consumer groups: heartbeats, epochs, assignments, and timeouts (KIP-848)."""
+"""Handles consumer groups: heartbeats, epochs, assignments, and timeouts (KIP-848)."""
 
 from __future__ import annotations
 
@@ -63,22 +63,22 @@ REGEX_FIRST_VERSION: Final = 1
 
 
 class Migration(Protocol):
-    """Changes the protocol of a group while it has members: see `barnabas.coordinator.group.group_migration`."""
+    """Changes the protocol of a group with members: see `barnabas.coordinator.group.group_migration`."""
 
     def consumer_group_for_join(self, group_id: str, records: list[CoordinatorRecord]) -> ConsumerGroup:
-        """The consumer group that somebody wants to join. It may be new, or a classic one that is turned into one; then
-        `records` make it so."""
+        """Returns the consumer group that a member joins. It may be new, or a classic group that is upgraded; then the
+        upgrade is added to `records`."""
         ...
 
     def downgrade_without(
         self, group: ConsumerGroup, leaving: Collection[ConsumerGroupMember]
     ) -> CoordinatorResult[None] | None:
-        """Turns a group into a classic one if its last member of the consumer protocol leaves; None if it is not so."""
+        """Downgrades a group to classic if its last member of the consumer protocol leaves; otherwise returns None."""
         ...
 
 
 class TargetStep(NamedTuple):
-    """What a group wants a member to have, as of a change that is about to be written."""
+    """The target assignment of a member, as of a change that is about to be written."""
 
     epoch: int
     assignment: Assignment
@@ -87,17 +87,17 @@ class TargetStep(NamedTuple):
 class ConsumerGroupManager:
     """Runs the consumer protocol.
 
-    A heartbeat says what has changed with a member, and gets to know what is to change. All that the coordinator does
-    follows from it, in one pass::
+    A heartbeat reports changes of a member, and its response has the changes for that member. Everything else follows
+    from it, in one pass::
 
-        member joins, leaves, or subscribes to something else  \\
+        member joins, leaves, or changes its subscription      \\
         a topic of the group has changed                         >  group epoch + 1
                                                                     group epoch > assignment epoch:
                                                                     compute a target assignment for all
-        this member is not where the target is                   -> one step toward it: revoke, or get what is free
+        this member has not reached its target                   -> one step toward it: revoke, or get free partitions
 
-    Each step is some records, and the answer goes out when they are committed. There is no barrier: others hear of the
-    new target by their own heartbeats, and go about it in their own time.
+    Each step writes records, and the response is sent when they are committed. No member waits for others: they learn
+    the new target with their own heartbeats, at their own pace.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class ConsumerGroupManager:
         self._assignors = assignors
         self._regexes = regexes
         self.migration: Migration | None = None
-        """Set by the shard, as it knows this manager and the classic one."""
+        """Set by the shard, which knows this manager and the classic one."""
 
     @property
     def default_assignor(self) -> str:
@@ -141,8 +141,7 @@ class ConsumerGroupManager:
             if joins
             else self._store.consumer_group(request.group_id)
         )
-        # In v0 the coordinator makes ids up; from v1 on a client has one, so that a join that is sent again is no
-        # second member.
+        # In v0 the coordinator assigns IDs; since v1 the client does, so that a repeated join is not a second member.
         member_id = request.member_id or uuid_to_string(random_uuid())
         self.throw_if_full(group, member_id)
         owned = from_request(request.topic_partitions)
@@ -152,7 +151,7 @@ class ConsumerGroupManager:
             member = self.static_member(
                 group, member_id, request.member_epoch, request.instance_id, owned, joins, records
             )
-        # After the group and the member: a pattern is only looked at if it is somebody's.
+        # After the group and the member were found: a pattern is only compiled for a valid member.
         if request.subscribed_topic_regex:
             ClientPattern(request.subscribed_topic_regex, "SubscribedTopicRegex")
         updated = replace(
@@ -188,7 +187,7 @@ class ConsumerGroupManager:
             member_epoch=updated.member_epoch,
             heartbeat_interval_ms=self._settings.heartbeat_interval_ms(group.group_id),
         )
-        # A member that says everything about itself wants to know everything: its last answer may have been lost.
+        # A full request gets a full response, because the last response may have been lost.
         is_full_request = joins or (
             request.rebalance_timeout_ms != -1
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -213,7 +212,7 @@ class ConsumerGroupManager:
             if request.topic_partitions is None or request.topic_partitions:
                 raise InvalidRequestError("TopicPartitions must be empty when (re-)joining.")
             if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-                # Both may be empty: a member whose pattern matches nothing yet is in the group all the same.
+                # Both may be empty: a member whose pattern matches nothing yet still joins the group.
                 raise InvalidRequestError(
                     "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
                 )
@@ -264,7 +263,7 @@ class ConsumerGroupManager:
         *,
         uses_classic_protocol: bool = False,
     ) -> ConsumerGroupMember:
-        """The member of this name. If it has come back under another member id, it takes over what the old one had."""
+        """Returns the static member. If it rejoins with another member ID, it takes over the state of the old one."""
         existing = group.static_member(instance_id)
         if not joins:
             throw_if_static_member_is_unknown(existing, instance_id)
@@ -276,7 +275,7 @@ class ConsumerGroupManager:
         if existing is None:
             return ConsumerGroupMember(member_id) if not group.has_member(member_id) else group.member(member_id)
         if existing.member_id == member_id:
-            return existing  # its join, sent again
+            return existing  # a repeated join
         if (
             not uses_classic_protocol
             and not existing.uses_classic_protocol
@@ -309,10 +308,10 @@ class ConsumerGroupManager:
     def _throw_if_epoch_is_invalid(
         self, member: ConsumerGroupMember, epoch: int, owned: Mapping[Uuid, Collection[int]] | None
     ) -> None:
-        """A member must be where the coordinator believes it to be, or one step behind and with nothing that it should
-        not have: then the answer that would have moved it on was lost."""
+        """Checks the epoch of a member: it must be the coordinator's, or the previous one with no partitions that it
+        must not have. In that case the response with the new epoch was lost."""
         if epoch == 0:
-            return  # it joins anew
+            return  # it rejoins
         if epoch > member.member_epoch:
             relation = "greater"
         elif epoch < member.member_epoch and (
@@ -336,8 +335,8 @@ class ConsumerGroupManager:
         updated: ConsumerGroupMember,
         records: list[CoordinatorRecord],
     ) -> tuple[int, bool]:
-        """What a change of a member means for the group: its epoch, and whether the member is subscribed to something
-        else now."""
+        """Computes the effect of a changed member: returns the group epoch, and whether the member's subscription has
+        changed."""
         now_ms = self._store.now_ms()
         if _metadata_of(updated) != _metadata_of(member):
             records.append(group_records.consumer_group_member_subscription(group.group_id, updated))
@@ -361,7 +360,7 @@ class ConsumerGroupManager:
     def _superseded(
         group: ConsumerGroup, member: ConsumerGroupMember, updated: ConsumerGroupMember
     ) -> list[ConsumerGroupMember]:
-        """The members that are in the group now, and in whose place `updated` will be."""
+        """Returns the current members that `updated` will replace."""
         gone = [member]
         previous = group.static_member_id(updated.instance_id)
         if previous is not None and previous != updated.member_id:
@@ -376,12 +375,12 @@ class ConsumerGroupManager:
         updated: ConsumerGroupMember,
         records: list[CoordinatorRecord],
     ) -> TargetStep:
-        """What the member is to have in the end, computed anew if it is time to."""
+        """Returns the target assignment of the member, computed anew if it is due."""
         now_ms = self._store.now_ms()
         assignment_epoch = group.assignment_epoch.get()
         interval_ms = self._settings.assignment_interval_ms(group.group_id)
         if group_epoch <= assignment_epoch or now_ms - group.assignment_timestamp_ms.get() < interval_ms:
-            # Nothing to compute, or not yet: changes that come close together are dealt with together.
+            # Nothing to compute, or not yet: changes in quick succession are combined.
             return TargetStep(max(assignment_epoch, 0), group.target_of(updated.member_id, updated.instance_id))
         members = dict(group.members.items())
         previous = group.static_member_id(updated.instance_id)
@@ -394,7 +393,7 @@ class ConsumerGroupManager:
                 group,
                 members,
                 group_epoch,
-                # Asked for by a member that joined when this broker's predecessor still had it.
+                # Requested by a member that joined when the previous coordinator still had this assignor.
                 self._assignors.get(name) or self._assignors[self.default_assignor],
                 self._store.image.topics,
                 now_ms,
@@ -454,14 +453,14 @@ class ConsumerGroupManager:
             throw_if_instance_id_is_fenced(found, request.member_id, request.instance_id)
             member = found
             if request.member_epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
-                # It will be back. Its session goes on, and its partitions stay its own.
+                # It will rejoin. Its session goes on, and it keeps its partitions.
                 away = replace(member, member_epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH, partitions_pending_revocation={})
                 record = group_records.consumer_group_current_assignment(group.group_id, away)
                 return CoordinatorResult([record], response)
         return self.fence_member(group, member)._replace(response=response)
 
     def fence_member(self, group: ConsumerGroup, member: ConsumerGroupMember) -> CoordinatorResult[Any]:
-        """Takes a member out; the others are assigned anew."""
+        """Removes a member; the others get a new assignment."""
         return self.fence_members(group, [member])
 
     def fence_members(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember]) -> CoordinatorResult[Any]:
@@ -502,7 +501,7 @@ class ConsumerGroupManager:
         self._timer.schedule(group_timers.rebalance_timeout(group_id, member_id), member.rebalance_timeout_ms, expire)
 
     def schedule_join_timeout_if_absent(self, group_id: str, member: ConsumerGroupMember) -> None:
-        """For a member of the classic protocol that has been told to join anew."""
+        """For a member of the classic protocol that was told to rejoin."""
         member_id = member.member_id
         self._timer.schedule_if_absent(
             group_timers.consumer_join(group_id, member_id),
@@ -511,7 +510,7 @@ class ConsumerGroupManager:
         )
 
     def schedule_sync_timeout(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        """For a member of the classic protocol that has joined and not asked for its assignment."""
+        """For a member of the classic protocol that has joined and not requested its assignment."""
         self._timer.schedule(
             group_timers.consumer_sync(group_id, member_id),
             timeout_ms,
@@ -580,7 +579,7 @@ def _is_subset(owned: Mapping[Uuid, Collection[int]] | None, assigned: EpochAssi
 
 
 def _metadata_of(member: ConsumerGroupMember) -> Iterable[object]:
-    """What the record of a member's subscription says."""
+    """Returns the contents of a member's subscription record."""
     return (
         member.instance_id,
         member.rack_id,

@@ -23,16 +23,16 @@ LEAVE_GROUP_STATIC_MEMBER_EPOCH: Final = -2
 
 
 class MemberState(Enum):
-    """How far a member has got with its part of a rebalance; the values are those of its record."""
+    """The progress of a member in a rebalance; the values are those of its record."""
 
     STABLE = 0
-    """It has what it is to have."""
+    """It has its target assignment."""
     UNREVOKED_PARTITIONS = 1
-    """It has to give up partitions, and has not said that it did."""
+    """It must revoke partitions, and has not confirmed it."""
     UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that others still have."""
+    """It waits for partitions that others still own."""
     UNKNOWN = 127
-    """Written by a later version; the member has to join anew."""
+    """Written by a later version; the member must rejoin."""
 
     @classmethod
     def from_value(cls, value: int) -> MemberState:
@@ -44,10 +44,10 @@ _STATES = {state.value: state for state in MemberState}
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMember:
-    """All that is known of a member. Never changed: each step makes a new one, and a record of it.
+    """The state of a member. Immutable: each step creates a new one, and a record of it.
 
-    *Epochs* are how member and coordinator agree on where they are. The member's epoch rises when it gives up what it
-    has to give up; the previous one is accepted as well, in case the answer with the new one was lost.
+    *Epochs* keep member and coordinator in agreement. The member epoch increases when the member has revoked its
+    partitions. The previous epoch is also accepted, in case the response with the new one was lost.
     """
 
     member_id: str
@@ -63,11 +63,11 @@ class ConsumerGroupMember:
     server_assignor_name: str | None = None
     state: MemberState = MemberState.STABLE
     assigned_partitions: EpochAssignment = field(default_factory=dict)
-    """What it has and keeps."""
+    """Partitions that it owns and keeps."""
     partitions_pending_revocation: EpochAssignment = field(default_factory=dict)
-    """What it has and is to give up; nobody else gets it before it has."""
+    """Partitions that it owns and must revoke; they are not assigned to others before that."""
     classic_member_metadata: ClassicMemberMetadata | None = None
-    """There while it still speaks the classic protocol."""
+    """Set while it uses the classic protocol."""
 
     @property
     def uses_classic_protocol(self) -> bool:
@@ -90,14 +90,14 @@ class ConsumerGroupMember:
         return self.state is MemberState.STABLE and self.member_epoch == target_assignment_epoch
 
     def assignment_epoch(self, topic_id: Uuid, partition: int) -> int | None:
-        """Since when it has a partition, also one that it is to give up; None if it has not got it."""
+        """Returns the epoch since which it owns a partition, including one that it must revoke, or None."""
         epoch = self.assigned_partitions.get(topic_id, {}).get(partition)
         if epoch is None:
             epoch = self.partitions_pending_revocation.get(topic_id, {}).get(partition)
         return epoch
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerGroupMember:
-        """As of a record of what it said about itself."""
+        """Returns the member after a subscription record."""
         return replace(
             self,
             instance_id=value.instance_id,
@@ -112,7 +112,7 @@ class ConsumerGroupMember:
         )
 
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerGroupMember:
-        """As of a record of what it has."""
+        """Returns the member after an assignment record."""
         return replace(
             self,
             member_epoch=value.member_epoch,
@@ -125,7 +125,7 @@ class ConsumerGroupMember:
     def with_next_epoch(
         self, epoch: int, state: MemberState, assigned: EpochAssignment, pending: EpochAssignment
     ) -> ConsumerGroupMember:
-        """A step of a rebalance. The previous epoch is the one it had before, even if that is the same."""
+        """Returns the member after a step of a rebalance. The previous epoch becomes the one it had, even if equal."""
         return replace(
             self,
             state=state,
@@ -137,7 +137,7 @@ class ConsumerGroupMember:
 
 
 def _with_epochs(topic_partitions: Sequence[TopicPartitions], member_epoch: int) -> dict[Uuid, dict[int, int]]:
-    """Records of Kafka before 4.2 do not say since when a partition is assigned: then it counts from the record on."""
+    """Adds epochs. Records of Kafka before 4.2 have none: then a partition is assigned since the record's epoch."""
     made: dict[Uuid, dict[int, int]] = {}
     for entry in topic_partitions:
         epochs = entry.assignment_epochs

@@ -1,4 +1,4 @@
-"""What the records of the consumer protocol mean for the groups in memory."""
+"""Replays the records of the consumer protocol into the groups in memory."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from barnabas.protocol.internal.consumer_groups import (
 
 
 class ConsumerGroupReplay:
-    """Applies records: those that the manager has just made, and when a partition is loaded all that are there.
+    """Applies records: new ones of the manager, and all existing ones when a partition is loaded.
 
-    State changes here and nowhere else, so that what a coordinator has in memory is what the next one reads from the
-    log. A value of None is a tombstone.
+    State changes only here, so that the memory of a coordinator is what the next one reads from the log. A value of
+    None is a tombstone.
     """
 
     def __init__(self, store: GroupStore) -> None:
@@ -41,7 +41,7 @@ class ConsumerGroupReplay:
             self._store.remove(group_id)
 
     def partition_metadata(self, group_id: str, is_there: bool) -> None:
-        """What an older Kafka wrote about a group's topics: of no use any more, but it has to go with the group."""
+        """Notes a record of an older Kafka about the group's topics, which must be deleted with the group."""
         group = self._store.get_or_create_persisted_consumer_group(group_id) if is_there else self._persisted(group_id)
         if group is not None:
             group.has_subscription_metadata_record.set(is_there)
@@ -131,6 +131,6 @@ class ConsumerGroupReplay:
         return self._store.get_or_create_persisted_consumer_group(group_id)
 
     def _persisted(self, group_id: str) -> ConsumerGroup | None:
-        """The group that a tombstone is about; None if it is gone already, or of another kind by now."""
+        """Returns the group of a tombstone; None if it is already gone, or of another type by now."""
         group = self._store.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None

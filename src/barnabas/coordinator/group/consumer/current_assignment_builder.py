@@ -1,4 +1,4 @@
-"""One step of a member from what it has toward what it is to have."""
+"""Computes one step of a member from its current toward its target assignment."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NOT_OWNED = -1
 class CurrentAssignmentBuilder:
     """Reconciles a member with its target assignment.
 
-    A partition must never belong to two members. So a member first gives up, *then* others get::
+    A partition must never belong to two members. So a member first revokes, *then* others get::
 
-        A has 0 1 2, is to have 0        A: UNREVOKED 1 2, at its old epoch, until it says that it has only 0;
-        B has nothing, is to have 1 2    then STABLE at the new epoch
-                                         B: UNRELEASED, at the new epoch; has 1 2 as soon as A has given them up
+        A owns 0 1 2, target 0           A: UNREVOKED 1 2, at its old epoch, until it reports that it owns only 0;
+        B owns nothing, target 1 2       then STABLE at the new epoch
+                                         B: UNRELEASED, at the new epoch; gets 1 2 as soon as A has revoked them
 
-    Nobody waits for anybody else's rebalance than for those whose partitions it is to get.
+    A member waits only for those members that own its target partitions.
     """
 
     __slots__ = (
@@ -45,8 +45,8 @@ class CurrentAssignmentBuilder:
         subscribed_topic_ids: frozenset[Uuid],
         has_subscription_changed: bool = False,
     ) -> None:
-        """`current_partition_epoch` tells whether anybody has a partition: the epoch of who has, or -1. `owned` is what
-        the member says it has, None if it says nothing, which is as before."""
+        """`current_partition_epoch` returns the epoch of the owner of a partition, or -1. `owned` are the partitions
+        that the member reports; None if it does not, which means no change."""
         self._member = member
         self._target_epoch = target_epoch
         self._target = target
@@ -64,8 +64,8 @@ class CurrentAssignmentBuilder:
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             if self._owns_any_of(member.partitions_pending_revocation):
                 return self._without_unsubscribed() if self._has_subscription_changed else member
-            # It has given up all it had to, and goes on to the next epoch. Should that not be the last, it may have to
-            # give up more: others have joined meanwhile.
+            # It has revoked everything it had to, and advances to the next epoch. If that is not the last one, it may
+            # have to revoke more, because others have joined meanwhile.
             return self._next_assignment(member.member_epoch + 1)
         if member.state is MemberState.UNRELEASED_PARTITIONS:
             return self._next_assignment(member.member_epoch)
@@ -84,7 +84,7 @@ class CurrentAssignmentBuilder:
         )
 
     def _without_unsubscribed(self) -> ConsumerGroupMember:
-        """Before there is a new target: topics that it is not subscribed to any more are to be given up at once."""
+        """Revokes topics that are no longer subscribed at once, before a new target exists."""
         member = self._member
         kept: dict[Uuid, Mapping[int, int]] = {}
         revoked: dict[Uuid, dict[int, int]] = {
@@ -113,7 +113,7 @@ class CurrentAssignmentBuilder:
         gained: dict[Uuid, list[int]] = {}
         current = self._member.assigned_partitions
         for topic_id in {**self._target, **current}:
-            # A target that was computed before the subscription changed may have topics that are not wanted any more.
+            # The target may be older than the subscription, and have topics that are no longer subscribed.
             target = self._target.get(topic_id, frozenset()) if topic_id in self._subscribed_topic_ids else frozenset()
             have = current.get(topic_id, {})
             keep = {partition: epoch for partition, epoch in have.items() if partition in target}

@@ -1,4 +1,4 @@
-"""A consumer group as ConsumerGroupDescribe shows it."""
+"""Describes a consumer group for ConsumerGroupDescribe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONSUMER_MEMBER: Final = 1
 def describe_consumer_group(
     group: ConsumerGroup, epoch: int, default_assignor: str, topics: TopicsImage
 ) -> DescribedGroup:
-    """As of committed state."""
+    """Describes the committed state."""
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_at(epoch),
@@ -59,7 +59,7 @@ def _describe_member(member: ConsumerGroupMember, target: Mapping[Uuid, Iterable
 
 
 def _describe_assignment(assignment: Mapping[Uuid, Iterable[int]], topics: TopicsImage) -> Assignment:
-    """Topics that are deleted are left out: they have no name to show."""
+    """Leaves out deleted topics, which have no name."""
     shown = []
     for topic_id, partitions in assignment.items():
         topic = topics.topic_by_id(topic_id)

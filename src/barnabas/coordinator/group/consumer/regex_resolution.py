@@ -1,4 +1,4 @@
-"""Keeps the topics that regular expressions of groups stand for up to date."""
+"""Resolves the regular expressions of groups to topics."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 logger = LimitedLogger(logging.getLogger(__name__))
 
 BATCH_REFRESH_MIN_INTERVAL_MS: Final = 10_000
-"""The least time between two refreshes of a group, unless somebody waits for a pattern's first."""
+"""The minimum time between two refreshes of a group, unless a member waits for the first result of a pattern."""
 
 TopicFilter = Callable[[MemberContext, Collection[str]], Collection[str]]
-"""Leaves of some topics those that a client may know of."""
+"""Returns the topics that a client is authorized to describe."""
 
 
 def all_topics_visible(_context: MemberContext, topics: Collection[str]) -> Collection[str]:
@@ -38,8 +38,8 @@ def all_topics_visible(_context: MemberContext, topics: Collection[str]) -> Coll
 
 class RegexChange(NamedTuple):
     bumps_epoch: bool
-    """Whether what the group is subscribed to is different right now. If not, it may be when the patterns have been
-    looked into."""
+    """Whether the subscription of the group has changed already. If not, it may change when the patterns have been
+    resolved."""
 
 
 class _Match(NamedTuple):
@@ -48,14 +48,15 @@ class _Match(NamedTuple):
 
 
 class RegexResolution:
-    """Finds out which topics match.
+    """Finds the topics that match.
 
-    To go through all topics takes time, so it is done beside the event loop. A member with a new pattern joins at once,
-    subscribed to nothing yet; when the topics are found, they are written down as a record, the group epoch rises, and
-    the member hears of its partitions by its next heartbeat.
+    Matching all topics takes time, so it runs outside the event loop. A member with a new pattern joins at once,
+    without topics. When the topics are found, they are written as a record, the group epoch increases, and the member
+    gets its partitions with its next heartbeat.
 
-    Patterns are looked into again when topics have come or gone, and every so often anyway, as what the client may see
-    changes, too. All patterns of a group at once, in the name of the member whose heartbeat started it.
+    Patterns are resolved again when topics were created or deleted, and periodically, because the client's permissions
+    may change too. All patterns of a group are resolved at once, with the permissions of the member whose heartbeat
+    started it.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class RegexResolution:
         self._clock = clock
         self._topic_filter = topic_filter
         self.last_image_with_new_topics = -1
-        """The offset of the last metadata image that had other topics than the one before."""
+        """The offset of the last metadata image with other topics than the one before."""
 
     def on_heartbeat(
         self,
@@ -84,7 +85,7 @@ class RegexResolution:
         updated: ConsumerGroupMember,
         records: list[CoordinatorRecord],
     ) -> RegexChange:
-        """Notices what a member has changed, and starts to look if it is time to."""
+        """Handles a changed pattern of a member, and starts a refresh if it is due."""
         old, new = member.subscribed_topic_regex, updated.subscribed_topic_regex
         bumps, must_refresh = False, False
         if old != new:
@@ -105,7 +106,7 @@ class RegexResolution:
         updated: ConsumerGroupMember | None,
         records: list[CoordinatorRecord],
     ) -> None:
-        """A pattern that nobody has any more is of no interest."""
+        """Removes a pattern that no member uses any more."""
         lost: dict[str, int] = {}
         for member in gone:
             if member.subscribed_topic_regex and group.has_member(member.member_id):
@@ -167,11 +168,11 @@ class RegexResolution:
         version: int,
         before: Mapping[str, frozenset[str]],
     ) -> dict[str, _Match]:
-        """The topics of each pattern. Runs on another thread and looks at nothing but its arguments.
+        """Returns the topics of each pattern. Runs on another thread and uses nothing but its arguments.
 
-        All patterns of a group share one time limit, or a group with many slow ones could keep the thread. A pattern
-        that does not finish keeps the topics it had, so that its members go on. Its version is older than any image:
-        a heartbeat tries it again, `BATCH_REFRESH_MIN_INTERVAL_MS` later at the earliest.
+        All patterns of a group share one time limit, or a group with many slow ones could occupy the thread. A pattern
+        that does not finish keeps its previous topics, so that its members continue. Its version is older than any
+        image, so a heartbeat retries it, after `BATCH_REFRESH_MIN_INTERVAL_MS` at the earliest.
         """
         deadline_ms = self._clock.hi_res_milliseconds() + search_limit_ms(len(names) * len(regexes))
         found: dict[str, _Match] = {}
@@ -183,7 +184,7 @@ class RegexResolution:
             except PatternTimeoutError:
                 reason = f"evaluating it for {len(names)} topics takes too long"
             except InvalidRegularExpressionError as error:
-                reason = error  # accepted before by another version of the broker, or with google-re2 installed
+                reason = error  # another version of the broker, or one with google-re2, has accepted it before
             kept = before.get(regex, frozenset()).intersection(names)
             found[regex] = _Match(kept, -1)
             logger.warning("Group %r: keeping the %d topics of %.100r: %s", group_id, len(kept), regex, reason)
@@ -203,9 +204,9 @@ class RegexResolution:
         bump = False
         for regex, resolved in found.items():
             if not group.num_members_with_regex(regex):
-                continue  # its last member is gone
+                continue  # its last member has left
             before = group.resolved_regular_expressions.get(regex)
-            # One that stands for nothing yet changes nothing: its members would move on to an epoch without partitions.
+            # A pattern without matches changes nothing: its members would advance to an epoch without partitions.
             bump = bump or resolved.topics != (frozenset() if before is None else before.topics)
             records.append(group_records.consumer_group_regular_expression(group_id, regex, resolved))
         new_hash = group_hash(group.subscribed_topic_names_if(found), self._store.image)

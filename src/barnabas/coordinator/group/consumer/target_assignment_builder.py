@@ -1,4 +1,4 @@
-"""Computes what all members of a group are to have."""
+"""Computes the target assignment of all members of a group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from barnabas.metadata.topics import TopicsImage
 
 class TargetAssignmentResult(NamedTuple):
     records: list[CoordinatorRecord]
-    """Of those whose target has changed, and last the epoch, which says that all of them are there."""
+    """Records of changed targets, and last the epoch, which marks them as complete."""
     target: dict[str, Assignment]
 
 
@@ -29,7 +29,7 @@ def build_target_assignment(
     topics: TopicsImage,
     now_ms: int,
 ) -> TargetAssignmentResult:
-    """Asks the assignor. `members` are those that the group is going to have, some of which it may not have yet."""
+    """Calls the assignor. `members` are the future members of the group, some of which may not be in it yet."""
     subscriptions: dict[str, MemberSubscription] = {}
     num_partitions: dict[Uuid, int] = {}
     ids: dict[frozenset[str], frozenset[Uuid]] = {}
@@ -37,14 +37,14 @@ def build_target_assignment(
         names = group.topics_of(member)
         topic_ids = ids.get(names)
         if topic_ids is None:
-            # Mostly all are subscribed to the same.
+            # Usually all subscribe to the same topics.
             found = [topic for topic in map(topics.topic, names) if topic is not None]
             topic_ids = ids[names] = frozenset(topic.id for topic in found)
             num_partitions.update({topic.id: len(topic.partitions) for topic in found})
         subscriptions[member_id] = MemberSubscription(
             topic_ids, group.target_of(member_id, member.instance_id), member.instance_id, member.rack_id
         )
-    # In an order that does not depend on who came first, so that the same group gets the same.
+    # Sorted, so that the result does not depend on the order of joining.
     ordered = dict(sorted(subscriptions.items()))
     target = assignor.assign(GroupSpec(ordered, num_partitions))
     records = []

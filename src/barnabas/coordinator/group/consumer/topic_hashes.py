@@ -1,4 +1,4 @@
-"""A number that changes when a topic does."""
+"""Hashes of topics, to detect changes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def _hash(parts: Iterable[bytes]) -> int:
 
 
 def topic_hash(topic: TopicImage, cluster: ClusterImage) -> int:
-    """Of its id, its name, its partitions and the racks they are in.
+    """Hashes the ID, the name, the partitions and their racks.
 
-    Kafka hashes the same with XXH3. A group that changes from one broker software to the other is assigned anew once,
-    which changes nothing.
+    Kafka hashes the same with XXH3. A group that moves between the two brokers gets one new assignment, which changes
+    nothing.
     """
     cached = None if topic.derived is None else topic.derived.get(_KEY)
     if cached is not None and cached[0] is cluster:
@@ -52,7 +52,7 @@ def topic_hash(topic: TopicImage, cluster: ClusterImage) -> int:
 
 
 def group_hash(topic_names: Iterable[str], image: MetadataImage) -> int:
-    """Of all topics of a group that exist; 0 if there is none."""
+    """Hashes all existing topics of a group; 0 if there are none."""
     hashes = []
     for name in sorted(topic_names):
         topic = image.topics.topic(name)
