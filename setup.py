@@ -15,7 +15,7 @@ def accelerators() -> list[Extension]:
     if os.environ.get("BARNABAS_PURE") == "1":
         return []
     try:
-        from Cython.Build import cythonize  # noqa: PLC0415 - absent on a machine that builds without it
+        from Cython.Build import cythonize  # absent on a machine that builds without it
     except ImportError:
         return []
     extensions = [

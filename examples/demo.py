@@ -247,13 +247,13 @@ def watch(tenants: Sequence[Tenant], seconds: float, lower: Any) -> int:
 
 def run_pipelines(bootstrap: str, tables: Path, tenants: Sequence[Tenant], lowered_us: int) -> None:
     """All pipelines, in one Spark session. Advice and dry run are about the first half: nobody was held back in it."""
-    from barnabas.spark.pipelines.config import PipelineConfig  # noqa: PLC0415 - only where there is Spark
-    from barnabas.spark.pipelines.progress import progress_display  # noqa: PLC0415
-    from barnabas.spark.pipelines.quota_advice import AdviceOptions, proposals  # noqa: PLC0415
-    from barnabas.spark.pipelines.quota_dry_run import DryRunOptions  # noqa: PLC0415
-    from barnabas.spark.pipelines.quota_proposal import Tenancy  # noqa: PLC0415
-    from barnabas.spark.pipelines.runner import run_advice, run_dry_run, run_stream  # noqa: PLC0415
-    from barnabas.spark.session import make_session  # noqa: PLC0415
+    from barnabas.spark.pipelines.config import PipelineConfig  # only where there is Spark
+    from barnabas.spark.pipelines.progress import progress_display
+    from barnabas.spark.pipelines.quota_advice import AdviceOptions, proposals
+    from barnabas.spark.pipelines.quota_dry_run import DryRunOptions
+    from barnabas.spark.pipelines.quota_proposal import Tenancy
+    from barnabas.spark.pipelines.runner import run_advice, run_dry_run, run_stream
+    from barnabas.spark.session import make_session
 
     config = PipelineConfig(out=str(tables), bootstrap_servers=bootstrap, once=True)
     writers = "|".join(one.name for one in tenants if one.rate)
@@ -282,7 +282,7 @@ def run_pipelines(bootstrap: str, tables: Path, tenants: Sequence[Tenant], lower
 def run_again_if_need_be(pipeline: Callable[[], None]) -> None:
     """On a machine that is busy Spark may give up on a worker that takes ten seconds to start. A pipeline goes on where
     it has stopped, so it can simply run again."""
-    from barnabas.spark.pipelines.runner import PipelineError  # noqa: PLC0415 - only where there is Spark
+    from barnabas.spark.pipelines.runner import PipelineError  # only where there is Spark
 
     for _ in range(2):
         try:
@@ -309,7 +309,7 @@ def errors_to(file: Path) -> Iterator[None]:
 
 def stop_spark() -> None:
     """Ends the session and its Java process, also if it does not answer any more."""
-    from pyspark import SparkContext  # noqa: PLC0415 - only where there is Spark
+    from pyspark import SparkContext  # only where there is Spark
 
     context, java = SparkContext._active_spark_context, getattr(SparkContext._gateway, "proc", None)
     if context is not None:
@@ -345,7 +345,7 @@ def show_clients(tenants: Sequence[Tenant], seconds: float) -> None:
 
 
 def show_summary(page: Any, where: Path) -> None:
-    from barnabas.report.terminal import summary_table  # noqa: PLC0415
+    from barnabas.report.terminal import summary_table
 
     out = Console(highlight=False)
     out.print(summary_table(page.summary))
@@ -353,7 +353,7 @@ def show_summary(page: Any, where: Path) -> None:
 
 
 def run(seconds: float, out: Path, with_spark: bool) -> None:
-    from barnabas.report.page import make_report  # noqa: PLC0415
+    from barnabas.report.page import make_report
 
     java_problem = find_java_problem() if with_spark else "left out, as asked"
     work = Path(tempfile.mkdtemp(prefix="barnabas-demo-"))
@@ -381,7 +381,7 @@ def run(seconds: float, out: Path, with_spark: bool) -> None:
 
 def find_java_problem() -> str | None:
     """Why Spark cannot run here; None if it can."""
-    from barnabas.spark.java_runtime import JavaMissingError, require_java  # noqa: PLC0415
+    from barnabas.spark.java_runtime import JavaMissingError, require_java
 
     try:
         require_java()

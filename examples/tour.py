@@ -26,10 +26,10 @@ def title(text: str) -> None:
 
 def broker() -> None:
     """A broker in this process, and a client of another project that talks to it over a socket."""
-    import confluent_kafka  # noqa: PLC0415 - another project's client, among the development dependencies
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415
+    import confluent_kafka  # another project's client, among the development dependencies
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-    from barnabas import EmbeddedBroker  # noqa: PLC0415
+    from barnabas import EmbeddedBroker
 
     title("A broker, used by librdkafka")
     started = time.perf_counter()
@@ -110,9 +110,9 @@ def speed() -> None:
 
 def columns() -> None:
     try:
-        import pyarrow as pa  # noqa: PLC0415 - an extra
+        import pyarrow as pa  # an extra
 
-        from barnabas.records.columns import decode_batches, encode_batch  # noqa: PLC0415
+        from barnabas.records.columns import decode_batches, encode_batch
     except ImportError:
         return
     title("Arrow: columns in, columns out, no Python object per record")

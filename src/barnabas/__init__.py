@@ -59,7 +59,7 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'barnabas' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - a package that is only named needs nothing
+    from importlib import import_module  # a package that is only named needs nothing
 
     return getattr(import_module(home), name)
 

@@ -56,7 +56,7 @@ def barnabas_session_broker(barnabas_overrides: Mapping[str, object]) -> Iterato
 
 
 def _running(overrides: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
-    from barnabas.embedded import EmbeddedBroker  # noqa: PLC0415 - pytest loads plug-ins that nobody uses
+    from barnabas.embedded import EmbeddedBroker  # pytest loads plug-ins that nobody uses
 
     with EmbeddedBroker(overrides=overrides) as broker:
         yield broker

@@ -87,7 +87,7 @@ def running_code() -> str:
     """Says which code runs, for people: all kernels compiled, some of them, or none and why. Loads no kernel."""
     if PURE:
         return "pure Python (BARNABAS_PURE=1)"
-    from pathlib import Path  # noqa: PLC0415 - a started broker does not need it
+    from pathlib import Path  # a started broker does not need it
 
     return _describe({path.name for path in (Path(__file__).parent / "compiled").iterdir()})
 

@@ -58,7 +58,7 @@ class _AlterPartitionBuilder:
         self._proposals = proposals
 
     def build(self, version: int) -> AlterPartitionRequest:
-        from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, RequestTopicData  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, RequestTopicData
 
         topics: dict[Uuid, RequestTopicData] = {}
         for proposal in self._proposals:
@@ -73,7 +73,7 @@ class _AlterPartitionBuilder:
 
 
 def _partition_data(index: int, proposed: LeaderAndIsr, version: int) -> RequestPartitionData:
-    from barnabas.protocol.messages.alter_partition import BrokerState, RequestPartitionData  # noqa: PLC0415 - not needed to start
+    from barnabas.protocol.messages.alter_partition import BrokerState, RequestPartitionData
 
     data = RequestPartitionData(
         partition_index=index,
@@ -181,7 +181,7 @@ class DefaultAlterPartitionManager:
 
     def _deliver(self, proposals: Sequence[_Proposal], response: ClientResponse) -> Errors:
         """Completes the futures of those that the answer is about; returns the error for all, if there is one."""
-        from barnabas.protocol.messages.alter_partition import AlterPartitionResponse  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.alter_partition import AlterPartitionResponse
 
         failure = response.authentication_error or response.version_mismatch
         if failure is not None:

@@ -178,7 +178,7 @@ class AssignmentsManager:
             )
 
     def _request(self, assignments: Mapping[_Key, _Assignment]) -> AssignReplicasToDirsRequest:
-        from barnabas.protocol.messages.assign_replicas_to_dirs import (  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.assign_replicas_to_dirs import (
             AssignReplicasToDirsRequest,
             RequestDirectoryData,
             RequestPartitionData,
@@ -251,7 +251,7 @@ class AssignmentsManager:
 
 
 def _body_or_failure(response: ClientResponse | None) -> tuple[AssignReplicasToDirsResponse | None, str]:
-    from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse  # noqa: PLC0415 - not needed to start
+    from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
 
     if response is None:
         return None, "no controller could be asked in time"

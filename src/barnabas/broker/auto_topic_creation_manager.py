@@ -102,7 +102,7 @@ class AutoTopicCreationManager:
             return True
 
     def _creatable(self, name: str) -> CreatableTopic:
-        from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
         settings = self._internal.get(name, self._default)
         return CreatableTopic(
@@ -113,7 +113,7 @@ class AutoTopicCreationManager:
         )
 
     def _send(self, topics: Mapping[str, CreatableTopic], request: Request | None) -> None:
-        from barnabas.protocol.messages.create_topics import CreateTopicsRequest  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.create_topics import CreateTopicsRequest
 
         create = CreateTopicsRequest(topics=list(topics.values()), timeout_ms=self._request_timeout_ms)
         creation = _Creation(self, topics)
@@ -178,7 +178,7 @@ class _Creation:
         log.warning("The creation of %s failed: %s", ", ".join(self._topics), failure)
 
     def _answer(self, response: ClientResponse) -> CreateTopicsResponse:
-        from barnabas.protocol.messages.create_topics import CreateTopicsResponse  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.create_topics import CreateTopicsResponse
 
         answer = response.body
         if isinstance(answer, EnvelopeResponse):

@@ -5,8 +5,6 @@ An API that is not in here is not advertised, so a client never tries it. Handle
 registration: the handler of an API is the method with the API's name.
 """
 
-# ruff: noqa: PLC0415 - see above
-
 from __future__ import annotations
 
 from collections.abc import Callable

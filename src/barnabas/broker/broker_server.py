@@ -300,7 +300,7 @@ class BrokerServer:
         telemetry.add_to(self.dynamic_config)
         publishers: list[MetadataPublisher] = [publisher]
         if authorizer is not None:
-            from barnabas.security.standard_authorizer import StandardAuthorizer  # noqa: PLC0415 - most have none
+            from barnabas.security.standard_authorizer import StandardAuthorizer  # most have none
 
             if isinstance(authorizer, StandardAuthorizer):
                 publishers.append(AclPublisher(node_id, "broker", authorizer))

@@ -115,7 +115,7 @@ class DynamicClientQuotaPublisher(MetadataPublisher):
 
 
 def _cluster(cluster_id: str, image: MetadataImage) -> Cluster:
-    from barnabas.quota.client_quota_callback import Cluster  # noqa: PLC0415 - not needed to start
+    from barnabas.quota.client_quota_callback import Cluster
 
     return Cluster(
         cluster_id,

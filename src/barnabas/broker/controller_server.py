@@ -97,7 +97,7 @@ class ControllerServer:
         describer = ConfigHelper(config.node_id, self.cache, dynamic)
 
         def describe_configs(request: Request) -> list[DescribeConfigsResult]:
-            from barnabas.broker.handlers.configs import describe_authorized  # noqa: PLC0415 - with the first request
+            from barnabas.broker.handlers.configs import describe_authorized  # with the first request
 
             return describe_authorized(request, auth, describer)
 
@@ -128,8 +128,8 @@ class ControllerServer:
         publishers: list[MetadataPublisher] = [MetadataCachePublisher(self.cache)]
         acls: AclPublisher | None = None
         if authorizer is not None:
-            from barnabas.controller.controller_acl_mutator import ControllerAclMutator  # noqa: PLC0415 - most nodes have none
-            from barnabas.security.standard_authorizer import StandardAuthorizer  # noqa: PLC0415
+            from barnabas.controller.controller_acl_mutator import ControllerAclMutator  # most nodes have none
+            from barnabas.security.standard_authorizer import StandardAuthorizer
 
             if isinstance(authorizer, StandardAuthorizer):
                 authorizer.set_acl_mutator(ControllerAclMutator(controller))

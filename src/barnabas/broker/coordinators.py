@@ -147,12 +147,12 @@ def coordinator_makers(context: CoordinatorContext) -> Makers:
     transaction_settings = TransactionConfig.from_values(context.config.values)
 
     def transactions(_made: Made) -> TransactionParts:
-        from barnabas.broker.transaction_parts import make_transaction_parts  # noqa: PLC0415 - see the module
+        from barnabas.broker.transaction_parts import make_transaction_parts
 
         return make_transaction_parts(context, transaction_settings)
 
     def groups(made: Made) -> GroupCoordinatorService:
-        from barnabas.broker.group_parts import make_group_parts  # noqa: PLC0415 - see the module
+        from barnabas.broker.group_parts import make_group_parts
 
         return make_group_parts(context, group_settings, made[TRANSACTION])
 

@@ -125,11 +125,11 @@ class KafkaRaftServer:
         listener = self.config.http_listener
         if listener is None:
             return
-        from barnabas.broker.http_endpoint import HttpEndpoint  # noqa: PLC0415 - most brokers have none
-        from barnabas.broker.node_quotas import quota_report  # noqa: PLC0415
-        from barnabas.broker.process_metrics import render_process  # noqa: PLC0415
-        from barnabas.broker.scraped_metrics import ScrapedMetrics  # noqa: PLC0415
-        from barnabas.metrics.prometheus import render_prometheus  # noqa: PLC0415
+        from barnabas.broker.http_endpoint import HttpEndpoint  # most brokers have none
+        from barnabas.broker.node_quotas import quota_report
+        from barnabas.broker.process_metrics import render_process
+        from barnabas.broker.scraped_metrics import ScrapedMetrics
+        from barnabas.metrics.prometheus import render_prometheus
 
         shared = self._shared
         assert shared is not None

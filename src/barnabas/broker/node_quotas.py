@@ -51,7 +51,7 @@ def quota_report(
     ``throttled``   connections that are muted now, by kind of quota
     =============== ==================================================================================================
     """
-    from barnabas.quota.usage import usage_of  # noqa: PLC0415 - not needed to start
+    from barnabas.quota.usage import usage_of
 
     managers = [manager for quotas in roles for manager in quotas.clients]
     callback = next((quotas.callback for quotas in roles), None)
@@ -82,7 +82,7 @@ def quota_report(
 
 
 def _ip_rates(metrics: Metrics, now_ms: int) -> Iterator[QuotaUsage]:
-    from barnabas.quota.usage import QuotaUsage  # noqa: PLC0415 - not needed to start
+    from barnabas.quota.usage import QuotaUsage
 
     for name, metric in metrics.metrics.items():
         if name.name == IP_RATE and name.group == CONNECTION_METRICS and "ip" in name.tags:

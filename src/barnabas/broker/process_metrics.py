@@ -25,7 +25,7 @@ def _figures() -> Iterator[tuple[str, str, str, float]]:
     cpu = times.user + times.system
     yield "process_cpu_seconds_total", "counter", "User and system time spent, in seconds.", cpu
     if sys.platform != "win32":
-        import resource  # noqa: PLC0415 - there is none on Windows
+        import resource  # there is none on Windows
 
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         yield "process_max_fds", "gauge", "How many files may be open.", float(limit)

@@ -32,9 +32,9 @@ def add_common(parser: ArgumentParser, *, json: bool = True) -> None:
 @contextmanager
 def administered(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Iterator[KafkaAdminClient]:
     """Yields an admin client for the cluster. An error of the client ends the command with a one-line message."""
-    from barnabas.clients.admin import KafkaAdminClient  # noqa: PLC0415 - not for --help
-    from barnabas.common.config_def import ConfigError  # noqa: PLC0415
-    from barnabas.common.errors import ApiError  # noqa: PLC0415
+    from barnabas.clients.admin import KafkaAdminClient
+    from barnabas.common.config_def import ConfigError
+    from barnabas.common.errors import ApiError
 
     # The command reports the client's error once, so the client's own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
@@ -58,7 +58,7 @@ def administered(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Iterator[Kafka
 
 def explain(error: Exception) -> str:
     """Returns the message of an error with Kafka's name for it, so that users can search for it."""
-    from barnabas.common.errors import ApiError, BrokerNotAvailableError, Errors  # noqa: PLC0415
+    from barnabas.common.errors import ApiError, BrokerNotAvailableError, Errors
 
     if isinstance(error, BrokerNotAvailableError):
         return f"{error} (run barnabas doctor to find the cause)"
@@ -69,7 +69,7 @@ def explain(error: Exception) -> str:
 
 def explain_topic(name: str, error: Exception) -> str:
     """Returns the message of an error about a topic."""
-    from barnabas.common.errors import UnknownTopicOrPartitionError  # noqa: PLC0415
+    from barnabas.common.errors import UnknownTopicOrPartitionError
 
     if isinstance(error, UnknownTopicOrPartitionError):
         return f"topic {name} does not exist"

@@ -50,7 +50,7 @@ def unknown_command(prog: str, given: str, known: Sequence[str]) -> str:
     >>> unknown_command("barnabas", "topic", ["start", "topics"])
     'unknown command: barnabas topic; did you mean barnabas topics? (see barnabas --help)'
     """
-    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
+    from difflib import get_close_matches  # for mistakes only
 
     close = get_close_matches(given, known, n=1) or [name for name in known if name.startswith(given[:3])][:1]
     hint = f"did you mean {prog} {close[0]}?" if close else f"known commands: {', '.join(known)}"

@@ -34,8 +34,8 @@ def add_cluster(parser: ArgumentParser) -> None:
 @contextmanager
 def connected(bootstrap: str) -> Iterator[BlockingClient]:
     """Yields a client for the cluster. An error of the client ends the command."""
-    from barnabas.clients.common.blocking_client import BlockingClient, ClientError  # noqa: PLC0415 - not for --help
-    from barnabas.common.config_def import ConfigError  # noqa: PLC0415
+    from barnabas.clients.common.blocking_client import BlockingClient, ClientError
+    from barnabas.common.config_def import ConfigError
 
     # The command reports the client's error once, so the client's own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
@@ -56,8 +56,8 @@ def http_document(address: str, path: str) -> dict[str, Any]:
     url = f"{base.rstrip('/')}{path}"
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"not the address of an HTTP endpoint: {address!r}")
-    import urllib.error  # noqa: PLC0415 - takes as long to load as all the rest of the command line
-    import urllib.request  # noqa: PLC0415
+    import urllib.error  # takes as long to load as all the rest of the command line
+    import urllib.request
 
     try:
         with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as response:  # noqa: S310 - http or https

@@ -58,8 +58,8 @@ def add_cluster_command(commands: Commands) -> None:
 
 def describe_command(bootstrap: str, as_json: bool) -> None:
     """Prints the brokers."""
-    from barnabas.cli.output import print_json, print_rich, table, title  # noqa: PLC0415 - not for --help
-    from barnabas.common.errors import UnsupportedVersionError  # noqa: PLC0415
+    from barnabas.cli.output import print_json, print_rich, table, title
+    from barnabas.common.errors import UnsupportedVersionError
 
     with administered(bootstrap) as admin:
         try:
@@ -103,7 +103,7 @@ def describe_command(bootstrap: str, as_json: bool) -> None:
 
 def quorum_command(bootstrap: str, as_json: bool) -> None:
     """Prints the controller quorum."""
-    from barnabas.cli.output import number, print_json, print_rich, table, time_text, title  # noqa: PLC0415
+    from barnabas.cli.output import number, print_json, print_rich, table, time_text, title
 
     with administered(bootstrap) as admin:
         quorum = admin.describe_metadata_quorum()
@@ -155,7 +155,7 @@ def _role(replica_id: int, leader_id: int, *, voter: bool) -> str:
 
 def features_command(bootstrap: str, as_json: bool) -> None:
     """Prints the feature levels."""
-    from barnabas.cli.output import print_json, print_rich, table  # noqa: PLC0415
+    from barnabas.cli.output import print_json, print_rich, table
 
     with administered(bootstrap) as admin:
         features = admin.describe_features()
@@ -184,7 +184,7 @@ def features_command(bootstrap: str, as_json: bool) -> None:
 
 def log_dirs_command(bootstrap: str, brokers: list[int] | None, topic: str | None, largest: int, as_json: bool) -> None:
     """Prints the log directories."""
-    from barnabas.cli.output import bytes_text, number, print_json, print_rich, table  # noqa: PLC0415
+    from barnabas.cli.output import bytes_text, number, print_json, print_rich, table
 
     with administered(bootstrap) as admin:
         there = [node.id for node in admin.describe_cluster().nodes]

@@ -35,7 +35,7 @@ def add_completion(commands: Commands) -> None:
 
 def completion_command(shell: str) -> None:
     """Prints the completion script of a shell."""
-    from barnabas.cli.main import make_parser  # noqa: PLC0415 - it imports this module
+    from barnabas.cli.main import make_parser  # it imports this module
 
     nodes = list(walk(make_parser()))
     say({"bash": bash, "zsh": zsh, "fish": fish}[shell](nodes), sys.stdout)

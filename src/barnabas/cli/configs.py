@@ -71,7 +71,7 @@ def _add_resource(parser: ArgumentParser) -> None:
 def _resource(
     topic: str | None, broker: int | None, all_brokers: bool, group: str | None, client_metrics: str | None
 ) -> ConfigResource:
-    from barnabas.clients.admin import ConfigResource  # noqa: PLC0415 - not for --help
+    from barnabas.clients.admin import ConfigResource
 
     if topic is not None:
         return ConfigResource.topic(topic)
@@ -94,8 +94,8 @@ def get_command(
     as_json: bool,
 ) -> None:
     """Prints settings."""
-    from barnabas.cli.output import print_json, print_rich, table  # noqa: PLC0415
-    from barnabas.clients.admin import ConfigSource  # noqa: PLC0415
+    from barnabas.cli.output import print_json, print_rich, table
+    from barnabas.clients.admin import ConfigSource
 
     resource = _resource(topic, broker, all_brokers, group, client_metrics)
     with administered(bootstrap) as admin:
@@ -168,7 +168,7 @@ def set_command(
 
 
 def _parse_change(text: str) -> AlterConfigOp:
-    from barnabas.clients.admin import AlterConfigOp, OpType  # noqa: PLC0415
+    from barnabas.clients.admin import AlterConfigOp, OpType
 
     key, equals, value = text.partition("=")
     if not equals or not key.strip("+- "):
@@ -189,14 +189,14 @@ def unset_command(
     dry_run: bool,
 ) -> None:
     """Resets settings to their defaults."""
-    from barnabas.clients.admin import AlterConfigOp, OpType  # noqa: PLC0415
+    from barnabas.clients.admin import AlterConfigOp, OpType
 
     resource = _resource(topic, broker, all_brokers, group, client_metrics)
     _alter(bootstrap, resource, [AlterConfigOp(name, None, OpType.DELETE) for name in names], dry_run)
 
 
 def _alter(bootstrap: str, resource: ConfigResource, changes: list[AlterConfigOp], dry_run: bool) -> None:
-    from barnabas.clients.admin import OpType  # noqa: PLC0415
+    from barnabas.clients.admin import OpType
 
     with administered(bootstrap) as admin:
         admin.incremental_alter_configs({resource: changes}, validate_only=dry_run)

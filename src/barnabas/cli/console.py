@@ -38,7 +38,7 @@ def shown(text: str) -> str:
     """Escapes text for a terminal, except newlines and tabs: names that clients choose may contain escape sequences."""
     if text.isprintable():
         return text
-    from barnabas.common.log_safety import escape  # noqa: PLC0415 - names are printable nearly always
+    from barnabas.common.log_safety import escape  # names are printable nearly always
 
     return escape(text, keep_newlines=True)
 

@@ -119,7 +119,7 @@ def consume_command(
 
 def _partitions(bootstrap: str, topic: str, numbers: list[int] | None) -> list[TopicPartition]:
     """Returns the partitions to read. Fails at once if the topic or the cluster is missing; a consumer would wait."""
-    from barnabas.clients.consumer import TopicPartition  # noqa: PLC0415 - not for --help
+    from barnabas.clients.consumer import TopicPartition
 
     with administered(bootstrap) as admin:
         found = admin.describe_topics([topic], partial=True)
@@ -133,8 +133,8 @@ def _partitions(bootstrap: str, topic: str, numbers: list[int] | None) -> list[T
 
 
 def _consumer(settings: dict[str, Any]) -> KafkaConsumer:
-    from barnabas.clients.consumer import KafkaConsumer  # noqa: PLC0415
-    from barnabas.common.config_def import ConfigError  # noqa: PLC0415
+    from barnabas.clients.consumer import KafkaConsumer
+    from barnabas.common.config_def import ConfigError
 
     try:
         return KafkaConsumer(settings)
@@ -167,8 +167,8 @@ class _Reader:
         since_ms: int | None,
         exit_at_end: bool,
     ) -> None:
-        from barnabas.common.clock import SYSTEM_CLOCK  # noqa: PLC0415
-        from barnabas.common.errors import ApiError  # noqa: PLC0415
+        from barnabas.common.clock import SYSTEM_CLOCK
+        from barnabas.common.errors import ApiError
 
         before = [(number, signal.signal(number, self._stop)) for number in (signal.SIGINT, signal.SIGTERM)]
         try:

@@ -40,7 +40,7 @@ def add_doctor(commands: Commands) -> None:
 
 def doctor_command(bootstrap: str, timeout: float, as_json: bool) -> None:
     """Runs all checks and prints the findings."""
-    from barnabas.cli.doctor_checks import examine, examine_installation  # noqa: PLC0415 - not for --help
+    from barnabas.cli.doctor_checks import examine, examine_installation
 
     if timeout <= 0:
         raise UsageError(f"--timeout must be positive: {timeout:g}")
@@ -53,7 +53,7 @@ def doctor_command(bootstrap: str, timeout: float, as_json: bool) -> None:
         if not as_json:
             say(_line(finding), sys.stdout)
     if as_json:
-        from barnabas.cli.output import print_json  # noqa: PLC0415
+        from barnabas.cli.output import print_json
 
         print_json([finding.as_dict() for finding in findings])
     wrong = [finding for finding in findings if finding.status == "error"]

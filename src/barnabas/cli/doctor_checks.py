@@ -57,10 +57,10 @@ class Finding:
 
 def examine_installation() -> Iterator[Finding]:
     """Checks the installation: compiled or pure code, and Java for Spark."""
-    from importlib.util import find_spec  # noqa: PLC0415
+    from importlib.util import find_spec
 
-    from barnabas import __version__  # noqa: PLC0415
-    from barnabas.cli.banner import running_code  # noqa: PLC0415
+    from barnabas import __version__
+    from barnabas.cli.banner import running_code
 
     code = running_code()
     remedy = "" if code.startswith("compiled") else "install with a C compiler and without BARNABAS_PURE to run faster"
@@ -68,7 +68,7 @@ def examine_installation() -> Iterator[Finding]:
     if find_spec("pyspark") is None:
         yield Finding("java", "skipped", "not needed: Spark is not installed (pip install 'barnabas[spark]')")
         return
-    from barnabas.spark.java_runtime import JavaMissingError, require_java  # noqa: PLC0415
+    from barnabas.spark.java_runtime import JavaMissingError, require_java
 
     try:
         java = require_java()
@@ -200,7 +200,7 @@ def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
 
 
 def _examine_cluster(servers: list[str], timeout_s: float) -> Iterator[Finding]:
-    from barnabas.clients.admin import KafkaAdminClient  # noqa: PLC0415 - only if it gets this far
+    from barnabas.clients.admin import KafkaAdminClient  # only if it gets this far
 
     limit_ms = int(timeout_s * 1_000)
     with KafkaAdminClient(
@@ -325,7 +325,7 @@ def _examine_topics(admin: KafkaAdminClient, names: list[str], brokers: int) -> 
 
 
 def _examine_access(admin: KafkaAdminClient) -> Finding:
-    from barnabas.common.errors import SecurityDisabledError  # noqa: PLC0415
+    from barnabas.common.errors import SecurityDisabledError
 
     try:
         acls = admin.describe_acls()

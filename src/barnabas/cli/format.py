@@ -44,8 +44,8 @@ def format_command(
     ignore_formatted: bool,
 ) -> None:
     settings = node_settings(config, parse_overrides(overrides), data_dir)
-    from barnabas.broker.storage_formatter import FormatError, format_storage  # noqa: PLC0415 - not before --help
-    from barnabas.common.errors import BarnabasError  # noqa: PLC0415
+    from barnabas.broker.storage_formatter import FormatError, format_storage
+    from barnabas.common.errors import BarnabasError
 
     try:
         report = format_storage(

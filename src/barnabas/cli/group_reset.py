@@ -71,9 +71,9 @@ def reset_command(
     as_json: bool,
 ) -> None:
     """Shows or commits new offsets of a group."""
-    from barnabas.cli.output import number, print_json, print_rich, table  # noqa: PLC0415 - not for --help
-    from barnabas.clients.admin import OffsetSpec  # noqa: PLC0415
-    from barnabas.common.clock import SYSTEM_CLOCK  # noqa: PLC0415
+    from barnabas.cli.output import number, print_json, print_rich, table
+    from barnabas.clients.admin import OffsetSpec
+    from barnabas.common.clock import SYSTEM_CLOCK
 
     spec: OffsetSpec | None = None
     if to_earliest:
@@ -124,7 +124,7 @@ def reset_command(
 
 
 def _refuse_active(admin: KafkaAdminClient, group_id: str) -> None:
-    from barnabas.common.errors import GroupIdNotFoundError  # noqa: PLC0415
+    from barnabas.common.errors import GroupIdNotFoundError
 
     found = admin.describe_groups([group_id], partial=True)
     if group_id in found and found[group_id].members:
@@ -139,7 +139,7 @@ def _refuse_active(admin: KafkaAdminClient, group_id: str) -> None:
 
 
 def _partitions(admin: KafkaAdminClient, topics: list[str]) -> list[TopicPartition]:
-    from barnabas.clients.admin import TopicPartition  # noqa: PLC0415
+    from barnabas.clients.admin import TopicPartition
 
     asked: dict[str, list[int] | None] = {}
     for text in topics:
@@ -160,7 +160,7 @@ def _partitions(admin: KafkaAdminClient, topics: list[str]) -> list[TopicPartiti
 
 def _limits(admin: KafkaAdminClient, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
     """Returns the start and end offset of each partition."""
-    from barnabas.clients.admin import OffsetSpec  # noqa: PLC0415
+    from barnabas.clients.admin import OffsetSpec
 
     starts = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.earliest()), patient=False)
     ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), patient=False)

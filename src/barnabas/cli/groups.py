@@ -100,7 +100,7 @@ def add_groups(commands: Commands) -> None:
 
 def list_command(bootstrap: str, states: list[str], types: list[str], as_json: bool) -> None:
     """Prints all groups."""
-    from barnabas.cli.output import print_json, print_rich, table  # noqa: PLC0415 - not for --help
+    from barnabas.cli.output import print_json, print_rich, table
 
     with administered(bootstrap) as admin:
         groups = admin.list_groups(states=states, types=types)
@@ -125,7 +125,7 @@ def list_command(bootstrap: str, states: list[str], types: list[str], as_json: b
 
 def describe_command(bootstrap: str, group_ids: list[str], only_members: bool, only_lag: bool, as_json: bool) -> None:
     """Prints members and lag."""
-    from barnabas.cli.output import print_json, print_rich  # noqa: PLC0415
+    from barnabas.cli.output import print_json, print_rich
 
     documents = []
     failures: list[str] = []
@@ -184,7 +184,7 @@ def _document(group: GroupDescription, lag: list[PartitionLag]) -> dict[str, Any
 
 
 def _rendered(document: dict[str, Any], *, members: bool, lag: bool) -> list[Any]:
-    from barnabas.cli.output import number, table, title  # noqa: PLC0415
+    from barnabas.cli.output import number, table, title
 
     facts = [document["type"].lower(), document["state"], f"coordinator {document['coordinator']}"]
     if document["assignor"]:
@@ -247,7 +247,7 @@ def remove_command(
     bootstrap: str, group_id: str, member: list[str], instance: list[str], everybody: bool, assume_yes: bool
 ) -> None:
     """Removes members."""
-    from barnabas.clients.admin import MemberToRemove  # noqa: PLC0415
+    from barnabas.clients.admin import MemberToRemove
 
     if everybody == bool(member or instance):
         raise UsageError("name the members to remove: --member, --instance, or --all")

@@ -65,7 +65,7 @@ class Version(argparse.Action):
     """Prints the version, and whether compiled code runs."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from barnabas.cli.banner import running_code  # noqa: PLC0415
+        from barnabas.cli.banner import running_code
 
         say(f"barnabas {__version__} ({running_code()})\n", sys.stdout)
         parser.exit()

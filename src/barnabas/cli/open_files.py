@@ -19,7 +19,7 @@ def allow_open_files() -> None:
     """
     if sys.platform == "win32":
         return
-    import resource  # noqa: PLC0415 - there is none on Windows
+    import resource  # there is none on Windows
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = hard

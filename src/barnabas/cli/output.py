@@ -18,9 +18,9 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> RenderableType:
     """Returns a table; ``right`` are the headers of columns with numbers."""
-    from rich import box  # noqa: PLC0415 - not for --help
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
 
     numbers = set(right)
     made = Table(box=box.SIMPLE_HEAD)
@@ -33,7 +33,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Itera
 
 
 def title(text: str) -> RenderableType:
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
     return Text(one_line(text), "bold")
 

@@ -74,10 +74,10 @@ def produce_command(
     as_json: bool,
 ) -> None:
     """Measures a producer."""
-    from barnabas.cli.perf_produce import PerfProduce  # noqa: PLC0415 - not for --help
-    from barnabas.cli.perf_stats import json_line, text_line  # noqa: PLC0415
-    from barnabas.cli.producer_settings import parse_settings  # noqa: PLC0415
-    from barnabas.common.clock import SYSTEM_CLOCK  # noqa: PLC0415
+    from barnabas.cli.perf_produce import PerfProduce
+    from barnabas.cli.perf_stats import json_line, text_line
+    from barnabas.cli.producer_settings import parse_settings
+    from barnabas.common.clock import SYSTEM_CLOCK
 
     settings = {"client.id": "perf-producer-client", **parse_settings(producer_props, "--producer-props")}
     settings.setdefault("bootstrap.servers", bootstrap)

@@ -64,12 +64,12 @@ def perf_consume_command(
     as_json: bool,
 ) -> None:
     """Measures a consumer."""
-    from barnabas.cli.admin import administered, explain, key_values  # noqa: PLC0415 - not for --help
-    from barnabas.cli.output import print_json  # noqa: PLC0415
-    from barnabas.clients.consumer import ConsumerRebalanceListener, KafkaConsumer, TopicPartition  # noqa: PLC0415
-    from barnabas.common.clock import SYSTEM_CLOCK  # noqa: PLC0415
-    from barnabas.common.config_def import ConfigError  # noqa: PLC0415
-    from barnabas.common.errors import ApiError  # noqa: PLC0415
+    from barnabas.cli.admin import administered, explain, key_values
+    from barnabas.cli.output import print_json
+    from barnabas.clients.consumer import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+    from barnabas.common.clock import SYSTEM_CLOCK
+    from barnabas.common.config_def import ConfigError
+    from barnabas.common.errors import ApiError
 
     if num_records < 1:
         raise UsageError(f"--num-records must be at least 1: {num_records}")
@@ -134,7 +134,7 @@ def _poll(consumer: Any, table: bool) -> tuple[int, int]:
 def _figures(
     started_ms: int, started_ns: int, joined_ns: int | None, ended_ns: int, records: int, octets: int
 ) -> list[Any]:
-    from barnabas.cli.output import time_text  # noqa: PLC0415
+    from barnabas.cli.output import time_text
 
     seconds = max(ended_ns - started_ns, 1) / 1e9
     joining = 0.0 if joined_ns is None else min((joined_ns - started_ns) / 1e9, seconds)

@@ -114,7 +114,7 @@ class PerfProduce:
 
     def _send_tables(self, producer: KafkaProducer, stats: Stats, pace: Pace, rows: int) -> None:
         try:
-            import pyarrow as pa  # noqa: PLC0415 - an extra
+            import pyarrow as pa  # an extra
         except ImportError:
             raise CommandError("--table needs pyarrow: install barnabas[arrow]") from None
 

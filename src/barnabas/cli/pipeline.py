@@ -123,7 +123,7 @@ def _add_table_options(parser: ArgumentParser) -> None:
 
 
 def _table_options(table_format: str | None, catalog: str | None, table_options: list[str]) -> TableOptions:
-    from barnabas.spark.pipelines.config import TableOptions  # noqa: PLC0415
+    from barnabas.spark.pipelines.config import TableOptions
 
     return TableOptions(table_format, catalog, dict(_pair(one, "--table-option") for one in table_options))
 
@@ -167,8 +167,8 @@ def _add_quota_options(parser: ArgumentParser) -> None:
 
 def list_command() -> None:
     """Shows what there is."""
-    from barnabas.cli.quota_output import print_rich, table  # noqa: PLC0415
-    from barnabas.spark.pipelines.runner import JOBS, STREAMS, TABLES  # noqa: PLC0415 - not for --help
+    from barnabas.cli.quota_output import print_rich, table
+    from barnabas.spark.pipelines.runner import JOBS, STREAMS, TABLES
 
     rows = [
         (name, stream.summary, ", ".join(stream.topics), ", ".join(one.name for one in stream.all_tables))
@@ -197,10 +197,10 @@ def run_command(
     **further: Any,
 ) -> None:
     """Runs a pipeline."""
-    from barnabas.cli.telemetry import parse_duration  # noqa: PLC0415
-    from barnabas.spark.pipelines.config import PipelineConfig  # noqa: PLC0415
-    from barnabas.spark.pipelines.progress import progress_display  # noqa: PLC0415
-    from barnabas.spark.pipelines.runner import ADVICE, JOBS, STREAMS, run_stream  # noqa: PLC0415
+    from barnabas.cli.telemetry import parse_duration
+    from barnabas.spark.pipelines.config import PipelineConfig
+    from barnabas.spark.pipelines.progress import progress_display
+    from barnabas.spark.pipelines.runner import ADVICE, JOBS, STREAMS, run_stream
 
     if name not in STREAMS and name not in JOBS and name != LAKE:
         raise UsageError(f"there is no pipeline {name}; there are {', '.join((*STREAMS, *JOBS, LAKE))}")
@@ -242,7 +242,7 @@ def show_command(
     table_options: list[str],
 ) -> None:
     """Shows rows of a table."""
-    from barnabas.spark.pipelines.runner import TABLES, read_table  # noqa: PLC0415
+    from barnabas.spark.pipelines.runner import TABLES, read_table
 
     if name not in TABLES:
         raise UsageError(f"there is no pipeline {name}; there are {', '.join(TABLES)}")
@@ -255,8 +255,8 @@ def convert_command(
     directory: str, master: str, table_format: str | None, catalog: str | None, table_options: list[str]
 ) -> None:
     """Converts the tables of release 0.1."""
-    from barnabas.spark.pipelines.convert import convert  # noqa: PLC0415
-    from barnabas.spark.pipelines.progress import progress_display  # noqa: PLC0415
+    from barnabas.spark.pipelines.convert import convert
+    from barnabas.spark.pipelines.progress import progress_display
 
     if not Path(directory).is_dir():
         raise UsageError(f"there is no directory {directory}")
@@ -284,10 +284,10 @@ def _advise(
     advised: bool,
     clients: str,  # noqa: ARG001 - of the dry run
 ) -> None:
-    from barnabas.cli.quota_output import parse_amount  # noqa: PLC0415
-    from barnabas.spark.pipelines.quota_advice import AdviceOptions  # noqa: PLC0415
-    from barnabas.spark.pipelines.quota_proposal import Tenancy  # noqa: PLC0415
-    from barnabas.spark.pipelines.runner import run_advice  # noqa: PLC0415
+    from barnabas.cli.quota_output import parse_amount
+    from barnabas.spark.pipelines.quota_advice import AdviceOptions
+    from barnabas.spark.pipelines.quota_proposal import Tenancy
+    from barnabas.spark.pipelines.runner import run_advice
 
     if limits or advised:
         raise UsageError("--limit and --advised are for quota-dry-run")
@@ -318,11 +318,11 @@ def _dry_run(
     advised: bool,
     clients: str,
 ) -> None:
-    from barnabas.spark.pipelines.quota_advice import LIMITS, proposals  # noqa: PLC0415
-    from barnabas.spark.pipelines.quota_dry_run import DryRunOptions  # noqa: PLC0415
-    from barnabas.spark.pipelines.quota_proposal import Tenancy  # noqa: PLC0415
-    from barnabas.spark.pipelines.quota_replay import ClientBehaviour  # noqa: PLC0415
-    from barnabas.spark.pipelines.runner import ADVICE, read_table, run_dry_run  # noqa: PLC0415
+    from barnabas.spark.pipelines.quota_advice import LIMITS, proposals
+    from barnabas.spark.pipelines.quota_dry_run import DryRunOptions
+    from barnabas.spark.pipelines.quota_proposal import Tenancy
+    from barnabas.spark.pipelines.quota_replay import ClientBehaviour
+    from barnabas.spark.pipelines.runner import ADVICE, read_table, run_dry_run
 
     if capacity or simultaneous:
         raise UsageError("--capacity and --simultaneous are for quota-advice")
@@ -348,7 +348,7 @@ def parse_windows(text: str) -> QuotaWindows:
     >>> parse_windows("11x1")
     QuotaWindows(samples=11, window_seconds=1)
     """
-    from barnabas.quota.config import QuotaWindows  # noqa: PLC0415
+    from barnabas.quota.config import QuotaWindows
 
     samples, by, seconds = text.partition("x")
     if not (by and samples.isdecimal() and seconds.isdecimal() and int(samples) and int(seconds)):
@@ -362,9 +362,9 @@ def parse_limit(text: str) -> ProposedLimit:
     >>> parse_limit("producer_byte_rate=2MB,client-id=reports").limit
     2000000.0
     """
-    from barnabas.cli.quota_output import parse_amount  # noqa: PLC0415
-    from barnabas.quota.quota_entity import DEFAULT, EntityName, QuotaEntity  # noqa: PLC0415
-    from barnabas.spark.pipelines.quota_proposal import ProposedLimit  # noqa: PLC0415
+    from barnabas.cli.quota_output import parse_amount
+    from barnabas.quota.quota_entity import DEFAULT, EntityName, QuotaEntity
+    from barnabas.spark.pipelines.quota_proposal import ProposedLimit
 
     first, *parts = text.split(",")
     quota, amount = _pair(first, "--limit")
@@ -404,9 +404,9 @@ def _stop_signals() -> Iterator[threading.Event]:
 @contextmanager
 def _session(application: str, master: str) -> Iterator[SparkSession]:
     """A Spark session; what goes wrong in it ends the command with one line."""
-    from barnabas.spark.java_runtime import JavaMissingError  # noqa: PLC0415
-    from barnabas.spark.pipelines.runner import PipelineError, cause_of  # noqa: PLC0415
-    from barnabas.spark.session import make_session  # noqa: PLC0415
+    from barnabas.spark.java_runtime import JavaMissingError
+    from barnabas.spark.pipelines.runner import PipelineError, cause_of
+    from barnabas.spark.session import make_session
 
     try:
         spark = make_session(application, master)
@@ -427,7 +427,7 @@ def _session(application: str, master: str) -> Iterator[SparkSession]:
 
 
 def _print(frame: DataFrame) -> None:
-    from barnabas.cli.quota_output import print_rich, table  # noqa: PLC0415
+    from barnabas.cli.quota_output import print_rich, table
 
     columns = [name for name in frame.columns if name != "sketch"]
     rows = [[_text(value) for value in row] for row in frame.select(*columns).collect()]

@@ -47,8 +47,8 @@ def lake_config(
     registry_header: bool,
 ) -> LakeConfig:
     """From the options; `UsageError` says what is wrong with them."""
-    from barnabas.spark.pipelines.lake import LakeConfig  # noqa: PLC0415
-    from barnabas.spark.pipelines.lake_values import ValueFormatError, value_format  # noqa: PLC0415
+    from barnabas.spark.pipelines.lake import LakeConfig
+    from barnabas.spark.pipelines.lake_values import ValueFormatError, value_format
 
     if not topics:
         raise UsageError("lake needs a --topic")
@@ -62,8 +62,8 @@ def lake_config(
 
 
 def run_lake(spark: SparkSession, config: LakeConfig, display: ProgressDisplay, stop: threading.Event) -> None:
-    from barnabas.spark.pipelines.lake import build  # noqa: PLC0415
-    from barnabas.spark.pipelines.runner import watch  # noqa: PLC0415
+    from barnabas.spark.pipelines.lake import build
+    from barnabas.spark.pipelines.runner import watch
 
     name = f"lake-{config.name}"
     display.note(name, "starting")

@@ -87,7 +87,7 @@ def add_producer_options(parser: ArgumentParser) -> None:
 
 def positive(text: str) -> float:
     """Parses a positive number for ``type=``."""
-    import argparse  # noqa: PLC0415
+    import argparse
 
     try:
         number = float(text)
@@ -113,10 +113,10 @@ def produce_command(
     quiet: bool,
 ) -> None:
     """Sends lines as records."""
-    from barnabas.cli.pace import Pace  # noqa: PLC0415 - not for --help
-    from barnabas.cli.produce_input import line_reader  # noqa: PLC0415
-    from barnabas.cli.producer_settings import parse_settings, producer_for  # noqa: PLC0415
-    from barnabas.common.clock import SYSTEM_CLOCK  # noqa: PLC0415
+    from barnabas.cli.pace import Pace
+    from barnabas.cli.produce_input import line_reader
+    from barnabas.cli.producer_settings import parse_settings, producer_for
+    from barnabas.common.clock import SYSTEM_CLOCK
 
     if as_json and key_separator is not None:
         raise UsageError("--key-separator cannot be used with --json: a JSON line has a field for its key")
@@ -212,7 +212,7 @@ class Producing:
 
     def send_lines(self, source: _Input, pace: Any, advance: Any) -> None:
         """Sends a record per line, until the end or the first error."""
-        from barnabas.cli.produce_input import BadLineError  # noqa: PLC0415
+        from barnabas.cli.produce_input import BadLineError
 
         with source.open() as stream:
             read = 0
@@ -269,8 +269,8 @@ def _progress(inputs: list[_Input], *, hidden: bool) -> Iterator[Any]:
     if hidden or typing or not sys.stderr.isatty():
         yield lambda _octets, _records: None
         return
-    from rich.console import Console  # noqa: PLC0415 - takes as long to load as all the rest of the command line
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.console import Console  # takes as long to load as all the rest of the command line
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     known = all(source.size for source in inputs)
     columns: list[Any] = [TextColumn("{task.fields[records]:,} records"), BarColumn(), DownloadColumn()]

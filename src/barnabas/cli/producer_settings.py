@@ -19,7 +19,7 @@ MAX_BLOCK_MS: Final = 10_000
 
 def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:
     """Parses producer settings of the form ``name=value``; rejects unknown names."""
-    from barnabas.clients.producer.producer_config import CONFIG  # noqa: PLC0415 - not for --help
+    from barnabas.clients.producer.producer_config import CONFIG
 
     settings: dict[str, str] = {}
     for pair in pairs:
@@ -27,7 +27,7 @@ def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:
         if not equals:
             raise UsageError(f"{option}: a setting must have the form name=value: {pair!r}")
         if name not in CONFIG.keys and name not in {"key.serializer", "value.serializer"}:
-            import difflib  # noqa: PLC0415
+            import difflib
 
             near = difflib.get_close_matches(name, CONFIG.keys, 1)
             raise UsageError(f"{option}: unknown setting {name}" + (f"; did you mean {near[0]}?" if near else ""))
@@ -38,8 +38,8 @@ def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:
 @contextmanager
 def producer_for(settings: Mapping[str, Any]) -> Iterator[KafkaProducer]:
     """Yields a producer with these settings. On normal exit, all records have been acknowledged or have failed."""
-    from barnabas.clients.producer import KafkaProducer  # noqa: PLC0415
-    from barnabas.common.config_def import ConfigError  # noqa: PLC0415
+    from barnabas.clients.producer import KafkaProducer
+    from barnabas.common.config_def import ConfigError
 
     # The command reports the producer's error once, so its own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())

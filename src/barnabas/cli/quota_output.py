@@ -58,15 +58,15 @@ def one_line(text: str) -> str:
     """Escapes a table cell, so that a newline in a name does not look like a second row."""
     if text.isprintable():
         return text
-    from barnabas.common.log_safety import escape  # noqa: PLC0415
+    from barnabas.common.log_safety import escape
 
     return escape(text)
 
 
 def table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> RenderableType:
-    from rich import box  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD)
     for header in headers:
@@ -77,8 +77,8 @@ def table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> RenderableTy
 
 
 def print_rich(*renderables: RenderableType) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.segment import Segment, Segments  # noqa: PLC0415
+    from rich.console import Console
+    from rich.segment import Segment, Segments
 
     console = Console(highlight=False)
     with console.capture() as written:

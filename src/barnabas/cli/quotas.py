@@ -84,8 +84,8 @@ def _add_entity(parser: ArgumentParser) -> None:
 
 def list_command(bootstrap: str, as_json: bool, **entity: str | bool | None) -> None:
     """Prints all limits, or those of an entity."""
-    from barnabas.cli.quota_output import amount_text, print_json, print_rich, table  # noqa: PLC0415 - not for --help
-    from barnabas.cli.quota_requests import describe_quotas  # noqa: PLC0415
+    from barnabas.cli.quota_output import amount_text, print_json, print_rich, table
+    from barnabas.cli.quota_requests import describe_quotas
 
     parts = _entity(entity)
     with connected(bootstrap) as client:
@@ -106,8 +106,8 @@ def list_command(bootstrap: str, as_json: bool, **entity: str | bool | None) -> 
 
 def set_command(bootstrap: str, limits: list[str], **entity: str | bool | None) -> None:
     """Sets limits of an entity."""
-    from barnabas.cli.quota_output import amount_text, parse_amount  # noqa: PLC0415
-    from barnabas.cli.quota_requests import alter_quotas  # noqa: PLC0415
+    from barnabas.cli.quota_output import amount_text, parse_amount
+    from barnabas.cli.quota_requests import alter_quotas
 
     parts = _some_entity(entity)
     wanted: dict[str, float] = {}
@@ -124,7 +124,7 @@ def set_command(bootstrap: str, limits: list[str], **entity: str | bool | None) 
 
 def remove_command(bootstrap: str, keys: list[str], **entity: str | bool | None) -> None:
     """Removes limits of an entity."""
-    from barnabas.cli.quota_requests import alter_quotas, describe_quotas  # noqa: PLC0415
+    from barnabas.cli.quota_requests import alter_quotas, describe_quotas
 
     parts = _some_entity(entity)
     with connected(bootstrap) as client:
@@ -149,9 +149,9 @@ def explain_command(
     as_json: bool,
 ) -> None:
     """Prints which limits apply to a client and why, its usage, and the throttle time of further requests."""
-    from barnabas.cli import quota_explanation as explanation  # noqa: PLC0415
-    from barnabas.cli.quota_output import parse_amount, print_json, print_rich  # noqa: PLC0415
-    from barnabas.cli.quota_requests import describe_quotas  # noqa: PLC0415
+    from barnabas.cli import quota_explanation as explanation
+    from barnabas.cli.quota_output import parse_amount, print_json, print_rich
+    from barnabas.cli.quota_requests import describe_quotas
 
     if ip is not None and (user is not None or client_id is not None):
         raise UsageError("--ip cannot be used with --user or --client-id: quotas of addresses are separate")
@@ -210,7 +210,7 @@ def _entity_text(entity: Parts) -> str:
 
 
 def _known(key: str) -> str:
-    from barnabas.cli.quota_output import UNITS  # noqa: PLC0415
+    from barnabas.cli.quota_output import UNITS
 
     if key.strip() not in UNITS:
         raise UsageError(f"unknown quota {key!r}; known quotas: {', '.join(UNITS)}")

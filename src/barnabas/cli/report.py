@@ -57,14 +57,14 @@ def report_command(
     out: str, html: Path | None, png: Path | None, by: str, title: str, opens: bool, as_json: bool
 ) -> None:
     """Renders the report."""
-    from barnabas.cli.output import print_json, print_rich  # noqa: PLC0415 - not for --help
-    from barnabas.spark.pipelines.quota_proposal import Tenancy  # noqa: PLC0415
+    from barnabas.cli.output import print_json, print_rich
+    from barnabas.spark.pipelines.quota_proposal import Tenancy
 
     if html is None and ((png is None and not as_json) or opens):
         html = DEFAULT_HTML
-    from barnabas.report.page import make_report  # noqa: PLC0415
-    from barnabas.report.table_reader import ReportError  # noqa: PLC0415
-    from barnabas.report.terminal import summary_table  # noqa: PLC0415
+    from barnabas.report.page import make_report
+    from barnabas.report.table_reader import ReportError
+    from barnabas.report.terminal import summary_table
 
     try:
         report = make_report(out, title, Tenancy(by))
@@ -84,6 +84,6 @@ def report_command(
         if png is not None:
             say(f"Charts: {len(pictures)} in {png}\n", sys.stdout)
     if opens and html is not None:
-        import webbrowser  # noqa: PLC0415
+        import webbrowser
 
         webbrowser.open(html.resolve().as_uri())

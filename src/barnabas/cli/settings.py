@@ -46,8 +46,8 @@ def node_settings(
     port: int | None = None,
 ) -> KafkaConfig:
     """Returns the settings of a node from a file and options, or from options alone."""
-    from barnabas.broker.config.kafka_config import KafkaConfig  # noqa: PLC0415 - not before --help and mistakes
-    from barnabas.common.config_def import ConfigError  # noqa: PLC0415
+    from barnabas.broker.config.kafka_config import KafkaConfig
+    from barnabas.common.config_def import ConfigError
 
     if config is not None and (host is not None or port is not None):
         # The file may have several listeners, and the options do not say which one they mean.

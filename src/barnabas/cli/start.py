@@ -76,10 +76,10 @@ def start_command(
     if http is not None:
         laid_over["barnabas.http.listener"] = http
     settings = node_settings(config, laid_over, data_dir, host, port)
-    from barnabas.broker.kafka_raft_server import KafkaRaftServer  # noqa: PLC0415 - not before --help and mistakes
-    from barnabas.broker.storage_formatter import format_if_empty  # noqa: PLC0415
-    from barnabas.common.config_def import ConfigError  # noqa: PLC0415
-    from barnabas.common.errors import BarnabasError  # noqa: PLC0415
+    from barnabas.broker.kafka_raft_server import KafkaRaftServer
+    from barnabas.broker.storage_formatter import format_if_empty
+    from barnabas.common.config_def import ConfigError
+    from barnabas.common.errors import BarnabasError
 
     stop = StopSignals()
     allow_open_files()
@@ -125,7 +125,7 @@ def warn_if_open(server: KafkaRaftServer) -> None:
     """Warns about a listener that other machines can use without any security."""
     if all(listener.host == DEFAULT_HOST for listener in server.config.listeners):
         return  # the common case, without loading a module
-    from barnabas.cli.banner import open_listener_warning  # noqa: PLC0415
+    from barnabas.cli.banner import open_listener_warning
 
     broker = server.broker
     advertised = [] if broker is None else [f"{one.host}:{one.port}" for one in broker.advertised]
@@ -162,6 +162,6 @@ def print_recovery_progress(done: int, total: int) -> None:
 
 def print_banner(server: KafkaRaftServer) -> None:
     """Prints the banner on standard output, apart from the log."""
-    from barnabas.cli.banner import banner  # noqa: PLC0415 - the broker serves requests before this is loaded
+    from barnabas.cli.banner import banner  # the broker serves requests before this is loaded
 
     say(banner(server), sys.stdout)

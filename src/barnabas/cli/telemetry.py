@@ -83,7 +83,7 @@ def subscribe_command(
     bootstrap: str, name: str, metrics: list[str] | None, interval: str | None, match: list[str] | None
 ) -> None:
     """Creates or changes a subscription."""
-    from barnabas.cli.telemetry_requests import alter_subscription, subscriptions  # noqa: PLC0415 - not for --help
+    from barnabas.cli.telemetry_requests import alter_subscription, subscriptions
 
     wanted: dict[str, str] = {}
     if metrics is not None:
@@ -105,8 +105,8 @@ def subscribe_command(
 
 def unsubscribe_command(bootstrap: str, name: str) -> None:
     """Deletes a subscription."""
-    from barnabas.cli.console import CommandError  # noqa: PLC0415
-    from barnabas.cli.telemetry_requests import alter_subscription, subscriptions  # noqa: PLC0415
+    from barnabas.cli.console import CommandError
+    from barnabas.cli.telemetry_requests import alter_subscription, subscriptions
 
     with connected(bootstrap) as client:
         if name not in subscriptions(client):
@@ -117,8 +117,8 @@ def unsubscribe_command(bootstrap: str, name: str) -> None:
 
 def list_command(bootstrap: str, as_json: bool) -> None:
     """Prints all subscriptions."""
-    from barnabas.cli.quota_output import print_json, print_rich, table  # noqa: PLC0415
-    from barnabas.cli.telemetry_requests import describe_subscriptions  # noqa: PLC0415
+    from barnabas.cli.quota_output import print_json, print_rich, table
+    from barnabas.cli.telemetry_requests import describe_subscriptions
 
     with connected(bootstrap) as client:
         found = describe_subscriptions(client)
@@ -143,8 +143,8 @@ def tail_command(
     bootstrap: str, client_id: str | None, metrics: str, from_beginning: bool, count: int | None, as_json: bool
 ) -> None:
     """Prints metrics as they arrive."""
-    from barnabas.clients.common.topic_tail import TopicTail  # noqa: PLC0415
-    from barnabas.common.topic_names import CLIENT_TELEMETRY_TOPIC  # noqa: PLC0415
+    from barnabas.clients.common.topic_tail import TopicTail
+    from barnabas.common.topic_names import CLIENT_TELEMETRY_TOPIC
 
     try:
         pattern = re.compile(client_id or ".*", re.DOTALL)
@@ -163,8 +163,8 @@ def tail_command(
 
 def read_push(tailed: TailedRecord, prefix: str = "") -> dict[str, Any]:
     """Decodes a record of ``__client_telemetry``: its headers, and the metrics whose names have the prefix."""
-    from barnabas.common.errors import InvalidRecordError  # noqa: PLC0415
-    from barnabas.telemetry.otlp import decode_metrics  # noqa: PLC0415
+    from barnabas.common.errors import InvalidRecordError
+    from barnabas.telemetry.otlp import decode_metrics
 
     record = tailed.record
     push: dict[str, Any] = {
@@ -194,16 +194,16 @@ def read_push(tailed: TailedRecord, prefix: str = "") -> dict[str, Any]:
 
 
 def _show(push: dict[str, Any], as_json: bool) -> None:
-    import json  # noqa: PLC0415
+    import json
 
     if as_json:
         say(json.dumps(push, default=str) + "\n", sys.stdout)
         return
-    from datetime import UTC, datetime  # noqa: PLC0415
+    from datetime import UTC, datetime
 
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
-    from barnabas.cli.quota_output import print_rich, table  # noqa: PLC0415
+    from barnabas.cli.quota_output import print_rich, table
 
     when = datetime.fromtimestamp(int(push.get("received_ms") or 0) / 1_000, UTC).isoformat(timespec="milliseconds")
     software = f"{push.get('client_software_name')} {push.get('client_software_version')}"

@@ -99,7 +99,7 @@ def add_topics(commands: Commands) -> None:
 
 def list_command(bootstrap: str, internal: bool, as_json: bool) -> None:
     """Prints all topics."""
-    from barnabas.cli.output import number, print_json, print_rich, table  # noqa: PLC0415 - not for --help
+    from barnabas.cli.output import number, print_json, print_rich, table
 
     with administered(bootstrap) as admin:
         names = admin.list_topics(list_internal=internal)
@@ -150,9 +150,9 @@ def create_command(
     as_json: bool,
 ) -> None:
     """Creates topics."""
-    from barnabas.cli.output import print_json  # noqa: PLC0415
-    from barnabas.clients.admin import NewTopic, Results  # noqa: PLC0415
-    from barnabas.common.errors import TopicExistsError  # noqa: PLC0415
+    from barnabas.cli.output import print_json
+    from barnabas.clients.admin import NewTopic, Results
+    from barnabas.common.errors import TopicExistsError
 
     settings = key_values(config)
     wanted = [NewTopic(name, partitions, replication_factor, configs=settings) for name in names]
@@ -185,7 +185,7 @@ def describe_command(
     bootstrap: str, names: list[str], under_replicated: bool, unavailable: bool, as_json: bool
 ) -> None:
     """Prints partitions."""
-    from barnabas.cli.output import print_json, print_rich, title  # noqa: PLC0415
+    from barnabas.cli.output import print_json, print_rich, title
 
     with administered(bootstrap) as admin:
         asked = names or list(admin.list_topics(list_internal=True))
@@ -214,7 +214,7 @@ def describe_command(
 
 
 def _partition_table(rows: list[dict[str, Any]]) -> Any:
-    from barnabas.cli.output import number, table  # noqa: PLC0415
+    from barnabas.cli.output import number, table
 
     def ids(values: list[int]) -> str:
         return ",".join(map(str, values)) or "-"
@@ -240,7 +240,7 @@ def _partition_table(rows: list[dict[str, Any]]) -> Any:
 
 
 def _document(admin: KafkaAdminClient, topic: TopicDescription) -> dict[str, Any]:
-    from barnabas.clients.admin import ConfigResource, ConfigSource, OffsetSpec, TopicPartition  # noqa: PLC0415
+    from barnabas.clients.admin import ConfigResource, ConfigSource, OffsetSpec, TopicPartition
 
     keys = [TopicPartition(topic.name, partition.partition) for partition in topic.partitions if partition.leader]
     starts = admin.list_offsets(dict.fromkeys(keys, OffsetSpec.earliest()), patient=False, partial=True)
@@ -283,7 +283,7 @@ def alter_command(
     bootstrap: str, name: str, partitions: int | None, config: list[str], delete_config: list[str]
 ) -> None:
     """Changes a topic."""
-    from barnabas.clients.admin import ConfigResource  # noqa: PLC0415
+    from barnabas.clients.admin import ConfigResource
 
     changes: dict[str, str | None] = {**key_values(config), **dict.fromkeys(delete_config)}
     if partitions is None and not changes:
@@ -300,8 +300,8 @@ def alter_command(
 
 def delete_command(bootstrap: str, names: list[str], if_exists: bool, assume_yes: bool) -> None:
     """Deletes topics."""
-    from barnabas.clients.admin import Results  # noqa: PLC0415
-    from barnabas.common.errors import UnknownTopicOrPartitionError  # noqa: PLC0415
+    from barnabas.clients.admin import Results
+    from barnabas.common.errors import UnknownTopicOrPartitionError
 
     confirm(f"Delete {', '.join(names)} with all records?", assume_yes)
     with administered(bootstrap) as admin:
@@ -317,7 +317,7 @@ def delete_command(bootstrap: str, names: list[str], if_exists: bool, assume_yes
 
 def delete_records_command(bootstrap: str, name: str, partition: int, before: str, assume_yes: bool) -> None:
     """Deletes old records."""
-    from barnabas.clients.admin import TopicPartition  # noqa: PLC0415
+    from barnabas.clients.admin import TopicPartition
 
     if before != "end" and not before.isdecimal():
         raise UsageError(f"--before must be an offset or end: {before!r}")

@@ -92,7 +92,7 @@ def list_command(
     bootstrap: str, states: list[str], min_duration: str | None, pattern: str | None, as_json: bool
 ) -> None:
     """Prints transactional IDs."""
-    from barnabas.cli.output import print_json, print_rich, table  # noqa: PLC0415 - not for --help
+    from barnabas.cli.output import print_json, print_rich, table
 
     duration_ms = None if min_duration is None else parse_duration_ms(min_duration)
     with administered(bootstrap) as admin:
@@ -113,8 +113,8 @@ def list_command(
 
 def describe_command(bootstrap: str, transactional_ids: list[str], as_json: bool) -> None:
     """Prints the coordinator's state of transactions."""
-    from barnabas.cli.output import number, print_json, print_rich, table, time_text  # noqa: PLC0415
-    from barnabas.clients.admin import Results  # noqa: PLC0415
+    from barnabas.cli.output import number, print_json, print_rich, table, time_text
+    from barnabas.clients.admin import Results
 
     with administered(bootstrap) as admin:
         results = admin.describe_transactions(transactional_ids, partial=True)
@@ -157,8 +157,8 @@ def describe_command(bootstrap: str, transactional_ids: list[str], as_json: bool
 
 def find_command(bootstrap: str, topic: str | None, partition: int | None, max_age: str, as_json: bool) -> None:
     """Prints hanging transactions."""
-    from barnabas.cli.output import number, print_json, print_rich, table, time_text  # noqa: PLC0415
-    from barnabas.common.clock import SYSTEM_CLOCK  # noqa: PLC0415
+    from barnabas.cli.output import number, print_json, print_rich, table, time_text
+    from barnabas.common.clock import SYSTEM_CLOCK
 
     if partition is not None and topic is None:
         raise UsageError("--partition requires --topic")
@@ -198,7 +198,7 @@ def find_command(bootstrap: str, topic: str | None, partition: int | None, max_a
 
 
 def _partitions(admin: KafkaAdminClient, topic: str | None, partition: int | None) -> list[TopicPartition]:
-    from barnabas.clients.admin import TopicPartition  # noqa: PLC0415
+    from barnabas.clients.admin import TopicPartition
 
     described = admin.describe_topics([topic] if topic is not None else list(admin.list_topics()))
     found = [
@@ -247,7 +247,7 @@ def abort_command(
     assume_yes: bool,
 ) -> None:
     """Aborts a hanging transaction."""
-    from barnabas.clients.admin import AbortTransactionSpec, TopicPartition  # noqa: PLC0415
+    from barnabas.clients.admin import AbortTransactionSpec, TopicPartition
 
     if (start_offset is None) == (producer_id is None):
         raise UsageError("name the transaction: --start-offset or --producer-id")

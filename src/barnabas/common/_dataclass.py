@@ -275,7 +275,7 @@ def _freeze(made: Any, names: frozenset[str]) -> None:
 
 
 def _frozen_error(message: str) -> AttributeError:
-    from dataclasses import FrozenInstanceError  # noqa: PLC0415 - for mistakes only, and not quickly imported
+    from dataclasses import FrozenInstanceError  # for mistakes only, and not quickly imported
 
     return FrozenInstanceError(message)
 
@@ -286,7 +286,7 @@ class _StandardFields:
     __slots__ = ()
 
     def __get__(self, instance: object, owner: Any) -> Any:
-        import dataclasses  # noqa: PLC0415 - see above
+        import dataclasses
 
         described = []
         for spec in fields(owner):

@@ -45,7 +45,7 @@ def give_back_free_memory() -> None:
 
 @lru_cache(maxsize=1)
 def _malloc_trim() -> Callable[[int], int] | None:
-    import ctypes  # noqa: PLC0415 - most processes never need it
+    import ctypes  # most processes never need it
 
     try:
         return ctypes.CDLL(None).malloc_trim

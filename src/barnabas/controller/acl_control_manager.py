@@ -47,7 +47,7 @@ class AclControlManager:
 
     def create_acls(self, request: CreateAclsRequest) -> ControllerResult[CreateAclsResponse]:
         """Results are in the order of the request; an entry that exists is a success and writes nothing."""
-        from barnabas.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
 
         records: list[ApiMessageAndVersion] = []
         results = []
@@ -73,7 +73,7 @@ class AclControlManager:
         return acl_id
 
     def delete_acls(self, request: DeleteAclsRequest) -> ControllerResult[DeleteAclsResponse]:
-        from barnabas.protocol.messages.delete_acls import (  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.delete_acls import (
             DeleteAclsFilterResult,
             DeleteAclsMatchingAcl,
             DeleteAclsResponse,

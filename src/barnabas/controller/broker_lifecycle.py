@@ -146,7 +146,7 @@ class BrokerLifecycle:
         )
 
     def unregister_broker(self, broker_id: int) -> ControllerResult[UnregisterBrokerResponse]:
-        from barnabas.protocol.messages.unregister_broker import UnregisterBrokerResponse  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.unregister_broker import UnregisterBrokerResponse
 
         broker = self._cluster.broker(broker_id)
         if broker is None:

@@ -74,7 +74,7 @@ class ClientQuotaControlManager:
         return {} if found is None else found.present
 
     def alter_client_quotas(self, request: AlterClientQuotasRequest) -> ControllerResult[AlterClientQuotasResponse]:
-        from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasResponse, ResponseEntryData  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasResponse, ResponseEntryData
 
         records: list[ApiMessageAndVersion] = []
         responses = []

@@ -94,7 +94,7 @@ class ConfigurationControlManager:
     def incremental_alter_configs(
         self, request: incremental_alter_configs.IncrementalAlterConfigsRequest
     ) -> ControllerResult[incremental_alter_configs.IncrementalAlterConfigsResponse]:
-        from barnabas.protocol.messages import incremental_alter_configs  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages import incremental_alter_configs
 
         def alter(resource: ConfigResource, entry: Any) -> list[ApiMessageAndVersion]:
             return self.incremental_alter_config(resource, _operations(entry.configs), newly_created=False)
@@ -109,7 +109,7 @@ class ConfigurationControlManager:
     def legacy_alter_configs(
         self, request: alter_configs.AlterConfigsRequest
     ) -> ControllerResult[alter_configs.AlterConfigsResponse]:
-        from barnabas.protocol.messages import alter_configs  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages import alter_configs
 
         def alter(resource: ConfigResource, entry: Any) -> list[ApiMessageAndVersion]:
             return self._replace_config(resource, entry.configs)
@@ -367,7 +367,7 @@ class ConfigurationControlManager:
     def _effective(
         self, cluster: Mapping[str, str], node: Mapping[str, str], topic: Mapping[str, str]
     ) -> list[CreatableTopicConfigs]:
-        from barnabas.protocol.messages.create_topics import CreatableTopicConfigs  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.create_topics import CreatableTopicConfigs
 
         entries = [
             self._schema.resolve_topic_config(name, self._static_config, cluster, node, topic)

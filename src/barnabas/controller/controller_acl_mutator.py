@@ -48,7 +48,7 @@ class ControllerAclMutator:
     def create_acls(
         self, context: AuthorizableRequestContext, bindings: Sequence[AclBinding], /
     ) -> Future[list[AclCreateResult]]:
-        from barnabas.protocol.messages.create_acls import CreateAclsRequest  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.create_acls import CreateAclsRequest
 
         request = CreateAclsRequest(creations=list(map(_creation, bindings)))
         return mapped(self._controller.create_acls(_context(context), request), _created)
@@ -56,7 +56,7 @@ class ControllerAclMutator:
     def delete_acls(
         self, context: AuthorizableRequestContext, filters: Sequence[AclBindingFilter], /
     ) -> Future[list[AclDeleteResult]]:
-        from barnabas.protocol.messages.delete_acls import DeleteAclsRequest  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.delete_acls import DeleteAclsRequest
 
         request = DeleteAclsRequest(filters=list(map(_filter, filters)))
         return mapped(self._controller.delete_acls(_context(context), request), _deleted)
@@ -69,7 +69,7 @@ def _context(context: AuthorizableRequestContext) -> ControllerRequestContext:
 
 
 def _creation(binding: AclBinding) -> AclCreation:
-    from barnabas.protocol.messages.create_acls import AclCreation  # noqa: PLC0415 - not needed to start
+    from barnabas.protocol.messages.create_acls import AclCreation
 
     pattern, entry = binding.pattern, binding.entry
     return AclCreation(
@@ -84,7 +84,7 @@ def _creation(binding: AclBinding) -> AclCreation:
 
 
 def _filter(wanted: AclBindingFilter) -> DeleteAclsFilter:
-    from barnabas.protocol.messages.delete_acls import DeleteAclsFilter  # noqa: PLC0415 - not needed to start
+    from barnabas.protocol.messages.delete_acls import DeleteAclsFilter
 
     pattern, entry = wanted.pattern_filter, wanted.entry_filter
     return DeleteAclsFilter(

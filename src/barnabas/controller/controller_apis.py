@@ -12,8 +12,6 @@ What is not implemented is not in the table, and what is not in the table is not
 of the metadata log between several controllers (Fetch, Vote and the like), and delegation tokens.
 """
 
-# ruff: noqa: PLC0415 - families are imported when they are made: see `_families`
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

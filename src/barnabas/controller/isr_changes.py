@@ -54,7 +54,7 @@ class IsrChanges:
     def alter_partition(
         self, context: ControllerRequestContext, request: AlterPartitionRequest
     ) -> ControllerResult[AlterPartitionResponse]:
-        from barnabas.protocol.messages.alter_partition import AlterPartitionResponse, ResponseTopicData  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.alter_partition import AlterPartitionResponse, ResponseTopicData
 
         self._cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
         records: list[ApiMessageAndVersion] = []
@@ -79,7 +79,7 @@ class IsrChanges:
         request_version: int,
         records: list[ApiMessageAndVersion],
     ) -> ResponsePartitionData:
-        from barnabas.protocol.messages.alter_partition import BrokerState, ResponsePartitionData  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.alter_partition import BrokerState, ResponsePartitionData
 
         members = data.new_isr_with_epochs
         if request_version < FIRST_VERSION_WITH_EPOCHS:
@@ -163,6 +163,6 @@ class IsrChanges:
 
 
 def _refusal(data: RequestPartitionData, error: Errors) -> ResponsePartitionData:
-    from barnabas.protocol.messages.alter_partition import ResponsePartitionData  # noqa: PLC0415 - not needed to start
+    from barnabas.protocol.messages.alter_partition import ResponsePartitionData
 
     return ResponsePartitionData(partition_index=data.partition_index, error_code=error.value)

@@ -47,7 +47,7 @@ class LeaderElections:
     # -- ElectLeaders
 
     def elect_leaders(self, request: ElectLeadersRequest) -> ControllerResult[ElectLeadersResponse]:
-        from barnabas.protocol.messages.elect_leaders import ElectLeadersResponse, ReplicaElectionResult  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.elect_leaders import ElectLeadersResponse, ReplicaElectionResult
 
         try:
             election_type = ElectionType(request.election_type)
@@ -81,7 +81,7 @@ class LeaderElections:
     def _elect_one(
         self, topic: str, number: int, election_type: ElectionType, records: list[ApiMessageAndVersion]
     ) -> PartitionResult:
-        from barnabas.protocol.messages.elect_leaders import PartitionResult  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.elect_leaders import PartitionResult
 
         error: ApiError | None = None
         try:

@@ -156,7 +156,7 @@ class PartitionChangeBuilder:
     # -- steps
 
     def _complete_reassignment(self) -> None:
-        from barnabas.controller.partition_reassignment import complete_reassignment  # noqa: PLC0415 - not needed to start
+        from barnabas.controller.partition_reassignment import complete_reassignment
 
         completed = complete_reassignment(
             self.target_replicas, self.target_isr, self.target_adding, self.target_removing

@@ -38,7 +38,7 @@ class ProducerIdControlManager:
         return self._next.get() or 0
 
     def allocate(self, request: AllocateProducerIdsRequest) -> ControllerResult[AllocateProducerIdsResponse]:
-        from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 
         self._cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
         first = self.next_producer_id

@@ -188,7 +188,7 @@ class QuorumController:
         describable: Container[str] | None = None,
     ) -> Future[create_topics.CreateTopicsResponse]:
         if not request.topics:
-            from barnabas.protocol.messages import create_topics  # noqa: PLC0415 - not needed to start
+            from barnabas.protocol.messages import create_topics
 
             return _nothing_to_do(create_topics.CreateTopicsResponse())
         return self._executor.write(
@@ -201,7 +201,7 @@ class QuorumController:
         self, context: ControllerRequestContext, request: delete_topics.DeleteTopicsRequest
     ) -> Future[delete_topics.DeleteTopicsResponse]:
         if not request.topics and not request.topic_names:
-            from barnabas.protocol.messages import delete_topics  # noqa: PLC0415 - not needed to start
+            from barnabas.protocol.messages import delete_topics
 
             return _nothing_to_do(delete_topics.DeleteTopicsResponse())
         return self._executor.write(
@@ -212,7 +212,7 @@ class QuorumController:
         self, context: ControllerRequestContext, request: create_partitions.CreatePartitionsRequest
     ) -> Future[create_partitions.CreatePartitionsResponse]:
         if not request.topics:
-            from barnabas.protocol.messages import create_partitions  # noqa: PLC0415 - not needed to start
+            from barnabas.protocol.messages import create_partitions
 
             return _nothing_to_do(create_partitions.CreatePartitionsResponse())
         return self._executor.write(
@@ -255,7 +255,7 @@ class QuorumController:
         self, context: ControllerRequestContext, request: elect_leaders.ElectLeadersRequest
     ) -> Future[elect_leaders.ElectLeadersResponse]:
         if request.topic_partitions is not None and not request.topic_partitions:  # null means all partitions
-            from barnabas.protocol.messages import elect_leaders  # noqa: PLC0415 - not needed to start
+            from barnabas.protocol.messages import elect_leaders
 
             return _nothing_to_do(elect_leaders.ElectLeadersResponse())
         return self._executor.write("elect_leaders", context, lambda: self.managers.elections.elect_leaders(request))
@@ -266,7 +266,7 @@ class QuorumController:
         request: alter_partition_reassignments.AlterPartitionReassignmentsRequest,
     ) -> Future[alter_partition_reassignments.AlterPartitionReassignmentsResponse]:
         if not request.topics:
-            from barnabas.protocol.messages import alter_partition_reassignments  # noqa: PLC0415 - not needed to start
+            from barnabas.protocol.messages import alter_partition_reassignments
 
             return _nothing_to_do(alter_partition_reassignments.AlterPartitionReassignmentsResponse(error_message=None))
         return self._executor.write(
@@ -279,7 +279,7 @@ class QuorumController:
         request: list_partition_reassignments.ListPartitionReassignmentsRequest,
     ) -> Future[list_partition_reassignments.ListPartitionReassignmentsResponse]:
         if request.topics is not None and not request.topics:  # null means all topics
-            from barnabas.protocol.messages import list_partition_reassignments  # noqa: PLC0415 - not needed to start
+            from barnabas.protocol.messages import list_partition_reassignments
 
             return _nothing_to_do(list_partition_reassignments.ListPartitionReassignmentsResponse(error_message=None))
         return self._executor.read(
@@ -403,7 +403,7 @@ class QuorumController:
     def update_features(
         self, context: ControllerRequestContext, request: update_features.UpdateFeaturesRequest
     ) -> Future[update_features.UpdateFeaturesResponse]:
-        from barnabas.protocol.messages import update_features  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages import update_features
 
         def operation() -> ControllerResult[update_features.UpdateFeaturesResponse]:
             result = self.managers.configs.update_features(

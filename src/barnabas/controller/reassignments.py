@@ -48,7 +48,7 @@ class Reassignments:
     def alter(
         self, request: AlterPartitionReassignmentsRequest
     ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
-        from barnabas.protocol.messages.alter_partition_reassignments import (  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.alter_partition_reassignments import (
             AlterPartitionReassignmentsResponse,
             ReassignablePartitionResponse,
             ReassignableTopicResponse,
@@ -82,7 +82,7 @@ class Reassignments:
     def _alter(
         self, topic_name: str, wanted: ReassignablePartition, allow_factor_change: bool
     ) -> ApiMessageAndVersion | None:
-        from barnabas.controller.partition_reassignment import begin_reassignment, replication_factor_after  # noqa: PLC0415 - not needed to start
+        from barnabas.controller.partition_reassignment import begin_reassignment, replication_factor_after
 
         topic = self._replication.existing_topic(topic_name)
         partition = self._replication.existing_partition(topic, wanted.partition_index)
@@ -105,7 +105,7 @@ class Reassignments:
     def _cancel(
         self, topic: TopicControlInfo, number: int, partition: PartitionRegistration
     ) -> ApiMessageAndVersion | None:
-        from barnabas.controller.partition_reassignment import revert_reassignment  # noqa: PLC0415 - not needed to start
+        from barnabas.controller.partition_reassignment import revert_reassignment
 
         if not partition.is_reassigning:
             raise NoReassignmentInProgressError
@@ -127,7 +127,7 @@ class Reassignments:
     def list_ongoing(
         self, request: ListPartitionReassignmentsRequest, epoch: int
     ) -> ListPartitionReassignmentsResponse:
-        from barnabas.protocol.messages.list_partition_reassignments import (  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.list_partition_reassignments import (
             ListPartitionReassignmentsResponse,
             OngoingPartitionReassignment,
             OngoingTopicReassignment,

@@ -30,7 +30,7 @@ class ReplicaDirectories:
         self._elections = elections
 
     def assign(self, request: AssignReplicasToDirsRequest) -> ControllerResult[AssignReplicasToDirsResponse]:
-        from barnabas.protocol.messages.assign_replicas_to_dirs import (  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.assign_replicas_to_dirs import (
             AssignReplicasToDirsResponse,
             ResponseDirectoryData,
             ResponsePartitionData,

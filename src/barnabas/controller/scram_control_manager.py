@@ -60,7 +60,7 @@ class ScramControlManager:
         The changes of a user are checked in order, deletions first, up to the first that is refused. A user whose
         second change is reached that way fails with DUPLICATE_RESOURCE. Either way nothing changes for that user.
         """
-        from barnabas.protocol.messages.alter_user_scram_credentials import (  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.alter_user_scram_credentials import (
             AlterUserScramCredentialsResponse,
             AlterUserScramCredentialsResult,
         )
@@ -88,7 +88,7 @@ class ScramControlManager:
         mechanism = self._check(change)
         if len(changes) > 1:
             raise DuplicateResourceError("The request has the user more than once.")
-        from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
 
         if isinstance(change, ScramCredentialDeletion):
             removal = RemoveUserScramCredentialRecord(name=change.name, mechanism=mechanism.value)
@@ -107,7 +107,7 @@ class ScramControlManager:
         return ApiMessageAndVersion(record, 0)
 
     def _check(self, change: ScramCredentialDeletion | ScramCredentialUpsertion) -> ScramMechanism:
-        from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
 
         if not self._features.metadata_version.supports_scram:
             raise UnsupportedVersionError("The cluster's metadata.version does not support SCRAM credentials.")
@@ -141,8 +141,8 @@ class ScramControlManager:
 
 def derive_keys(mechanism: ScramMechanism, salted_password: bytes) -> tuple[bytes, bytes]:
     """StoredKey and ServerKey of RFC 5802, section 3."""
-    import hashlib  # noqa: PLC0415 - not needed to start, and slow to import
-    import hmac  # noqa: PLC0415
+    import hashlib
+    import hmac
 
     algorithm = _HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", algorithm)

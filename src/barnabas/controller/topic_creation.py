@@ -116,7 +116,7 @@ class TopicCreation:
         describable: Container[str] | None = None,
     ) -> ControllerResult[CreateTopicsResponse]:
         """`describable` are the topics whose configuration may be shown to the client; None for all."""
-        from barnabas.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 
         self._check_total_partitions(request)
         mentions = Counter(topic.name for topic in request.topics)
@@ -177,7 +177,7 @@ class TopicCreation:
     def _create_topic(
         self, context: ControllerRequestContext, topic: CreatableTopic, show_configs: bool
     ) -> tuple[CreatableTopicResult, list[ApiMessageAndVersion]]:
-        from barnabas.protocol.messages.create_topics import CreatableTopicResult  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.create_topics import CreatableTopicResult
 
         configs = self._creation_configs(topic)
         config_records = (
@@ -268,7 +268,7 @@ class TopicCreation:
     def create_partitions(
         self, context: ControllerRequestContext, request: CreatePartitionsRequest
     ) -> ControllerResult[CreatePartitionsResponse]:
-        from barnabas.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
 
         mentions = Counter(topic.name for topic in request.topics)
         records: list[ApiMessageAndVersion] = []

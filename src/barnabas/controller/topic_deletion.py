@@ -47,7 +47,7 @@ class TopicDeletion:
     def delete_topics(
         self, context: ControllerRequestContext, request: DeleteTopicsRequest
     ) -> ControllerResult[DeleteTopicsResponse]:
-        from barnabas.protocol.messages.delete_topics import (  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.delete_topics import (
             DeletableTopicResult,
             DeleteTopicsResponse,
             DeleteTopicState,

@@ -91,7 +91,7 @@ class Cleaner:
 
     def clean(self, cleanable: LogToClean) -> tuple[int, CleanerStats]:
         """Cleans a log; returns up to which offset it is clean now."""
-        from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata  # noqa: PLC0415 - not needed to start
+        from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata
 
         log, offset_map = cleanable.log, self._offset_map
         now_ms = self._clock.milliseconds()
@@ -126,7 +126,7 @@ class Cleaner:
 
     def build_offset_map(self, log: UnifiedLog, start: int, end: int, stats: CleanerStats) -> None:
         """Finds the last offset of each key from `start` up to, without it, `end`, or as far as there is room."""
-        from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata  # noqa: PLC0415 - not needed to start
+        from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata
 
         offset_map = self._offset_map
         offset_map.clear()
@@ -186,7 +186,7 @@ class Cleaner:
         stats: CleanerStats,
     ) -> None:
         """Copies what stays of some segments into one, and puts it in their place."""
-        from barnabas.log.cleaner_batch_filter import CleanerBatchFilter  # noqa: PLC0415 - not needed to start
+        from barnabas.log.cleaner_batch_filter import CleanerBatchFilter
 
         cleaned = log.new_cleaned_segment(segments[0].base_offset)
         try:

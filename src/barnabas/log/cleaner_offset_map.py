@@ -120,7 +120,7 @@ class OffsetMap:
 def _code(key: bytes | memoryview) -> bytes:
     length = len(key)
     if length > _LONGEST_PLAIN:
-        import hashlib  # noqa: PLC0415 - not needed to start, and slow to import
+        import hashlib
 
         return hashlib.md5(key, usedforsecurity=False).digest()
     return bytes(key).ljust(_LONGEST_PLAIN, b"\0") + _LENGTHS[length]

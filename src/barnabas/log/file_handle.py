@@ -72,7 +72,7 @@ def ensure_spare_descriptors(count: int) -> None:
     """Raises `OSError` (EMFILE) unless more than so many files can be opened. The lowest free number tells."""
     if sys.platform == "win32":
         return
-    import resource  # noqa: PLC0415 - there is none on Windows
+    import resource  # there is none on Windows
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:

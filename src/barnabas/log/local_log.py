@@ -364,7 +364,7 @@ class LocalLog:
         """Deletes the directory with what is left in it, once the segments are gone."""
         if len(self.segments):
             raise BarnabasError(f"{self.directory} cannot be deleted: it has {len(self.segments)} segments")
-        import shutil  # noqa: PLC0415 - not needed to start, and slow to import
+        import shutil
 
         with disk_access("delete", self.directory):
             shutil.rmtree(self.directory)

@@ -142,7 +142,7 @@ class LogCleanerManager:
     def _look_at(
         self, partition: TopicPartition, log: UnifiedLog, clean_up_to: int | None, now_ms: int, stats: PreCleanStats
     ) -> LogToClean | None:
-        from barnabas.log.log_to_clean import LogToClean, cleanable_offsets, max_compaction_delay_ms  # noqa: PLC0415 - not needed to start
+        from barnabas.log.log_to_clean import LogToClean, cleanable_offsets, max_compaction_delay_ms
 
         try:
             offsets = cleanable_offsets(log, clean_up_to, now_ms)
@@ -364,7 +364,7 @@ class LogCleanerManager:
 
     def _uncleanable_bytes(self, log_dir: Path) -> int:
         """The dirt in logs that cannot be cleaned."""
-        from barnabas.log.log_to_clean import cleanable_offsets, cleanable_part  # noqa: PLC0415 - not needed to start
+        from barnabas.log.log_to_clean import cleanable_offsets, cleanable_part
 
         with self._changed:
             clean_up_to = self._checkpoints.all_offsets()

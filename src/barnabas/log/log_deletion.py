@@ -50,7 +50,7 @@ class LogDeletion:
         """Takes over the directory of a log that nobody has open."""
 
         def delete() -> None:
-            import shutil  # noqa: PLC0415 - not needed to start, and slow to import
+            import shutil
 
             with guard.watch(f"deleting {directory}"):
                 shutil.rmtree(directory)

@@ -138,7 +138,7 @@ class LogReader(LogWriter):
 
     def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """See `barnabas.log.offset_lookup`."""
-        from barnabas.log.offset_lookup import find_offset  # noqa: PLC0415 - not needed to start
+        from barnabas.log.offset_lookup import find_offset
 
         return self._look_up(
             "looking up a timestamp",

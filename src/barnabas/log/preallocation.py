@@ -97,7 +97,7 @@ def file_system(device: int) -> str | None:
 @cache
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
     """The system call, which Python does not have: `os.posix_fallocate` makes the file longer. Returns the error."""
-    import ctypes  # noqa: PLC0415 - most processes never need it
+    import ctypes  # most processes never need it
 
     try:
         library = ctypes.CDLL(None, use_errno=True)

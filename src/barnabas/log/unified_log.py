@@ -243,7 +243,7 @@ class UnifiedLog(LogReader):
 
     def delete_old_segments(self) -> int:
         """Deletes segments as the configuration says (see `barnabas.log.retention`); returns how many."""
-        from barnabas.log.retention import before_offset, beyond_size, older_than  # noqa: PLC0415 - not needed to start
+        from barnabas.log.retention import before_offset, beyond_size, older_than
 
         config = self.config
         with self._lock, self._local_log.guard.watch(f"deleting old segments of {self.topic_partition}"):
@@ -260,7 +260,7 @@ class UnifiedLog(LogReader):
             return count
 
     def _delete_segments_if(self, condition: Condition, reason: str) -> int:
-        from barnabas.log.retention import deletable_segments  # noqa: PLC0415 - not needed to start
+        from barnabas.log.retention import deletable_segments
 
         local_log = self._local_log
         doomed = deletable_segments(

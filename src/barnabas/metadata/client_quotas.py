@@ -76,7 +76,7 @@ class ClientQuotasImage:
 
     def describe(self, request: messages.DescribeClientQuotasRequest) -> messages.DescribeClientQuotasResponse:
         """The entities that match a filter. A filter that makes no sense is an InvalidRequestError."""
-        from barnabas.protocol.messages import describe_client_quotas as messages  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages import describe_client_quotas as messages
 
         exact, specified = _read_filter(request.components)
         entries = [

@@ -72,7 +72,7 @@ class MetadataImage:
         By default they are in the versions that the image's own ``metadata.version`` asks for. They come in an order
         that depends on the content only, so that equal images make equal snapshots.
         """
-        from barnabas.metadata.writer import ImageWriterOptions  # noqa: PLC0415 - not needed to start
+        from barnabas.metadata.writer import ImageWriterOptions
 
         if options is None:
             options = ImageWriterOptions(self.features.metadata_version_or_raise())

@@ -79,7 +79,7 @@ class ScramImage:
         self, request: messages.DescribeUserScramCredentialsRequest
     ) -> messages.DescribeUserScramCredentialsResponse:
         """Which mechanisms users have a credential for. No users named: all that have one."""
-        from barnabas.protocol.messages import describe_user_scram_credentials as messages  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages import describe_user_scram_credentials as messages
 
         asked = Counter(user.name for user in request.users or ())
         by_name: dict[str, list[messages.CredentialInfo]] = {}

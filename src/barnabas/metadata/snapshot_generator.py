@@ -56,7 +56,7 @@ class SnapshotEmitter:
 
 
 def _into(writer: SnapshotWriter[ApiMessageAndVersion]) -> BatchWriter:
-    from barnabas.metadata.writer import BatchWriter  # noqa: PLC0415 - not needed to start
+    from barnabas.metadata.writer import BatchWriter
 
     def append(records: list[tuple[MetadataRecord, int]]) -> None:
         writer.append([ApiMessageAndVersion(message, version) for message, version in records])

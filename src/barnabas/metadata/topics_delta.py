@@ -110,7 +110,7 @@ class TopicDelta:
         return self.image.with_partitions(self.partition_changes) if self.partition_changes else self.image
 
     def collect_local_changes(self, broker_id: int, changes: LocalReplicaChanges) -> None:
-        from barnabas.metadata.local_replica_changes import PartitionInfo  # noqa: PLC0415 - not needed to start
+        from barnabas.metadata.local_replica_changes import PartitionInfo
 
         before = self.image.partitions
         for number, partition in self.partition_changes.items():
@@ -121,7 +121,7 @@ class TopicDelta:
                 changes.deletes.add(TopicPartition(self.name, number))
 
     def local_changes(self, broker_id: int) -> LocalReplicaChanges:
-        from barnabas.metadata.local_replica_changes import LocalReplicaChanges  # noqa: PLC0415 - not needed to start
+        from barnabas.metadata.local_replica_changes import LocalReplicaChanges
 
         changes = LocalReplicaChanges()
         self.collect_local_changes(broker_id, changes)
@@ -264,7 +264,7 @@ class TopicsDelta:
 
     def local_changes(self, broker_id: int) -> LocalReplicaChanges:
         """What this means for the replicas of one broker."""
-        from barnabas.metadata.local_replica_changes import LocalReplicaChanges  # noqa: PLC0415 - not needed to start
+        from barnabas.metadata.local_replica_changes import LocalReplicaChanges
 
         changes = LocalReplicaChanges()
         for delta in self.changed_topics.values():

@@ -68,7 +68,7 @@ def descriptor_ceiling(*, for_clients: bool = True) -> int:
     Connections within the cluster may use half of the reserve: without them, a broker cannot reach its controller.
     """
     try:
-        import resource  # noqa: PLC0415 - there is none on Windows
+        import resource  # there is none on Windows
     except ImportError:
         return UNLIMITED
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -263,7 +263,7 @@ class KRaftClient:
 
     def describe_quorum(self) -> QuorumInfo:
         """What DescribeQuorum asks for; `NotLeaderOrFollowerError` on a node that does not lead."""
-        from barnabas.raft.quorum_info import QuorumInfo  # noqa: PLC0415 - not needed to start
+        from barnabas.raft.quorum_info import QuorumInfo
 
         state = self._core.leader_state
         if state is None or self._failure is not None or self._closed:

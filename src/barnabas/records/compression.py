@@ -130,13 +130,13 @@ def _too_large(codec: str, max_output: int) -> CorruptRecordError:
 
 
 def _compress_zstd(data: bytes | bytearray | memoryview, level: int) -> memoryview:
-    import cramjam  # noqa: PLC0415 - see the top
+    import cramjam
 
     return memoryview(cramjam.zstd.compress(data, level=level))
 
 
 def _decompress_zstd(data: bytes | bytearray | memoryview, max_output: int) -> bytearray:
-    import cramjam  # noqa: PLC0415 - see the top
+    import cramjam
 
     scan = FrameScan(data)
     output = bytearray(min(scan.bound, max_output))
@@ -187,7 +187,7 @@ def _decompress_gzip(view: memoryview, max_output: int) -> bytes:
 
 
 def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
-    import cramjam  # noqa: PLC0415 - see the top
+    import cramjam
 
     view = memoryview(data)
     parts: list[bytes | memoryview] = [_XERIAL_HEADER]
@@ -198,7 +198,7 @@ def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
 
 
 def _decompress_snappy(view: memoryview, max_output: int) -> memoryview:
-    import cramjam  # noqa: PLC0415 - see the top
+    import cramjam
 
     blocks = _snappy_blocks(view)
     sizes = _snappy_sizes(blocks)
@@ -222,7 +222,7 @@ def _snappy_blocks(view: memoryview) -> list[memoryview]:
 
 def _snappy_sizes(blocks: list[memoryview]) -> list[int]:
     """What each block says that it decompresses to."""
-    import cramjam  # noqa: PLC0415 - see the top
+    import cramjam
 
     sizes = []
     for block in blocks:

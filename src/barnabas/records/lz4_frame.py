@@ -51,7 +51,7 @@ _UINT64: Final = struct.Struct("<Q")
 
 def compress(data: bytes | bytearray | memoryview, level: int = DEFAULT_LEVEL) -> bytes:
     """One frame of independent blocks."""
-    import cramjam  # noqa: PLC0415 - see `compression`
+    import cramjam
 
     if level != DEFAULT_LEVEL:
         compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
@@ -72,7 +72,7 @@ def compress(data: bytes | bytearray | memoryview, level: int = DEFAULT_LEVEL) -
 
 def decompress(data: bytes | bytearray | memoryview, max_output: int) -> bytearray:
     """What is in `data`, a frame or several; an error before it gets larger than `max_output`."""
-    import cramjam  # noqa: PLC0415 - see `compression`
+    import cramjam
 
     view = memoryview(data)
     scan = _Scan(view, max_output)
@@ -98,7 +98,7 @@ def output_bound(data: memoryview) -> int:
 
 
 def _decompress_blocks(view: memoryview, scan: _Scan, output: bytearray) -> int:
-    import cramjam  # noqa: PLC0415 - see `compression`
+    import cramjam
 
     written = 0
     with memoryview(output) as whole:

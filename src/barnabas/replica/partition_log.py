@@ -283,7 +283,7 @@ class PartitionLog(PartitionIsr):
         `OffsetNotAvailableError` from a leader that was elected a moment ago: as long as its high watermark has not
         come to where its epoch began, clients may have seen offsets beyond it, and these would seem to go backwards.
         """
-        from barnabas.log.offset_lookup import SpecialTimestamp  # noqa: PLC0415 - not needed to start
+        from barnabas.log.offset_lookup import SpecialTimestamp
 
         role = self.role
         log = self._log_in_epoch(role, current_leader_epoch, fetch_only_from_leader)

@@ -205,7 +205,7 @@ class ReplicaChanges:
         self, topic_partition: TopicPartition, delta: TopicsDelta, topic_id: Uuid
     ) -> tuple[Partition, bool] | None:
         """The partition, and whether it is new; None if it is offline."""
-        from barnabas.replica.partition import Partition  # noqa: PLC0415 - not needed to start
+        from barnabas.replica.partition import Partition
 
         found = self._partitions.online.get(topic_partition)
         if found is not None:

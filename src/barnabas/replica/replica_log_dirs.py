@@ -150,7 +150,7 @@ class ReplicaLogDirs:
         return [self._describe(path, by_dir[path]) for path in self._log_manager.log_dirs.configured]
 
     def _describe(self, path: Path, logs: list[UnifiedLog]) -> DescribeLogDirsResult:
-        from barnabas.protocol.messages.describe_log_dirs import (  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.describe_log_dirs import (
             DescribeLogDirsPartition,
             DescribeLogDirsResult,
             DescribeLogDirsTopic,

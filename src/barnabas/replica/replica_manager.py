@@ -311,7 +311,7 @@ class ReplicaManager:
 
     def active_producer_state(self, partition: TopicPartition) -> PartitionResponse:
         """The producers that the log of a partition remembers, as DescribeProducers tells them."""
-        from barnabas.protocol.messages.describe_producers import PartitionResponse, ProducerState  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.describe_producers import PartitionResponse, ProducerState
 
         found = self.partitions.get_partition_or_error(partition)
         if isinstance(found, Errors):

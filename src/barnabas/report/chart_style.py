@@ -150,8 +150,8 @@ class Chart:
         self._save(file, "png", LIGHT, "white")
 
     def _save(self, target: Any, kind: str, palette: Palette, background: str) -> None:
-        import matplotlib as mpl  # noqa: PLC0415 - an extra
-        from matplotlib.figure import Figure  # noqa: PLC0415
+        import matplotlib as mpl  # an extra
+        from matplotlib.figure import Figure
 
         settings: Any = style(palette, background) | {"svg.hashsalt": self.name}
         with mpl.rc_context(settings), warnings.catch_warnings():

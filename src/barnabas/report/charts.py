@@ -70,7 +70,7 @@ def throttle_chart(traffic: Traffic) -> Chart:
     series = traffic.series
 
     def draw(figure: Figure, colors: Palette) -> None:
-        import numpy as np  # noqa: PLC0415 - an extra
+        import numpy as np  # an extra
 
         axes = figure.subplots()
         below = np.zeros(series.steps)
@@ -277,7 +277,7 @@ def client_chart(health: ClientHealth) -> Chart:
 
 def _stack(axes: Axes, series: TimeSeries, name: str, order: Sequence[str], colors: Palette) -> None:
     """Puts the largest on top, so that steady series have a steady base line."""
-    import numpy as np  # noqa: PLC0415 - an extra
+    import numpy as np  # an extra
 
     by_tenant = series.by_tenant[name]
     below = np.zeros(series.steps)
@@ -296,13 +296,13 @@ def _order(traffic: Traffic | None, names: Sequence[str]) -> list[str]:
 
 def _dates(times_s: Sequence[float]) -> Array:
     """Converts times to Matplotlib's days since 1970."""
-    import numpy as np  # noqa: PLC0415 - an extra
+    import numpy as np  # an extra
 
     return np.asarray(times_s) / 86_400
 
 
 def _time_axis(axes: Axes, times_s: Sequence[float]) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, DateFormatter  # noqa: PLC0415 - an extra
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, DateFormatter  # an extra
 
     first, last = times_s[0], times_s[-1]
     locator = AutoDateLocator(minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
@@ -317,7 +317,7 @@ def _time_axis(axes: Axes, times_s: Sequence[float]) -> None:
 
 
 def _sizes(axis: Any) -> None:
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - an extra
+    from matplotlib.ticker import MaxNLocator  # an extra
 
     axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(lambda value, _: short_size(value))
@@ -338,7 +338,7 @@ def _note(axes: Axes, right_of: float, place: float, text: str, colors: Palette)
 
 
 def _thin_out(axes: Axes) -> None:
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - an extra
+    from matplotlib.ticker import MaxNLocator  # an extra
 
     axes.xaxis.set_major_locator(MaxNLocator(4))
 
@@ -348,20 +348,20 @@ def _no_grid(axes: Axes, which: Any) -> None:
 
 
 def _highest(values: Array) -> float:
-    import numpy as np  # noqa: PLC0415 - an extra
+    import numpy as np  # an extra
 
     return float(np.nanmax(values, initial=0.0))
 
 
 def _patch(color: str, text: str) -> Any:
-    from matplotlib.patches import Patch  # noqa: PLC0415 - an extra
+    from matplotlib.patches import Patch  # an extra
 
     # A legend leaves out labels that begin with an underscore.
     return Patch(color=color, label=f" {text}" if text.startswith("_") else text)
 
 
 def _mark(marker: str, color: str, text: str) -> Any:
-    from matplotlib.lines import Line2D  # noqa: PLC0415 - an extra
+    from matplotlib.lines import Line2D  # an extra
 
     return Line2D([], [], color=color, marker=marker, linestyle="none", markersize=6, label=text)
 

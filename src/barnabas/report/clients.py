@@ -78,7 +78,7 @@ class ClientHealth:
 
 def read_clients(tables: TableReader, order: Sequence[str] = ()) -> ClientHealth | None:
     """Returns None if no client has pushed metrics. ``order`` are tenants that already have a color."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - an extra
+    import pyarrow.compute as pc  # an extra
 
     found = tables.read("telemetry", "metrics_1h", ROLLUP_COLUMNS)
     if found is None:
@@ -163,6 +163,6 @@ def _over_time(rows: Sequence[Mapping[str, Any]], measure: str) -> dict[str, lis
 
 
 def _metrics() -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - an extra
+    import pyarrow as pa  # an extra
 
     return pa.array(list(_RANK))

@@ -43,7 +43,7 @@ def sketch_values(data: bytes) -> tuple[Array, Array]:
     >>> sketch_values(bytes([2, 2, 15, 4, 200, 0, 8, 0, 0, 0, 0, 0, 0, 0, 240, 63]))
     (array([1.]), array([1.]))
     """
-    import numpy as np  # noqa: PLC0415 - an extra
+    import numpy as np  # an extra
 
     if len(data) < 8 or data[2] != FAMILY:
         raise ValueError("not a KLL sketch")
@@ -70,7 +70,7 @@ def quantiles(sketches: Iterable[tuple[bytes, float]], ranks: Sequence[float]) -
     The value of a rank is the first, in ascending order, at which the cumulative weight reaches that fraction. So it is
     always an existing value and never an interpolated one.
     """
-    import numpy as np  # noqa: PLC0415 - an extra
+    import numpy as np  # an extra
 
     found = [(values, weights * factor) for data, factor in sketches for values, weights in [sketch_values(data)]]
     found = [(values, weights) for values, weights in found if len(values)]

@@ -75,8 +75,8 @@ class Report:
 def make_report(out: str | Path, title: str = "Barnabas report", tenancy: Tenancy = Tenancy.CLIENT_ID) -> Report:
     """Reads the tables below a directory; raises `ReportError` if there are none."""
     with extra("report", "a report"):  # fails before any work is done
-        import matplotlib as mpl  # noqa: PLC0415, F401
-        import pyarrow as pa  # noqa: PLC0415, F401
+        import matplotlib as mpl  # noqa: F401
+        import pyarrow as pa  # noqa: F401
     tables = TableReader(out)
     names = TenantNames(tenancy)
     traffic = read_traffic(tables, names)

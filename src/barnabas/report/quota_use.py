@@ -118,7 +118,7 @@ class QuotaUse:
 
 def read_quota_use(tables: TableReader) -> QuotaUse | None:
     """Returns None if ``quotas/usage`` is empty: no quotas are set, or the pipeline has not run."""
-    import numpy as np  # noqa: PLC0415 - an extra
+    import numpy as np  # an extra
 
     found = tables.read("quotas", "usage", USAGE_COLUMNS)
     if found is None:

@@ -120,7 +120,7 @@ def _latency(row: Any) -> dict[str, Any]:
 
 def _sampling(tables: TableReader) -> str:
     """Describes which fraction of requests the log has; numbers are estimates unless it has all."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - an extra
+    import pyarrow.compute as pc  # an extra
 
     rates = tables.read("requests", "counts_1m", ("sample_rate",))
     if rates is None:

@@ -45,8 +45,8 @@ class TableReader:
 
     def read(self, pipeline: str, table: str, columns: Sequence[str]) -> pa.Table | None:
         """Returns the rows of a table; None if it is empty. Times become microseconds since 1970."""
-        import pyarrow as pa  # noqa: PLC0415 - an extra
-        import pyarrow.parquet as pq  # noqa: PLC0415
+        import pyarrow as pa  # an extra
+        import pyarrow.parquet as pq
 
         try:
             files = table_files(self.out, pipeline, table)
@@ -66,6 +66,6 @@ class TableReader:
 
     def count(self, pipeline: str, table: str) -> int:
         """Returns the number of rows of a table without reading them."""
-        import pyarrow.parquet as pq  # noqa: PLC0415
+        import pyarrow.parquet as pq
 
         return sum(pq.read_metadata(file).num_rows for file in table_files(self.out, pipeline, table))

@@ -18,8 +18,8 @@ MOST_ROWS: Final = 15
 
 def summary_table(summary: Mapping[str, Any]) -> Table:
     """Returns a row per tenant: its traffic, its latency, its throttling and the advised limit."""
-    from rich import box  # noqa: PLC0415 - not for those who have no terminal
-    from rich.table import Table  # noqa: PLC0415
+    from rich import box  # not for those who have no terminal
+    from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=CAPTION)
     for header in HEADERS:

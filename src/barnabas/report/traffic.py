@@ -167,8 +167,8 @@ def step_of(span_us: int) -> int:
 
 
 def _from_requests(requests: pa.Table, names: TenantNames) -> tuple[int, int, TimeSeries]:
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow as pa  # an extra
+    import pyarrow.compute as pc
 
     moments = requests["timestamp"]
     bounds = pc.min_max(moments).as_py()
@@ -216,7 +216,7 @@ def _from_minutes(rows: Iterable[Mapping[str, Any]], first: int, last: int, name
 
 
 def _series(rows: Iterable[tuple[int, str, Mapping[str, float]]], first: int, last: int, step: int) -> TimeSeries:
-    import numpy as np  # noqa: PLC0415 - an extra
+    import numpy as np  # an extra
 
     steps = max(-(-(last - first) // (step * SECOND_US)), 1)
     found: dict[str, dict[str, Array]] = {name: defaultdict(lambda: np.zeros(steps)) for name in SERIES}

@@ -41,7 +41,7 @@ def use_this_interpreter() -> None:
     python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
-        from barnabas.spark.java_runtime import bundled_java, launcher_home  # noqa: PLC0415 - only without Java
+        from barnabas.spark.java_runtime import bundled_java, launcher_home  # only without Java
 
         bundled = bundled_java()
         if bundled is not None:
@@ -50,11 +50,11 @@ def use_this_interpreter() -> None:
 
 def register(spark: SparkSession) -> None:
     """Makes the format known to a session, and has ``save()`` without a mode append. It may be called again."""
-    from barnabas.common.extras import extra  # noqa: PLC0415
-    from barnabas.spark.save_mode import append_by_default  # noqa: PLC0415
+    from barnabas.common.extras import extra
+    from barnabas.spark.save_mode import append_by_default
 
     with extra("spark", "barnabas.spark"):
-        from barnabas.spark.data_source import BarnabasDataSource  # noqa: PLC0415 - Spark takes half a second to load
+        from barnabas.spark.data_source import BarnabasDataSource  # Spark takes half a second to load
 
     append_by_default()
     spark.dataSource.register(BarnabasDataSource)

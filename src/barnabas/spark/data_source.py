@@ -37,26 +37,26 @@ class BarnabasDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Called for ``load()``: this is where wrong options are found."""
-        from barnabas.spark.source_options import SourceOptions  # noqa: PLC0415
-        from barnabas.spark.source_schema import spark_schema  # noqa: PLC0415
+        from barnabas.spark.source_options import SourceOptions
+        from barnabas.spark.source_schema import spark_schema
 
         return spark_schema(SourceOptions.of(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from barnabas.spark.pushed_filters import FilteringBatchReader  # noqa: PLC0415
-        from barnabas.spark.source_batch import BatchReader  # noqa: PLC0415
+        from barnabas.spark.pushed_filters import FilteringBatchReader
+        from barnabas.spark.source_batch import BatchReader
 
         options = self._source_options(schema)
         return FilteringBatchReader(options) if options.push_down_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        from barnabas.spark.source_stream import StreamReader  # noqa: PLC0415
+        from barnabas.spark.source_stream import StreamReader
 
         return StreamReader(self._source_options(schema))
 
     def _source_options(self, schema: StructType) -> SourceOptions:
-        from barnabas.spark.source_options import SourceOptions  # noqa: PLC0415
-        from barnabas.spark.source_schema import check_schema  # noqa: PLC0415
+        from barnabas.spark.source_options import SourceOptions
+        from barnabas.spark.source_schema import check_schema
 
         options = SourceOptions.of(self.options)
         check_schema(schema, options.columns)
@@ -65,9 +65,9 @@ class BarnabasDataSource(DataSource):
     # -- writing
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from barnabas.spark.sink_batch import BatchWriter  # noqa: PLC0415
-        from barnabas.spark.sink_columns import SinkColumns  # noqa: PLC0415
-        from barnabas.spark.sink_options import SinkOptions  # noqa: PLC0415
+        from barnabas.spark.sink_batch import BatchWriter
+        from barnabas.spark.sink_columns import SinkColumns
+        from barnabas.spark.sink_options import SinkOptions
 
         if overwrite:
             raise ConfigError("A topic cannot be overwritten, only appended to: the save mode must be append.")
@@ -77,9 +77,9 @@ class BarnabasDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002 - Spark's name
         """In complete mode, too, which Spark calls overwriting: each batch appends the whole result, as with the stock
         connector."""
-        from barnabas.spark.sink_columns import SinkColumns  # noqa: PLC0415
-        from barnabas.spark.sink_options import SinkOptions  # noqa: PLC0415
-        from barnabas.spark.sink_stream import StreamWriter  # noqa: PLC0415
+        from barnabas.spark.sink_columns import SinkColumns
+        from barnabas.spark.sink_options import SinkOptions
+        from barnabas.spark.sink_stream import StreamWriter
 
         options = SinkOptions.of(self.options, is_stream=True)
         return StreamWriter(options, SinkColumns.of(schema, options.topic))

@@ -17,7 +17,7 @@ ERROR_IF_EXISTS: Final = "ErrorIfExists"
 
 def append_by_default() -> None:
     """Makes ``save()`` append to topics. It may be called again."""
-    from pyspark.sql.readwriter import DataFrameWriter  # noqa: PLC0415 - takes half a second
+    from pyspark.sql.readwriter import DataFrameWriter  # takes half a second
 
     original = DataFrameWriter.save
     if getattr(original, "appends_to_topics", False):

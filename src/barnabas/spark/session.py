@@ -59,10 +59,10 @@ def make_session(
     """
     java = require_java()
     with extra("spark", "a Spark session"):
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - takes half a second, and the message about Java needs none
+        from pyspark.sql import SparkSession  # takes half a second, and the message about Java needs none
 
-    from barnabas.spark import use_this_interpreter  # noqa: PLC0415
-    from barnabas.spark.save_mode import append_by_default  # noqa: PLC0415
+    from barnabas.spark import use_this_interpreter
+    from barnabas.spark.save_mode import append_by_default
 
     os.environ.setdefault("JAVA_HOME", str(java.home))
     use_this_interpreter()

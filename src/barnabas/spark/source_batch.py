@@ -43,7 +43,7 @@ class BatchReader(DataSourceReader):
         return starts, ends
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from barnabas.spark.partition_reader import read_range  # noqa: PLC0415 - see BarnabasDataSource
+        from barnabas.spark.partition_reader import read_range
 
         if isinstance(partition, OffsetRange):
             yield from read_range(partition, self._options)

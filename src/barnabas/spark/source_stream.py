@@ -181,6 +181,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, OffsetRange)
-        from barnabas.spark.partition_reader import read_range  # noqa: PLC0415 - see BarnabasDataSource
+        from barnabas.spark.partition_reader import read_range
 
         yield from read_range(partition, self._options)

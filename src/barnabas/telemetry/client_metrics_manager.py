@@ -138,7 +138,7 @@ class ClientMetricsManager:
     def process_get_telemetry_subscriptions(
         self, request: GetTelemetrySubscriptionsRequest, client: TelemetryClient
     ) -> GetTelemetrySubscriptionsResponse:
-        from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 
         now_ms = self._clock.hi_res_milliseconds()
         with self._lock:
@@ -164,7 +164,7 @@ class ClientMetricsManager:
         )
 
     def process_push_telemetry(self, request: PushTelemetryRequest, client: TelemetryClient) -> PushTelemetryResponse:
-        from barnabas.protocol.messages.push_telemetry import PushTelemetryResponse  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.push_telemetry import PushTelemetryResponse
 
         if request.client_instance_id in _RESERVED:
             logger.debug("%s pushes without a client instance ID", client)
@@ -241,7 +241,7 @@ class ClientMetricsManager:
 
     def _instance(self, client_instance_id: Uuid, client: TelemetryClient) -> ClientMetricsInstance:
         """Returns the instance, created or with an updated subscription; restarts its expiration."""
-        from barnabas.telemetry.client_metrics_instance import ClientMetricsInstance  # noqa: PLC0415 - not needed to start
+        from barnabas.telemetry.client_metrics_instance import ClientMetricsInstance
 
         instance = self._instances.get(client_instance_id)
         if instance is None:

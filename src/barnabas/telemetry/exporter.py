@@ -62,7 +62,7 @@ class ClientTelemetryPayload:
 
     def decode(self) -> list[MetricPoint]:
         """Decodes the metrics. The first call in a process loads a protobuf library."""
-        from barnabas.telemetry.otlp import decode_metrics  # noqa: PLC0415 - not needed by a broker that only stores
+        from barnabas.telemetry.otlp import decode_metrics  # not needed by a broker that only stores
 
         return decode_metrics(self.data)
 

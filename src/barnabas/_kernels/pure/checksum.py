@@ -45,7 +45,7 @@ def _load() -> Checksum:
     places = None if package is None else package.submodule_search_locations
     spec = None if places is None else PathFinder.find_spec("crc32c._crc32c", list(places))
     if spec is None or spec.loader is None:
-        from crc32c import crc32c as implementation  # noqa: PLC0415 - see above
+        from crc32c import crc32c as implementation
 
         return implementation
     module = module_from_spec(spec)

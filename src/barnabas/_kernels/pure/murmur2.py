@@ -69,7 +69,7 @@ def partitions_for_keys(
     out: npt.NDArray[np.int32],
 ) -> None:
     """Writes to `out`, 32-bit numbers, the partition of each key of an Arrow array; -1 where the key is null."""
-    import numpy as np  # noqa: PLC0415 - a producer without tables does not need it
+    import numpy as np  # a producer without tables does not need it
 
     if count < 1:
         raise ValueError(f"a topic of {count} partitions has none to choose from")
@@ -102,7 +102,7 @@ def _hash_all(
     octets: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint32]:
     """murmur2 of all keys at once: word by word, each time those keys that are long enough. Wraps as 32 bits do."""
-    import numpy as np  # noqa: PLC0415 - see above
+    import numpy as np
 
     multiplier = np.uint32(_M)
     h = np.uint32(_SEED) ^ lengths.astype(np.uint32)

@@ -187,7 +187,7 @@ class AsyncKafkaConsumer:
         binary_type: str = "binary",
     ) -> pa.Table:
         with extra("arrow", "poll_table"):
-            from barnabas.clients.consumer.poll_table import record_tables  # noqa: PLC0415
+            from barnabas.clients.consumer.poll_table import record_tables
 
         if max_records is not None and max_records < 1:
             raise ValueError("max_records must be at least 1")

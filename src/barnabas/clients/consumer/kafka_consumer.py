@@ -223,7 +223,7 @@ class KafkaConsumer:
         as a single row is kept, all that came with it in one answer is.
         """
         with extra("arrow", "poll_table"):
-            from barnabas.clients.consumer.poll_table import record_tables  # noqa: PLC0415
+            from barnabas.clients.consumer.poll_table import record_tables
 
         if max_records is not None and max_records < 1:
             raise ValueError("max_records must be at least 1")

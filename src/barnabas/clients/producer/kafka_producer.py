@@ -387,8 +387,8 @@ class KafkaProducer:
     def _make_table_sender(self) -> TableSender:
         # Here, because Arrow is an extra, and takes longer to load than all the rest.
         with extra("arrow", "send_table"):
-            from barnabas.clients.producer.internals.table_partitioner import TablePartitioner  # noqa: PLC0415
-            from barnabas.clients.producer.internals.table_send import TableSender  # noqa: PLC0415
+            from barnabas.clients.producer.internals.table_partitioner import TablePartitioner
+            from barnabas.clients.producer.internals.table_send import TableSender
 
         if self._interceptors is not None:
             log.warning("The interceptors of %s do not see what send_table sends", self.config.client_id)

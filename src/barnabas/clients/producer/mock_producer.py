@@ -187,8 +187,8 @@ class MockProducer:
     ) -> TableFuture:
         """As with a `KafkaProducer`, but each row becomes a record of the ``history``, and is completed like one."""
         with extra("arrow", "send_table"):
-            from barnabas.clients.producer.internals.table_input import TableInput  # noqa: PLC0415
-        from barnabas.clients.producer.internals.table_result import TableProgress, row_numbers  # noqa: PLC0415
+            from barnabas.clients.producer.internals.table_input import TableInput
+        from barnabas.clients.producer.internals.table_result import TableProgress, row_numbers
 
         with self._lock:
             self._raise_if_closed_or_fenced()

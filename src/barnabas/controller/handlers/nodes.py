@@ -40,7 +40,7 @@ class NodesHandler:
         self._backend.answer(request, self._controller.process_broker_heartbeat(context, body))
 
     def unregister_broker(self, request: Request, _local: RequestLocal) -> None:
-        from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
         body = request.body
         assert isinstance(body, UnregisterBrokerRequest)
@@ -54,7 +54,7 @@ class NodesHandler:
         self._backend.answer(request, self._controller.register_controller(self._backend.context(request), body))
 
     def allocate_producer_ids(self, request: Request, _local: RequestLocal) -> None:
-        from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
         body = request.body
         assert isinstance(body, AllocateProducerIdsRequest)

@@ -85,7 +85,7 @@ class ClassicMembers:
         group_id, instance_id = group.group_id, request.group_instance_id
         is_new = request.member_id == UNKNOWN_MEMBER_ID
         prefix = context.client_id if instance_id is None else instance_id
-        from uuid import uuid4  # noqa: PLC0415 - not needed to start, and slow to import
+        from uuid import uuid4
 
         member_id = f"{prefix}-{uuid4()}" if is_new else request.member_id
         self._consumer.throw_if_full(group, member_id)

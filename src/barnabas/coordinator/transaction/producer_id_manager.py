@@ -194,7 +194,7 @@ class ProducerIdManager:
     # -- blocks
 
     def _request_block(self) -> None:
-        from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
         request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
         log.debug("Requesting producer IDs from the controller")
@@ -224,7 +224,7 @@ class ProducerIdManager:
             self._retry_later(retry_in_ms)
 
     def _block_from(self, response: ClientResponse) -> _Block | None:
-        from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse  # noqa: PLC0415 - not needed to start
+        from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 
         failure = response.authentication_error or response.version_mismatch
         if failure is not None:

@@ -38,7 +38,7 @@ def avro_values(schema: Any, *, confluent: bool = False) -> DecodedValues:
 
 def _make_decode(schema: Any, confluent: bool) -> Decode:
     with extra("lake", "values in Avro"):
-        import fastavro  # noqa: PLC0415 - on the executors
+        import fastavro  # on the executors
 
     parsed = fastavro.parse_schema(schema)
 
@@ -54,7 +54,7 @@ def _make_decode(schema: Any, confluent: bool) -> Decode:
 
 def plain(value: Any) -> Any:
     """Maps as lists of pairs, which is what Arrow takes for both of its kinds of maps; UUIDs as text."""
-    import uuid  # noqa: PLC0415
+    import uuid
 
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}

@@ -55,12 +55,12 @@ class FileLayout:
     """Column that rows are sorted by within a row group, so that its bounds let readers skip row groups."""
 
     def file_schema(self) -> pa.Schema:
-        import pyarrow as pa  # noqa: PLC0415 - an extra
+        import pyarrow as pa  # an extra
 
         return pa.schema([one for one in self.table_schema() if one.name not in self.partition_by])
 
     def table_schema(self) -> pa.Schema:
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - an extra
+        from pyspark.sql.pandas.types import to_arrow_schema  # an extra
 
         return to_arrow_schema(self.schema, timezone="UTC")
 
@@ -80,7 +80,7 @@ def file_writer(
     schema, partition_by, order_by = layout.file_schema(), layout.partition_by, layout.order_by
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa  # noqa: PLC0415 - runs on Spark's workers
+        import pyarrow as pa  # runs on Spark's workers
 
         files: dict[tuple[str | None, ...], _FileWriter] = {}
         for batch in batches:
@@ -98,7 +98,7 @@ def file_writer(
 
 def _split(table: pa.Table, partition_by: tuple[str, ...]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
     """The rows by partition value."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - runs on Spark's workers
+    import pyarrow.compute as pc  # runs on Spark's workers
 
     if not table.num_rows:
         return
@@ -126,7 +126,7 @@ class _FileWriter:
         schema: pa.Schema,
         order_by: str | None,
     ) -> None:
-        import pyarrow.parquet as pq  # noqa: PLC0415 - runs on Spark's workers
+        import pyarrow.parquet as pq  # runs on Spark's workers
 
         directory = "".join(f"{name}={value}/" for name, value in partition.items())
         self._path = f"{directory}{prefix}-{uuid.uuid4()}.parquet"
@@ -149,7 +149,7 @@ class _FileWriter:
             self._flush()
 
     def _flush(self) -> None:
-        import pyarrow as pa  # noqa: PLC0415 - runs on Spark's workers
+        import pyarrow as pa  # runs on Spark's workers
 
         if self._waiting:
             # Spark labels times with the session's zone, and may take other types for texts.
@@ -180,7 +180,7 @@ def delta_statistics(metadata: Any, schema: pa.Schema) -> str:
 
     Numbers with a fraction are left out: Parquet's bounds ignore NaN, which engines order differently.
     """
-    import pyarrow as pa  # noqa: PLC0415 - runs on Spark's workers
+    import pyarrow as pa  # runs on Spark's workers
 
     kinds = pa.types
     bounded = {
@@ -231,7 +231,7 @@ def _json(value: Any) -> Any:
 
 def read_files(names: Iterable[str], storage: TableStorage, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Rows of Parquet files, with exactly these columns and types."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 - runs on Spark's workers
+    import pyarrow.parquet as pq  # runs on Spark's workers
 
     files = storage.file_system()
     for name in names:

@@ -34,7 +34,7 @@ def mark_late(raw: DataFrame, newest_us: dict[str, int], lateness_us: int) -> Da
     Spark's own watermark drops late rows without a word, and counts from the newest row of all partitions: one that is
     merely read later than others would lose its records.
     """
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     problem: Column = sf.lit(None).cast("string")
     if newest_us:
@@ -48,6 +48,6 @@ def mark_late(raw: DataFrame, newest_us: dict[str, int], lateness_us: int) -> Da
 
 def dead_letters(parsed: DataFrame) -> DataFrame:
     """The rows of the table: each record once, however many rows were made of it."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     return parsed.where(sf.col(PROBLEM).isNotNull()).select(*ORIGIN, sf.col(PROBLEM).alias("reason"), *RAW)

@@ -32,14 +32,14 @@ class JsonRecords:
     @property
     def parsed(self) -> Column:
         """The value as a struct."""
-        from pyspark.sql import functions as sf  # noqa: PLC0415
+        from pyspark.sql import functions as sf
 
         text = sf.col("value").cast("string")
         return sf.from_json(text, f"{self.schema}, {_CORRUPT} string", {"columnNameOfCorruptRecord": _CORRUPT})
 
     def problem(self, record: Column) -> Column:
         """What is wrong with a struct; null if it can be used."""
-        from pyspark.sql import functions as sf  # noqa: PLC0415
+        from pyspark.sql import functions as sf
 
         found = record["schema_version"]
         problem = (
@@ -65,7 +65,7 @@ def parse_json(raw: DataFrame, readers: Mapping[str, JsonRecords]) -> DataFrame:
 
     All in one pass, because what is not kept in memory would be read from the broker once for each pass.
     """
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     unread = sf.col(PROBLEM).isNull()
     structs = raw.withColumns(

@@ -94,7 +94,7 @@ class LakeWriter:
 
     def write(self, batch: DataFrame, query_id: str, batch_id: int) -> None:
         """Adds a batch, unless the table holds it."""
-        from pyspark.sql import functions as sf  # noqa: PLC0415
+        from pyspark.sql import functions as sf
 
         store = self._config.store()
         if store.state().has_batch(query_id, batch_id):

@@ -38,7 +38,7 @@ class RawValues:
     """Bytes stay bytes."""
 
     def parse(self, raw: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as sf  # noqa: PLC0415
+        from pyspark.sql import functions as sf
 
         nothing = sf.lit(None).cast("string").alias(PROBLEM)
         return raw.select(*KEPT, "value", sf.col("value").alias(RAW_VALUE), nothing)
@@ -55,8 +55,8 @@ class JsonValues:
         self._schema = schema
 
     def parse(self, raw: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as sf  # noqa: PLC0415
-        from pyspark.sql.types import StructType  # noqa: PLC0415
+        from pyspark.sql import functions as sf
+        from pyspark.sql.types import StructType
 
         try:
             schema = StructType.fromDDL(self._schema)
@@ -89,8 +89,8 @@ class DecodedValues:
         self._name = name
 
     def parse(self, raw: DataFrame) -> DataFrame:
-        from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
-        from pyspark.sql.types import StringType, StructField, StructType  # noqa: PLC0415
+        from pyspark.sql.pandas.types import from_arrow_type
+        from pyspark.sql.types import StringType, StructField, StructType
 
         columns = raw.select(*KEPT, "value")
         fields = {field.name: field for field in columns.schema.fields}
@@ -114,7 +114,7 @@ class _Decoding:
         self._name = name
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow as pa
 
         decode = self._make_decode()
         for batch in batches:
@@ -130,7 +130,7 @@ class _Decoding:
             yield pa.RecordBatch.from_arrays(arrays, [*KEPT, "value", RAW_VALUE, PROBLEM])
 
     def _decoded(self, decode: Decode, value: bytes | None) -> tuple[Any, str | None]:
-        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow as pa
 
         if value is None:
             return None, None
@@ -164,14 +164,14 @@ def value_format(kind: str, schema: str | None, message: str | None = None, *, c
     if not Path(schema).is_file():
         raise ValueFormatError(f"there is no file {schema}")
     if kind == "avro":
-        from barnabas.spark.pipelines.avro_values import avro_values  # noqa: PLC0415 - an extra
+        from barnabas.spark.pipelines.avro_values import avro_values  # an extra
 
         try:
             return avro_values(json.loads(Path(schema).read_text()), confluent=confluent)
         except json.JSONDecodeError as error:
             raise ValueFormatError(f"{schema} is no Avro schema: {error}") from None
     if kind == "protobuf":
-        from barnabas.spark.pipelines.protobuf_values import protobuf_values  # noqa: PLC0415
+        from barnabas.spark.pipelines.protobuf_values import protobuf_values
 
         if message is None:
             raise ValueFormatError("protobuf values need the name of a message")

@@ -105,8 +105,8 @@ class TerminalProgress:
     """One line that moves, for people: a spinner, or a bar once it is known how much there is to do."""
 
     def __init__(self) -> None:
-        from rich.console import Console  # noqa: PLC0415 - not for those who have no terminal
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+        from rich.console import Console  # not for those who have no terminal
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         self._progress = Progress(
             SpinnerColumn(),

@@ -84,8 +84,8 @@ class AdviceOptions:
 
 def advise(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
     """The rows of `LIMITS`, for the tenants in the table ``traffic`` of the pipeline ``quotas``."""
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
 
     traffic = between(traffic, options.start_us, options.end_us, options.client_pattern)
     used = charges(traffic, options)
@@ -146,7 +146,7 @@ def advise(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
 
 def charges(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
     """What each request was charged for each quota, to whom and when."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     weight = 1.0 / sf.col("sample_rate")
     busy = sf.when(sf.col("answered"), sf.col("busy_us") + sf.col("send_us")).otherwise(sf.lit(0))
@@ -171,7 +171,7 @@ def charges(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
 
 def tenant_columns(tenancy: Tenancy) -> list[Column]:
     """The columns ``user`` and ``client_id`` of a tenant; empty where it does not go by that."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     user = sf.regexp_replace("principal", "^[^:]*:", "")
     client_id = sf.coalesce("client_id", sf.lit(""))
@@ -183,7 +183,7 @@ def tenant_columns(tenancy: Tenancy) -> list[Column]:
 
 def spans(used: DataFrame, options: AdviceOptions) -> DataFrame:
     """The demand of each tenant in each span of the length that a quota is measured over, per second."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     step = options.windows.window_seconds
     length = _span_seconds(options)
@@ -207,8 +207,8 @@ def shares(demands: DataFrame, keys: list[str], options: AdviceOptions) -> DataF
     *c(k) = (capacity - d1 - ... - d(k-1)) / (n - k + 1)*. As long as *d(k)* is below that the part grows, and from the
     first that is above it on it shrinks. So the level is the greatest of the parts.
     """
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
 
     everybody = Window.partitionBy(*keys)
     in_turn = everybody.orderBy("demand", "user", "client_id")
@@ -234,7 +234,7 @@ def peaks(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
     quotas = frozenset(options.capacity)
 
     def peaks_of(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
-        import pandas as pd  # noqa: PLC0415 - runs where Spark's workers are
+        import pandas as pd  # runs where Spark's workers are
 
         found: dict[tuple[str, str, str], float] = {}
         for outcome in replay.run(recorded(frame)):
@@ -254,7 +254,7 @@ def default_entity(tenancy: Tenancy) -> QuotaEntity:
 
 
 def _capacity(options: AdviceOptions) -> Column:
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     pairs = [sf.lit(item) for quota, capacity in options.capacity.items() for item in (quota, float(capacity))]
     return sf.create_map(*pairs)[sf.col("quota")]

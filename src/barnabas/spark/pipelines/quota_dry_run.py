@@ -58,7 +58,7 @@ class DryRunOptions:
 
 def dry_run(traffic: DataFrame, options: DryRunOptions) -> DataFrame:
     """The rows of `THROTTLES_1M`: each client's use of each quota by minute, and its delays for that quota."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     traffic = between(traffic, options.start_us, options.end_us, options.client_pattern)
     replay = QuotaReplay(tuple(options.limits), options.windows, options.behaviour)
@@ -74,7 +74,7 @@ def dry_run(traffic: DataFrame, options: DryRunOptions) -> DataFrame:
 
 def summary(throttles: DataFrame, traffic: DataFrame, options: DryRunOptions) -> DataFrame:
     """The rows of `SUMMARY`: the whole of the time, for each client and quota."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     traffic = between(traffic, options.start_us, options.end_us, options.client_pattern)
     client = [sf.col(name).alias(f"_{name}") for name in ("principal", "client_id")]
@@ -98,7 +98,7 @@ def summary(throttles: DataFrame, traffic: DataFrame, options: DryRunOptions) ->
 
 def _throttles(replay: QuotaReplay, node_id: int, frame: pd.DataFrame) -> pd.DataFrame:
     """Replays the requests of one component, and adds up what becomes of each client by minute."""
-    import pandas as pd  # noqa: PLC0415 - runs where Spark's workers are
+    import pandas as pd  # runs where Spark's workers are
 
     rows: dict[tuple[Any, ...], _Row] = {}
     for outcome in replay.run(recorded(frame)):

@@ -67,7 +67,7 @@ def components(
 
 def with_components(traffic: DataFrame, limits: Sequence[ProposedLimit]) -> DataFrame:
     """Adds the column ``component``: rows of one broker and component are replayed together."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     client = sf.struct("principal", "client_id")
     by_connection = traffic.groupBy("node_id", "connection_id").agg(sf.collect_set(client).alias("clients"))
@@ -85,7 +85,7 @@ def _frame(spark: SparkSession, numbers: dict[Client, int]) -> DataFrame:
 
 
 def _same_client(traffic: DataFrame) -> Any:
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     return (traffic["principal"] == sf.col("_principal")) & traffic["client_id"].eqNullSafe(sf.col("_client_id"))
 
@@ -114,7 +114,7 @@ def recorded(frame: pd.DataFrame) -> list[RecordedRequest]:
 
 def between(traffic: DataFrame, start_us: int | None, end_us: int | None, client_pattern: str | None) -> DataFrame:
     """The part of the traffic that is asked about."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     if start_us is not None:
         traffic = traffic.where(sf.col("start_time_us") >= start_us)

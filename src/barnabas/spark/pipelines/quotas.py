@@ -71,7 +71,7 @@ _SUMS: Final = (
 
 
 def _merge_tenants(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     return rows.groupBy("window_start", *_TENANT).agg(
         *(sf.sum(name).alias(name) for name in _SUMS), sf.max("max_throttle_ms").alias("max_throttle_ms")
@@ -108,7 +108,7 @@ def parse(raw: DataFrame, config: PipelineConfig) -> DataFrame:  # noqa: ARG001 
 
 
 def rows(parsed: DataFrame, config: PipelineConfig) -> Mapping[str, DataFrame]:  # noqa: ARG001
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     usage = parsed.where(sf.col("usage").isNotNull()).select("usage.*")
     # What another broker has forwarded is charged where the client is connected.
@@ -120,7 +120,7 @@ def rows(parsed: DataFrame, config: PipelineConfig) -> Mapping[str, DataFrame]: 
 
 def usage_rows(usage: DataFrame) -> DataFrame:
     """What groups of clients have used of their quotas, per second and as a part of the limit."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     seconds = sf.greatest(sf.col("end_time_ms") - sf.col("start_time_ms"), sf.lit(1)) / 1_000.0
     # A request quota is in percent of a thread: 10 ms of a second are one.
@@ -146,7 +146,7 @@ def usage_rows(usage: DataFrame) -> DataFrame:
 
 def traffic_of(log: DataFrame) -> DataFrame:
     """Requests, with what quotas charge them for and no more."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     zero = sf.lit(0).cast("bigint")
     return log.select(
@@ -172,7 +172,7 @@ def traffic_of(log: DataFrame) -> DataFrame:
 
 def tenants_by_minute(traffic: DataFrame) -> DataFrame:
     """Who used what, and who was told to wait; estimates, where not all requests are in the log."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     weight = 1.0 / sf.col("sample_rate")
 
@@ -204,8 +204,8 @@ def noisy_neighbours(tenants: DataFrame, at_least: float = 2.0) -> DataFrame:
     An idle client is not one of the ``tenants`` that share: it moved no records, and used less than `IDLE_SHARE` of the
     resource. Otherwise a few consumers that wait for records would make the only producer a noisy neighbour.
     """
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
 
     moves = (sf.col("produced_bytes") > 0) | (sf.col("fetched_bytes") > sf.col("requests") * IDLE_FETCH_BYTES)
     everybody = Window.partitionBy("window_start", "node_id")

@@ -39,7 +39,7 @@ after that."""
 
 
 def _wrong_rate(record: Column) -> Column:
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     rate = record["sample_rate"]
     return sf.when((rate <= 0) | (rate > 1), sf.lit("sample_rate is not between 0 and 1"))
@@ -53,7 +53,7 @@ def duration_ms(part: str) -> Column:
 
     Work that goes on after a wait (``callback_time_us``) is local time, though it lies between T2 and T3.
     """
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     callback = sf.coalesce(sf.col("callback_time_us"), sf.lit(0))
 

@@ -35,7 +35,7 @@ def _merge(rows: DataFrame) -> DataFrame:
 
 
 def _merge_counts(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     return rows.groupBy("window_start", *GROUP).agg(*(sf.sum(name).alias(name) for name in _COUNTS))
 
@@ -72,7 +72,7 @@ def latency_by_minute(log: DataFrame, config: PipelineConfig) -> DataFrame:
     Each part is aggregated beside the others, and becomes a row of its own afterwards: that is one pass over the
     requests, where a row for each part of each request would be seven times as many rows to shuffle.
     """
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     weight = 1.0 / sf.col("sample_rate")
     timed = log.select("timestamp", *GROUP, weight.alias("_weight"), *(duration_ms(one).alias(one) for one in PARTS))
@@ -87,7 +87,7 @@ def latency_by_minute(log: DataFrame, config: PipelineConfig) -> DataFrame:
 
 def counts_by_minute(log: DataFrame) -> DataFrame:
     """How many requests, bytes, errors and delays, all of them weighted but for ``requests``."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     weight = 1.0 / sf.col("sample_rate")
 

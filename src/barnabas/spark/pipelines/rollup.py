@@ -31,14 +31,14 @@ _MOST_COPIES: Final = 1_000
 
 
 def window_start(time: str | Column, window: str) -> Column:
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     return sf.window(time, window).getField("start").alias(WINDOW)
 
 
 def measures(value: str | Column, weight: str | Column, sketch_k: int) -> list[Column]:
     """The aggregates of a roll-up but for the percentiles; values that are null or no number must be out already."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     value = sf.col(value) if isinstance(value, str) else value
     weight = sf.col(weight) if isinstance(weight, str) else weight
@@ -54,7 +54,7 @@ def measures(value: str | Column, weight: str | Column, sketch_k: int) -> list[C
 
 def with_percentiles(rows: DataFrame, ranks: dict[str, float] | None = None) -> DataFrame:
     """Adds the columns of the ranks, read from the sketch."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     wanted = RANKS if ranks is None else ranks
     found = sf.kll_sketch_get_quantile_double("sketch", sf.array(*(sf.lit(rank) for rank in wanted.values())))
@@ -63,7 +63,7 @@ def with_percentiles(rows: DataFrame, ranks: dict[str, float] | None = None) -> 
 
 def merge_rows(rows: DataFrame, keys: Sequence[str], window: str | None = None) -> DataFrame:
     """One row for each window and key, of all that there are; ``window`` makes longer windows of shorter ones."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     start = sf.col(WINDOW) if window is None else window_start(WINDOW, window)
     merged = rows.groupBy(start, *keys).agg(
@@ -84,8 +84,8 @@ def percentiles(
 
     With ``sample_rate``, the column of that name says at which rate the values of a row were sampled.
     """
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
 
     all_keys = list(keys)
     if sample_rate is not None:

@@ -56,7 +56,7 @@ def read_topics(spark: SparkSession, pipeline: str, topics: tuple[str, ...], con
     """The records of topics, as a stream."""
     options = source_options(pipeline, topics, config)
     if config.source_format == SOURCE_FORMAT:
-        from barnabas.spark.data_source import BarnabasDataSource  # noqa: PLC0415
+        from barnabas.spark.data_source import BarnabasDataSource
 
         spark.dataSource.register(BarnabasDataSource)
         ensure_topics(options, topics)
@@ -122,7 +122,7 @@ class BatchWriter:
         self, store: TableStore, parsed: DataFrame, state: BatchState, query_id: str, batch_id: int
     ) -> dict[str, int]:
         """Adds the rows of a batch to all tables; the time of the newest record of each partition."""
-        from pyspark.sql import functions as sf  # noqa: PLC0415
+        from pyspark.sql import functions as sf
 
         found = (
             parsed.groupBy("topic", "partition")

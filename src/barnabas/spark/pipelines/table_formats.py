@@ -92,18 +92,18 @@ class DeltaTableFormat:
 
     def _load(self) -> Any:
         with extra("spark", "a Delta Lake table"):
-            from deltalake import DeltaTable  # noqa: PLC0415 - an extra
+            from deltalake import DeltaTable  # an extra
 
         return DeltaTable(self._location, storage_options=self._properties or None)
 
     def exists(self) -> bool:
         with extra("spark", "a Delta Lake table"):
-            from deltalake import DeltaTable  # noqa: PLC0415 - an extra
+            from deltalake import DeltaTable  # an extra
 
         return bool(DeltaTable.is_deltatable(self._location, self._properties or None))
 
     def create(self, layout: FileLayout, day_of: str | None) -> None:  # noqa: ARG002 - the day is a column here
-        from deltalake import DeltaTable, Schema  # noqa: PLC0415 - an extra
+        from deltalake import DeltaTable, Schema  # an extra
 
         path = local_path(self._location)
         if path is not None:
@@ -123,7 +123,7 @@ class DeltaTableFormat:
         return _version(self._load().transaction_version(query_id))
 
     def append(self, files: Sequence[DataFile], query_id: str, batch_id: int) -> None:
-        from deltalake import CommitProperties, Transaction  # noqa: PLC0415 - an extra
+        from deltalake import CommitProperties, Transaction  # an extra
 
         table = self._load()
         if _version(table.transaction_version(query_id)) >= batch_id:
@@ -135,7 +135,7 @@ class DeltaTableFormat:
         )
 
     def replace(self, removed: Sequence[TableFile], added: Sequence[DataFile], *, same_rows: bool) -> None:
-        from deltalake.transaction import RemoveAction  # noqa: PLC0415 - an extra
+        from deltalake.transaction import RemoveAction  # an extra
 
         now_ms = SYSTEM_CLOCK.milliseconds()
         actions: list[Any] = [_add_action(one, data_change=not same_rows) for one in added]
@@ -148,7 +148,7 @@ class DeltaTableFormat:
         table.create_write_transaction(actions, "append", table.schema(), partition_by, commit_properties=properties)
 
     def files(self, time_column: str | None = None) -> list[TableFile]:
-        import pyarrow as pa  # noqa: PLC0415 - an extra
+        import pyarrow as pa  # an extra
 
         actions = pa.table(self._load().get_add_actions(flatten=True))
         found = []
@@ -171,7 +171,7 @@ class DeltaTableFormat:
 
 
 def _add_action(file: DataFile, *, data_change: bool) -> Any:
-    from deltalake.transaction import AddAction  # noqa: PLC0415 - an extra
+    from deltalake.transaction import AddAction  # an extra
 
     now_ms = SYSTEM_CLOCK.milliseconds()
     return AddAction(file.path, file.size, file.partition, now_ms, data_change, file.stats)
@@ -204,8 +204,8 @@ class IcebergTableFormat:
 
     def _catalog(self) -> Any:
         with extra("lake", "an Iceberg table"):
-            from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - an extra
-            from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415 - an extra
+            from pyiceberg.catalog import load_catalog  # an extra
+            from pyiceberg.catalog.sql import SqlCatalog  # an extra
 
         properties = dict(self._options.properties)
         if self._options.catalog is not None or "uri" in properties or "type" in properties:
@@ -225,8 +225,8 @@ class IcebergTableFormat:
         return bool(self._catalog().table_exists(self._name))
 
     def create(self, layout: FileLayout, day_of: str | None) -> None:
-        from pyiceberg.exceptions import TableAlreadyExistsError  # noqa: PLC0415 - an extra
-        from pyiceberg.transforms import DayTransform  # noqa: PLC0415 - an extra
+        from pyiceberg.exceptions import TableAlreadyExistsError  # an extra
+        from pyiceberg.transforms import DayTransform  # an extra
 
         catalog = self._catalog()
         catalog.create_namespace_if_not_exists(self._name[0])
@@ -272,7 +272,7 @@ class IcebergTableFormat:
         self._commit(add)
 
     def replace(self, removed: Sequence[TableFile], added: Sequence[DataFile], *, same_rows: bool) -> None:  # noqa: ARG002
-        from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415 - an extra
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file  # an extra
 
         def change(table: Any) -> None:
             with table.transaction() as transaction, transaction.update_snapshot().overwrite() as snapshot:
@@ -286,7 +286,7 @@ class IcebergTableFormat:
 
     def _commit(self, change: Callable[[Any], None]) -> None:
         """Changes the table. If another commit comes in between, looks at the table again and tries again."""
-        from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415 - an extra
+        from pyiceberg.exceptions import CommitFailedException  # an extra
 
         for attempt in range(_ATTEMPTS):
             try:
@@ -302,7 +302,7 @@ class IcebergTableFormat:
         return f"{_uri(self._location)}/{DATA}/{file.path}"
 
     def files(self, time_column: str | None = None) -> list[TableFile]:
-        from pyiceberg.conversions import from_bytes  # noqa: PLC0415 - an extra
+        from pyiceberg.conversions import from_bytes  # an extra
 
         table = self._load()
         field = None if time_column is None else table.schema().find_field(time_column)
@@ -333,7 +333,7 @@ class IcebergTableFormat:
 
     def _remove_unused(self, table: Any, before: dt.datetime) -> None:
         """Deletes files that no snapshot uses: of expired snapshots, and of batches that never were committed."""
-        from pyarrow import fs  # noqa: PLC0415 - an extra
+        from pyarrow import fs  # an extra
 
         used = {table.metadata_location, *(one.metadata_file for one in table.metadata.metadata_log)}
         for snapshot in table.metadata.snapshots:

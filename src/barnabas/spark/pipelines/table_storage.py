@@ -46,18 +46,18 @@ class TableStorage:
     def file_system(self) -> Any:
         """An Arrow file system whose root is the location."""
         with extra("arrow", "a table"):
-            from pyarrow import fs  # noqa: PLC0415 - an extra
+            from pyarrow import fs  # an extra
 
         path = local_path(self.location)
         if path is not None:
             return fs.SubTreeFileSystem(str(path), fs.LocalFileSystem())
         if self.table_format == ICEBERG:
-            from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415 - an extra
+            from pyiceberg.io.pyarrow import PyArrowFileIO  # an extra
 
             io = PyArrowFileIO(dict(self.properties))
             scheme, netloc, prefix = io.parse_location(self.location, dict(self.properties))
             return fs.SubTreeFileSystem(prefix, io.fs_by_scheme(scheme, netloc))
-        from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415 - an extra
+        from deltalake.fs import DeltaStorageHandler  # an extra
 
         return fs.PyFileSystem(DeltaStorageHandler(self.location, dict(self.properties)))
 

@@ -75,7 +75,7 @@ class Table:
         return self.name if self.path is None else self.path
 
     def spark_schema(self) -> StructType:
-        from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
+        from pyspark.sql.types import StructType  # an extra
 
         schema = StructType.fromDDL(self.schema) if isinstance(self.schema, str) else self.schema
         assert isinstance(schema, StructType)
@@ -259,7 +259,7 @@ class TableStore:
 
 def _split_at(rows: DataFrame, column: str, boundary_us: int, files: Sequence[TableFile]) -> list[DataFrame]:
     """The rows before and from a boundary; all of them where the files lie on one side of it."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415 - an extra
+    from pyspark.sql import functions as sf  # an extra
 
     first_us = min(one.first_us or 0 for one in files)
     last_us = max(one.last_us if one.last_us is not None else boundary_us for one in files)

@@ -81,7 +81,7 @@ def parse(raw: DataFrame, config: PipelineConfig) -> DataFrame:  # noqa: ARG001 
 
 
 def rows(points: DataFrame, config: PipelineConfig) -> Mapping[str, DataFrame]:
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     # A push without a single value: it was no mistake, and has nothing to say.
     points = points.where(sf.col("metric").isNotNull()).drop("value", "key")
@@ -96,7 +96,7 @@ def rows(points: DataFrame, config: PipelineConfig) -> Mapping[str, DataFrame]:
 
 def by_minute(points: DataFrame, config: PipelineConfig) -> DataFrame:
     """Roll-up rows of points. Of a histogram or a summary that has a sum and a count, the value is the mean."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import functions as sf
 
     value = sf.when(sf.col("count").isNull(), sf.col("value")).when(
         sf.col("count") > 0, sf.col("value") / sf.col("count")
@@ -110,7 +110,7 @@ def by_minute(points: DataFrame, config: PipelineConfig) -> DataFrame:
 
 def parse_pushes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For ``mapInArrow``: pushes in, a row for each value out; one row that says why for a push that cannot be read."""
-    from barnabas.spark.pipelines.arrow_rows import ArrowRows  # noqa: PLC0415 - runs where Spark's workers are
+    from barnabas.spark.pipelines.arrow_rows import ArrowRows  # runs where Spark's workers are
 
     made = ArrowRows(PARSED)
     for batch in batches:

@@ -41,14 +41,14 @@ _MAX_BASE_OFFSET: Final = 2**63 - 2**31
 @cache
 def _arrow() -> Any:
     """What makes columns of batches. It needs pyarrow, which is an extra, for those who use it."""
-    from barnabas.records import columns  # noqa: PLC0415
+    from barnabas.records import columns
 
     return columns
 
 
 def new_table_memory() -> TableMemory:
     """For the tables of one consumer."""
-    from barnabas.records.column_memory import TableMemory  # noqa: PLC0415
+    from barnabas.records.column_memory import TableMemory
 
     return TableMemory(sockets.large_buffer, with_room_to_grow)
 

@@ -67,7 +67,7 @@ class CoreSharing:
 
 def _system_call_for_core() -> Callable[[], int]:
     """``sched_getcpu``, which Python's ``os`` does not have: the number of the core that the calling thread runs on."""
-    import ctypes  # noqa: PLC0415 - takes milliseconds to load, and only send_table needs it
+    import ctypes  # takes milliseconds to load, and only send_table needs it
 
     call: Callable[[], int] = ctypes.CDLL(None).sched_getcpu
     return call

@@ -127,7 +127,7 @@ class ClassicGroup:
         return member_id in self.pending_join_members
 
     def generate_member_id(self, client_id: str, instance_id: str | None) -> str:
-        from uuid import uuid4  # noqa: PLC0415 - not needed to start, and slow to import
+        from uuid import uuid4
 
         return f"{client_id if instance_id is None else instance_id}-{uuid4()}"
 

@@ -15,7 +15,7 @@ _INT = struct.Struct(">i")
 
 
 def _hash(parts: Iterable[bytes]) -> int:
-    from hashlib import blake2b  # noqa: PLC0415 - not needed to start, and slow to import
+    from hashlib import blake2b
 
     digest = blake2b(digest_size=8)
     for part in parts:
