@@ -6,11 +6,10 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.common.errors import ApiError, Errors, OperationNotAttemptedError, UnknownServerError
 from barnabas.common.identifiers import Uuid
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.scheduler import Scheduler
 from barnabas.metadata.partition_registration import LeaderRecoveryState
 from barnabas.network.client_request import ClientResponse

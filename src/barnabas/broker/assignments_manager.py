@@ -6,14 +6,13 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.broker_lifecycle_manager import BrokerLifecycleManager
 from barnabas.broker.controller_exchange import ControllerExchange, QueuedCall
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import Uuid
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.controller.event_queue import KafkaEventQueue
 from barnabas.metadata.image import MetadataImage
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry

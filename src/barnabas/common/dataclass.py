@@ -1,14 +1,16 @@
 """`dataclasses.dataclass`, made for a program that has to be up at once.
 
-The standard decorator writes the source of six methods for each class and compiles them, there and then: about half a
-millisecond for each class, a quarter of the time that a broker took to import itself, and most of these classes are not
-used before the first request is answered. This one compares, hashes and prints with functions that are the same for all
-classes, and compiles ``__init__``, the one method whose speed matters, when there are more than a few instances: most
-configurations have but one.
+The standard decorator writes the source of six methods for each class and compiles them at import. With it,
+``barnabas start`` takes 7 % more CPU time until it is ready: 0.771 s instead of 0.720 s (medians of 28 alternating
+starts, Python 3.11). Most of these classes are not used before the first request. This decorator compares, hashes and
+prints with functions that all classes share, and compiles ``__init__``, the one method whose speed matters, when a
+class has more than a few instances: most configurations have one.
 
-For everything else it is the same thing: a type checker sees the standard decorator, `dataclasses.replace` and
-`dataclasses.fields` take the classes, pickles work. What nobody here uses is not there: ``InitVar``, ``unsafe_hash``,
-``match_args=False``, ``weakref_slot``.
+The standard ``NamedTuple`` takes 0.733 s in the same measurement, 2 % more, so there is no second one of that.
+
+In all other respects it is the standard decorator: a type checker sees that one, `dataclasses.replace` and
+`dataclasses.fields` take the classes, pickles work. Not supported, because nothing here uses it: ``InitVar``,
+``unsafe_hash``, ``match_args=False``, ``weakref_slot``.
 
     @dataclass(frozen=True, slots=True)
     class Range:

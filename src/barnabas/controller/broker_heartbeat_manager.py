@@ -12,9 +12,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from enum import Enum
+from typing import NamedTuple
 
 from barnabas.common.clock import Clock
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.snapshot_registry import LATEST_EPOCH
 from barnabas.controller.replica_placer import UsableBroker
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.common.config_def import ConfigDef, ConfigKey, Importance, Password, Range, Type, convert_to_string
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.configs import ConfigResourceType
 
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"

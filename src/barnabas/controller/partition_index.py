@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from barnabas.common.identifiers import Uuid, uuid_to_string
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.snapshot_registry import SnapshotRegistry, TimelineHashMap, TimelineHashSet
 
 K = TypeVar("K", bound=Hashable)

@@ -19,9 +19,9 @@ are left have to be. Where nothing has to be copied, as when the order changes o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from barnabas.common.errors import InvalidReplicaAssignmentError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.partition_registration import PartitionRegistration
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.common.errors import InvalidReplicationFactorError
-from barnabas.common.named_tuple import NamedTuple
 
 
 class UsableBroker(NamedTuple):

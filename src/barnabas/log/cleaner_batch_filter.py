@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas._kernels import append_state, checksum, record_codec
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.cleaner_offset_map import OffsetMap
 from barnabas.log.cleaner_stats import CleanerStats
 from barnabas.log.log_producers import LastRecord

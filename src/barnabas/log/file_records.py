@@ -13,10 +13,9 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from barnabas.common.errors import CorruptRecordError, InvalidRecordError, KafkaStorageError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.log import preallocation
 from barnabas.log.file_handle import (
     BUFFER_TYPES,

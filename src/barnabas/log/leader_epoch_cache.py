@@ -22,9 +22,8 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.numerals import parse_integer
 from barnabas.log.checkpoint_file import CheckpointFile, split_line
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.dataclass import dataclass
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.records.batch import NO_TIMESTAMP
 
 UNKNOWN_OFFSET: Final = -1

@@ -7,10 +7,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import KafkaStorageError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.scheduler import ScheduledTask, Scheduler
 from barnabas.log.log_dir_failure import LogDirGuard
 from barnabas.log.unified_log import UnifiedLog

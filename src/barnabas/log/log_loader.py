@@ -6,10 +6,9 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from barnabas.common.errors import UnsupportedForMessageFormatError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.file_records import FileRecords
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache

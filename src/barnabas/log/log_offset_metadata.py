@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from barnabas.common.named_tuple import NamedTuple
+from typing import Final, NamedTuple
 
 UNKNOWN_FILE_POSITION: Final = -1
 UNKNOWN_SEGMENT_BASE_OFFSET: Final = -1

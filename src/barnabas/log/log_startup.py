@@ -8,12 +8,11 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import BarnabasError, KafkaStorageError
 from barnabas.common.identifiers import Uuid
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_names import CLUSTER_METADATA_TOPIC
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.checkpoint_file import CorruptCheckpointError

@@ -15,9 +15,9 @@ The border between clean and dirty is in the cleaner's checkpoint. What cannot b
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from barnabas.common.dataclass import dataclass
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.log_segment import LATEST_POSSIBLE
 from barnabas.log.unified_log import UnifiedLog

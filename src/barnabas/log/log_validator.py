@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas._kernels import checksum, compressed_batch, record_batch
 from barnabas.common.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.file_handle import Buffer

@@ -16,9 +16,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 from barnabas.common.errors import OffsetOutOfRangeError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.local_log import LocalLog
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.producer_states import ProducerStates

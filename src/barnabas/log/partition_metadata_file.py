@@ -12,11 +12,10 @@ from __future__ import annotations
 import re
 import threading
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.errors import InconsistentTopicIdError, KafkaStorageError
 from barnabas.common.identifiers import ZERO_UUID, Uuid, uuid_from_string, uuid_to_string
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.numerals import parse_integer, shortened
 from barnabas.log.durable_file import replace_file
 from barnabas.log.storage_errors import disk_access

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.records.batch import (
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,

@@ -25,12 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.clock import Clock
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import InvalidProducerEpochError, InvalidTxnStateError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.sorted_map import SortedMap
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin

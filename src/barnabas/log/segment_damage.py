@@ -15,10 +15,9 @@ until a person has decided, with this report in hand.
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.errors import CorruptRecordError, InvalidRecordError, KafkaStorageError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.abstract_index import MAX_RELATIVE_OFFSET
 from barnabas.log.file_records import FileRecords
 from barnabas.records.batch import HEADER_SIZE, LENGTH_OFFSET, LOG_OVERHEAD, MAGIC, MAGIC_OFFSET, RecordBatch

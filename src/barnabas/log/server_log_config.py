@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from barnabas.common.config_def import ConfigDef, ConfigError, ConfigValues, Importance, Range, Type, ValidList
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.numerals import parse_integer
 from barnabas.log.log_config_def import LOG_CONFIG_DEF, LONGEST
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.abstract_index import KEY, MAX_RELATIVE_OFFSET, VALUE, AbstractIndex
 from barnabas.log.storage_errors import CorruptIndexError
 from barnabas.records.batch import NO_TIMESTAMP

@@ -6,9 +6,8 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.file_handle import FileHandle, read_fully, sync_data, write_fully
 from barnabas.log.storage_errors import CorruptIndexError, FileClosedError, disk_access
 from barnabas.protocol.internal.storage import AbortedTxn

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.common.named_tuple import NamedTuple
+from typing import NamedTuple
+
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 
 

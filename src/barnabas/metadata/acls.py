@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.identifiers import Uuid, uuid_to_string
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.map_delta import MapDelta
 from barnabas.metadata.persistent_map import PersistentMap

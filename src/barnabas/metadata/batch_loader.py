@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from barnabas.common.clock import Clock
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.common.identifiers import ZERO_UUID, Uuid
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata import cluster_answers, metadata_version, topic_answers
 from barnabas.metadata.broker_registration import BrokerRegistration
 from barnabas.metadata.cluster_answers import Choose

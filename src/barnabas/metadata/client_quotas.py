@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import InvalidRequestError, UnsupportedVersionError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.map_delta import NestedMapDelta
 from barnabas.metadata.persistent_map import PersistentMap
 from barnabas.protocol.internal.metadata import ClientQuotaRecord, EntityData

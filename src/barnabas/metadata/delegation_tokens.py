@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.common.dataclass import dataclass, field
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.map_delta import MapDelta
 from barnabas.metadata.persistent_map import PersistentMap
 from barnabas.protocol.internal.metadata import DelegationTokenRecord, RemoveDelegationTokenRecord

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.versions import VersionRange
 
 

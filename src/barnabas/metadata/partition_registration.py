@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.common.identifiers import Uuid
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.directory_id import MIGRATING
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.protocol.internal.metadata import PartitionChangeRecord, PartitionRecord

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import Errors
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.map_delta import MapDelta
 from barnabas.metadata.persistent_map import PersistentMap
 from barnabas.protocol.internal.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-
-from barnabas.common.named_tuple import NamedTuple
+from typing import NamedTuple
 
 
 class UnknownHostError(OSError):

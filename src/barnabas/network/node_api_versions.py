@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from barnabas.common.errors import UnsupportedVersionError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas.protocol.versions import VersionRange

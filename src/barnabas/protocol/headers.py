@@ -12,10 +12,10 @@ then find the client id, for its logs and quotas, in a request of any API and ve
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from barnabas._kernels import headers
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.compiler.runtime import unknown_tags
 from barnabas.protocol.fields import int16, int32, string

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.common.named_tuple import NamedTuple
+from typing import NamedTuple
 
 LATEST = 0x7FFF
 """Stands for "and every later version"."""

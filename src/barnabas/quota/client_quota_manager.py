@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.common.clock import Clock
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metrics.config import MetricConfig, Quota
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName

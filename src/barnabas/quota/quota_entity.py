@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, IntFlag
-from typing import Final, Literal, TypeAlias
-
-from barnabas.common.named_tuple import NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 
 class _Default(Enum):

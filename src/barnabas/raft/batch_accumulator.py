@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BarnabasError, RecordBatchTooLargeError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.internal.framing import MetadataRecordTypes
 from barnabas.raft.client import ApiMessageAndVersion, Batch, NotLeaderError
 from barnabas.raft.config import MAX_BATCH_SIZE_BYTES

@@ -18,10 +18,9 @@ is found on one node, before every other node is given the same record to fail o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.common.exceptions import BarnabasError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.internal.framing import MetadataRecord
 
 T = TypeVar("T")

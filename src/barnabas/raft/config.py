@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from barnabas.common.config_def import (
     ConfigDef,
@@ -16,7 +16,6 @@ from barnabas.common.config_def import (
     Type,
 )
 from barnabas.common.dataclass import dataclass, field, fields
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.numerals import parse_integer
 from barnabas.log.server_log_config import log_directories
 

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.common.errors import BarnabasError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.raft.client import LeaderAndEpoch, OffsetAndEpoch
 from barnabas.raft.leader_state import LeaderState

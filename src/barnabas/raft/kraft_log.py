@@ -8,12 +8,11 @@ from collections.abc import Callable
 from enum import Enum, auto
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BarnabasError, CorruptRecordError
 from barnabas.common.identifiers import METADATA_TOPIC_ID
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.scheduler import Scheduler
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin

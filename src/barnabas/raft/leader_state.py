@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.protocol.internal.raft import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeVoter
 from barnabas.raft.voter_set import (

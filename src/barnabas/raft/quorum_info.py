@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from barnabas.common.identifiers import ZERO_UUID, Uuid
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.raft.leader_state import UNKNOWN, LeaderState, ReplicaState
 from barnabas.raft.voter_set import VoterEndpoint
 

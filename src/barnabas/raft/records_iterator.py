@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.errors import CorruptRecordError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.file_handle import read_fully
 from barnabas.network.send import FileRegion
 from barnabas.protocol.internal.framing import MetadataRecordTypes

@@ -17,10 +17,9 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.errors import BarnabasError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.log.durable_file import make_data_dir, sync_directory
 from barnabas.log.file_handle import DATA_FILE_MODE, Buffer, FileHandle, sync_data, write_fully
 from barnabas.log.scratch_directories import is_scratch

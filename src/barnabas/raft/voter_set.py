@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.identifiers import ZERO_UUID, Uuid, uuid_to_string
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.internal.raft import Endpoint, KRaftVersionFeature, VotersRecord, VotersVoter
 from barnabas.protocol.versions import VersionRange
 

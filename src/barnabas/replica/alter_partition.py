@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.partition_registration import LeaderRecoveryState
 from barnabas.replica.fetch_session import TopicIdPartition
 

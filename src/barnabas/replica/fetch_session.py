@@ -28,10 +28,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.identifiers import Uuid
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.messages.fetch import FetchPartition, FetchTopic, PartitionData
 
 INVALID_SESSION_ID: Final = 0

@@ -23,9 +23,8 @@ import random
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metrics.yammer.meter import Meter
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.replica.fetch_session import INVALID_SESSION_ID, CachedPartition, FetchSession

@@ -16,11 +16,10 @@ import abc
 import logging
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BarnabasError, KafkaStorageError, OffsetOutOfRangeError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.shutdownable_thread import ExitProcedure, ShutdownableThread, exit_process
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.file_handle import read_fully

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.errors import Errors, NotLeaderOrFollowerError, UnknownLeaderEpochError
 from barnabas.common.identifiers import ZERO_UUID, Uuid
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.unified_log import UnifiedLog

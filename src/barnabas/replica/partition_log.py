@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.common.errors import (
     ApiError,
@@ -15,7 +15,6 @@ from barnabas.common.errors import (
     UnknownLeaderEpochError,
 )
 from barnabas.common.identifiers import Uuid
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.fetch_isolation import FetchIsolation

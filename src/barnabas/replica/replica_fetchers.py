@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.common.identifiers import Uuid
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from barnabas.common.errors import Errors
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.leader_epoch_cache import EpochEndOffset

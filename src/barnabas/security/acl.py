@@ -19,11 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import Errors
-from barnabas.common.named_tuple import NamedTuple
 
 WILDCARD: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"

@@ -13,11 +13,10 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from enum import Enum
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import ApiError, RetriableError, SecurityDisabledError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.network.endpoint import Endpoint
 from barnabas.security.acl import (
     WILDCARD,

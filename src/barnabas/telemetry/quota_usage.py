@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from barnabas.common.clock import Clock
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.scheduler import ScheduledTask, Scheduler
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.registry import Metrics

@@ -11,11 +11,10 @@ import math
 import random
 from collections.abc import Callable
 from json.encoder import encode_basestring_ascii
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from barnabas.common.clock import Clock
 from barnabas.common.log_safety import MAX_ARGUMENT, safe_text
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.network.plane import ConnectionContext
 from barnabas.network.response import AnyResponse, ResponseKind, SendResponse
 from barnabas.network.send import FileRegion

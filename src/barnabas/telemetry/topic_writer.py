@@ -6,13 +6,12 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas._kernels import murmur2
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.scheduler import ScheduledTask, Scheduler
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry

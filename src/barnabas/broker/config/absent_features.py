@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.broker.config.listener_prefix import base_name
 from barnabas.common.config_def import ConfigError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.network.endpoint import Endpoint, SecurityProtocol
 
 logger = logging.getLogger(__name__)

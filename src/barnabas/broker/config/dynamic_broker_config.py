@@ -24,7 +24,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.broker.config.absent_features import absent_feature, turned_on_feature
 from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
@@ -39,7 +39,6 @@ from barnabas.broker.config.kafka_config import KafkaConfig, as_texts
 from barnabas.broker.config.listener_prefix import base_name, broker_config_synonyms
 from barnabas.common.config_def import ConfigError
 from barnabas.common.errors import InvalidConfigurationError
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metadata.configs import Settings
 
 logger = logging.getLogger(__name__)

@@ -7,11 +7,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import CoordinatorLoadInProgressError, Errors
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.common.scheduler import ONCE, ScheduledTask, Scheduler
 from barnabas.network.client_request import ClientResponse
 

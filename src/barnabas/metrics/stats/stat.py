@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.metrics.config import MetricConfig
 from barnabas.metrics.names import MetricName
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from barnabas.common.errors import Errors
-from barnabas.common.named_tuple import NamedTuple
 from barnabas.protocol.message import Response
 
 T = TypeVar("T")
