@@ -374,7 +374,7 @@ def test_a_request_that_waited_gets_an_error_for_each_partition(version: int, mo
     def fail(*_: object) -> None:
         raise ValueError("no response today")
 
-    monkeypatch.setattr(handler, "_respond", fail)
+    monkeypatch.setattr(handler, "_response", fail)
     bench.replicas.complete()
     response = bench.answer(request)
     errors = [partition.error_code for topic in response.responses for partition in topic.partition_responses]
