@@ -34,11 +34,9 @@ from barnabas.replica.fetch_session import (
     INVALID_SESSION_ID,
     CachedPartition,
     FetchData,
-    FetchMetadata,
     FetchSession,
     TopicIdPartition,
     TopicNames,
-    next_epoch,
 )
 from barnabas.replica.fetch_session_cache import FetchSessionCache
 
@@ -181,12 +179,13 @@ class IncrementalFetchContext(FetchContext):
     request that the reader sent again over another connection, then this answer is no longer what anybody waits for.
     """
 
-    __slots__ = ("_metadata", "_topic_names", "session")
+    __slots__ = ("_next_epoch", "_topic_names", "session")
 
-    def __init__(self, metadata: FetchMetadata, session: FetchSession, topic_names: TopicNames) -> None:
-        self._metadata = metadata
+    def __init__(self, session: FetchSession, topic_names: TopicNames) -> None:
+        """Made with the session's lock held, when its epoch is that of the next request."""
         self.session = session
         self._topic_names = topic_names
+        self._next_epoch = session.epoch
 
     def partitions(self) -> Collection[tuple[TopicIdPartition, FetchPartition]]:
         return self.session.partitions(self._topic_names)
@@ -204,17 +203,18 @@ class IncrementalFetchContext(FetchContext):
         )
 
     def _is_current(self) -> bool:
-        """Whether the session still waits for this answer. The caller holds its lock."""
-        expected = next_epoch(self._metadata.epoch)
-        if self.session.epoch == expected:
+        """Whether the session still waits for this response. The caller holds its lock."""
+        if self.session.epoch == self._next_epoch:
             return True
-        log.info("%r was at epoch %d when this fetch began: it seems to have been sent twice", self.session, expected)
+        log.info(
+            "%r was at epoch %d when this fetch began: it seems to have been sent twice", self.session, self._next_epoch
+        )
         return False
 
     def get_response_size(self, updates: Updates, version: int) -> int:
         session = self.session
         with session.lock:
-            if session.epoch != next_epoch(self._metadata.epoch):
+            if session.epoch != self._next_epoch:
                 return response_size((), version)
             news = [
                 (partition, data)
@@ -228,19 +228,13 @@ class IncrementalFetchContext(FetchContext):
         self, updates: Updates, node_endpoints: Sequence[NodeEndpoint] = ()
     ) -> FetchResponse:
         session = self.session
-        news = []
+        news: list[tuple[TopicIdPartition, PartitionData]] = []
         error = Errors.NONE
         with session.lock:
-            if self._is_current():
-                for partition, data in updates.items():
-                    cached = session.find(partition)
-                    if cached is not None and cached.maybe_update_response_data(data):
-                        news.append((partition, data))
-                        if data.records is not None and len(data.records) > 0:
-                            session.move_to_end(partition)
+            if session.epoch == self._next_epoch or self._is_current():
+                session.update_responses(updates, news)
             else:
                 error = Errors.INVALID_FETCH_SESSION_EPOCH
-        log.debug("Incremental fetch of session %d answered with %d partitions", session.id, len(news))
         return make_response(news, session.id, error, node_endpoints=node_endpoints)
 
     def get_throttled_response(

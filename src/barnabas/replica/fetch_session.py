@@ -133,7 +133,7 @@ class CachedPartition:
 
     def maybe_update_response_data(self, data: PartitionData, update: bool = True) -> bool:
         """Whether the reader has to be told; and with ``update``, that it is now."""
-        must_respond = data.records is not None and len(data.records) > 0
+        must_respond = bool(data.records)
         if data.high_watermark != self.high_watermark:
             must_respond = True
             if update:
@@ -312,11 +312,24 @@ class FetchSession:
                 del self._unresolved[key]
                 self._listing = None
 
-    def move_to_end(self, partition: TopicIdPartition) -> None:
-        """The partition has had its turn. The caller holds ``lock``."""
-        key = (partition[0] if self.uses_topic_ids else partition[1], partition[2])
-        self.by_key[key] = self.by_key.pop(key)
-        self._listing = None
+    def update_responses(
+        self, updates: Mapping[TopicIdPartition, PartitionData], news: list[tuple[TopicIdPartition, PartitionData]]
+    ) -> None:
+        """Adds to `news` what the reader has to be told, and remembers that it is. The caller holds ``lock``.
+
+        A partition with records has had its turn, and goes to the end of the order.
+        """
+        by_key = self.by_key
+        uses_topic_ids = self.uses_topic_ids
+        for partition, data in updates.items():
+            key = (partition[0] if uses_topic_ids else partition[1], partition[2])
+            cached = by_key.get(key)
+            if cached is not None and cached.maybe_update_response_data(data):
+                news.append((partition, data))
+                if data.records:
+                    del by_key[key]
+                    by_key[key] = cached
+                    self._listing = None
 
     def __repr__(self) -> str:
         return (

@@ -126,7 +126,7 @@ class FetchManager:
                     return None
                 shard.touch(session, self._clock.hi_res_milliseconds())
                 session.epoch = next_epoch(session.epoch)
-                return IncrementalFetchContext(metadata, session, topic_names)
+                return IncrementalFetchContext(session, topic_names)
 
     def new_context(
         self,
@@ -180,7 +180,7 @@ class FetchManager:
                 shard.touch(session, self._clock.hi_res_milliseconds())
                 session.epoch = next_epoch(session.epoch)
                 log.debug("%r: added %d, updated %d, removed %d", session, *change)
-                return IncrementalFetchContext(metadata, session, topic_names)
+                return IncrementalFetchContext(session, topic_names)
 
     @staticmethod
     def _refuse(metadata: FetchMetadata, error: Errors, session: FetchSession | None = None) -> FetchContext:

@@ -17,6 +17,7 @@ from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.leader_epoch_cache import EpochEndOffset as LogEpochEndOffset
 from barnabas.network.response import SEND, START_THROTTLING
 from barnabas.network.send import FileRegion
+from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.internal.storage import AbortedTxn
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
@@ -49,7 +50,7 @@ pytestmark = pytest.mark.mechanism("R07")
 
 READ_T = (AclOperation.READ, ResourceType.TOPIC, "t")
 CLUSTER_ACTION = (AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-LATEST = 18
+LATEST = ApiKey.FETCH.versions.highest
 FETCH_MAX_BYTES = 50_000
 
 
@@ -135,7 +136,7 @@ def records_of(response: Any) -> dict[str, bytes]:
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-@pytest.mark.parametrize("version", range(4, 19))
+@pytest.mark.parametrize("version", range(ApiKey.FETCH.versions.lowest, LATEST + 1))
 def test_every_version(version: int) -> None:
     b = FetchBench()
     b.finds("t-1", b"records", last_stable_offset=9, log_start_offset=2)
