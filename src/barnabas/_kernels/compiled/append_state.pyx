@@ -3,7 +3,7 @@
 """The append state of a batch, compiled: the twin of `pure.append_state`."""
 
 cimport cython
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.list cimport PyList_CheckExact
 from cpython.tuple cimport PyTuple_CheckExact
@@ -32,11 +32,6 @@ cdef enum:
     SMALLEST_BUFFER = 512
     LARGEST_FIRST_BUFFER = 16384
     NO_LIMIT = -1
-
-cdef struct RecordFields:
-    int64_t timestamp
-    int32_t key_size
-    int32_t value_size
 
 
 cdef class AppendState:
@@ -68,7 +63,11 @@ cdef class AppendState:
     cdef public list thunks
     cdef type _future_type
     cdef object _result
-    cdef bytearray _record_fields
+    # The fields of the last record, and what they are made of.
+    cdef tuple _fields
+    cdef int64_t _timestamp
+    cdef Py_ssize_t _key_size
+    cdef Py_ssize_t _value_size
     cdef object _now
 
     def __init__(self, base_timestamp, Py_ssize_t max_size, double size_factor):
@@ -116,26 +115,27 @@ cdef class AppendState:
     cdef Py_ssize_t _estimate(self, Py_ssize_t more=0) noexcept:
         return BATCH_HEADER_SIZE + <Py_ssize_t>(<double>(self._used + more - BATCH_HEADER_SIZE) * self.size_factor)
 
-    def give_futures(self, type future_type, result, bytearray record_fields, now):
-        """Has `accept` make futures of this type, with ``batch_result`` and ``index``.
+    def give_futures(self, type future_type, result, now):
+        """Has `accept` make futures of this type, with ``batch_result``, ``index`` and ``fields``.
 
-        ``record_fields`` gets timestamp, key size and value size of each record, as a struct ``=qii``. ``now`` tells
-        the time in milliseconds; None: the system's clock does.
+        ``fields`` are timestamp, key size and value size of the record. ``now`` tells the time in milliseconds; None:
+        the system's clock does.
         """
         self._future_type = future_type
         self._result = result
-        self._record_fields = record_fields
         self._now = now
 
-    cdef int _note_fields(self, Py_ssize_t index, int64_t timestamp, object key, object value) except -1:
-        cdef RecordFields *fields
-        cdef Py_ssize_t end = (index + 1) * <Py_ssize_t>sizeof(RecordFields)
-        if end > PyByteArray_GET_SIZE(self._record_fields):
-            PyByteArray_Resize(self._record_fields, 2 * end)
-        fields = <RecordFields *>PyByteArray_AS_STRING(self._record_fields) + index
-        fields.timestamp = timestamp
-        fields.key_size = -1 if key is None else <int32_t>PyBytes_GET_SIZE(key)
-        fields.value_size = -1 if value is None else <int32_t>PyBytes_GET_SIZE(value)
+    cdef int _note_fields(self, int64_t timestamp, object key, object value) except -1:
+        """Makes the fields of a record, unless they are those of the one before, as they often are."""
+        cdef Py_ssize_t key_size = -1 if key is None else PyBytes_GET_SIZE(key)
+        cdef Py_ssize_t value_size = -1 if value is None else PyBytes_GET_SIZE(value)
+        if self._fields is None or (
+            timestamp != self._timestamp or value_size != self._value_size or key_size != self._key_size
+        ):
+            self._timestamp = timestamp
+            self._key_size = key_size
+            self._value_size = value_size
+            self._fields = (timestamp, key_size, value_size)
         return 0
 
     @cython.critical_section
@@ -225,7 +225,9 @@ cdef class AppendState:
             timestamp = <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
         else:
             timestamp = self._now()
+        self._note_fields(timestamp, key, value)
         future = PyType_GenericAlloc(self._future_type, 0)
+        future.fields = self._fields
         if callback is not None:
             thunk = [None, callback, future]
             if self.thunks is None:
@@ -243,7 +245,6 @@ cdef class AppendState:
             self._sticky_bytes += self._estimate() - before
         future.batch_result = self._result
         future.index = index
-        self._note_fields(index, timestamp, key, value)
         if thunk is not None:
             thunk[0] = index
             self.thunks.append(thunk)

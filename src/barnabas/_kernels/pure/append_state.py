@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +15,6 @@ _MAX_INT64: Final = 2**63 - 1
 _NO_TIMESTAMP: Final = -1
 _BATCH_HEADER_SIZE: Final = 61
 _MAX_RECORD_OVERHEAD: Final = 21
-_RECORD_FIELDS: Final = struct.Struct("=qii")
 # At least what a record without headers takes up besides the bytes of its key and value: attributes and header count (1
 # each), three lengths and the offset delta (5 each), the timestamp delta (10).
 _AMPLE_RECORD_OVERHEAD: Final = 32
@@ -45,7 +43,6 @@ class AppendState:
         "_next_delta",
         "_now",
         "_parts",
-        "_record_fields",
         "_result",
         "_size",
         "_sticky_bytes",
@@ -87,19 +84,17 @@ class AppendState:
 
     def give_futures(
         self,
-        future_type: Callable[[Any, int], Any],
+        future_type: Callable[[Any, int, tuple[int, int, int]], Any],
         result: Any,
-        record_fields: bytearray,
         now: Callable[[], int] | None,
     ) -> None:
-        """Has `accept` make futures of this type, with ``batch_result`` and ``index``.
+        """Has `accept` make futures of this type, with ``batch_result``, ``index`` and ``fields``.
 
-        ``record_fields`` gets timestamp, key size and value size of each record, as a struct ``=qii``. ``now`` tells
-        the time in milliseconds; None: the system's clock does.
+        ``fields`` are timestamp, key size and value size of the record. ``now`` tells the time in milliseconds; None:
+        the system's clock does.
         """
         self._future_type = future_type
         self._result = result
-        self._record_fields = record_fields
         self._now = now
 
     def accept(
@@ -147,10 +142,8 @@ class AppendState:
                 return None
             if sticky:
                 self._sticky_bytes += self.estimated_size - before
-            self._record_fields += _RECORD_FIELDS.pack(
-                timestamp_ms, -1 if key is None else len(key), -1 if value is None else len(value)
-            )
-            future = self._future_type(self._result, index)
+            fields = (timestamp_ms, -1 if key is None else len(key), -1 if value is None else len(value))
+            future = self._future_type(self._result, index, fields)
             if callback is not None:
                 self.add_thunk(index, callback, future)
             return future

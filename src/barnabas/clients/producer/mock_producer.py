@@ -216,8 +216,8 @@ class MockProducer:
                 -1 if key is None else len(key),
                 -1 if value is None else len(value),
             )
-            result.add_fields(metadata.timestamp_ms, metadata.serialized_key_size, metadata.serialized_value_size)
-            future = FutureRecordMetadata(result, 0)
+            fields = (metadata.timestamp_ms, metadata.serialized_key_size, metadata.serialized_value_size)
+            future = FutureRecordMetadata(result, 0, fields)
             (self._uncommitted if self.in_transaction else self._history).append(record)
             completion = _Completion(result, metadata, callback)
             if self.auto_complete:

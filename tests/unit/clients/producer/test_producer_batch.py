@@ -222,17 +222,10 @@ def test_a_split_of_a_split() -> None:
     target.produce_future.wait_for_all()
 
 
-def future_of(result: ProduceRequestResult, index: int, *fields: int) -> FutureRecordMetadata:
-    """The future of the last of ``index + 1`` records with these fields: timestamp, key size and value size."""
-    for _ in range(index + 1):
-        result.add_fields(*fields)
-    return FutureRecordMetadata(result, index)
-
-
 class TestFuture:
     def test_waits(self) -> None:
         result = ProduceRequestResult(TP)
-        future = future_of(result, 2, 9, -1, 4)
+        future = FutureRecordMetadata(result, 2, (9, -1, 4))
         assert future.running()
         assert not future.cancel()
         assert not future.cancelled()
@@ -251,7 +244,7 @@ class TestFuture:
 
     def test_done_callbacks(self, caplog: pytest.LogCaptureFixture) -> None:
         result = ProduceRequestResult(TP)
-        future = future_of(result, 0, 9, -1, 4)
+        future = FutureRecordMetadata(result, 0, (9, -1, 4))
         seen: list[object] = []
 
         def bad(_: object) -> None:

@@ -18,18 +18,20 @@ log = logging.getLogger(__name__)
 class FutureRecordMetadata:
     """Resolves to the `RecordMetadata` of one record.
 
-    One is made for every record, and most are dropped unread. So it has two fields and neither lock nor list: all
-    records of a batch share one `ProduceRequestResult`, and a future is an index into it. The append state of a batch
-    (`RecordAppender.accept`) makes futures and sets the fields.
+    One is made for every record, and most are dropped unread. So it has neither lock nor list: all records of a batch
+    share one `ProduceRequestResult`, and a future is an index into it. ``fields`` are the timestamp, the key size and
+    the value size, which consecutive records may share. The append state of a batch (`AppendState.accept`) makes
+    futures and sets the attributes.
 
     It has the methods of a `concurrent.futures.Future` (it cannot be cancelled), and can be awaited.
     """
 
-    __slots__ = ("batch_result", "index")
+    __slots__ = ("batch_result", "fields", "index")
 
-    def __init__(self, batch_result: ProduceRequestResult, index: int) -> None:
+    def __init__(self, batch_result: ProduceRequestResult, index: int, fields: tuple[int, int, int]) -> None:
         self.batch_result = batch_result
         self.index = index
+        self.fields = fields
 
     def done(self) -> bool:
         result, _ = self.batch_result.find(self.index)
@@ -73,7 +75,7 @@ class FutureRecordMetadata:
         result, index = self.batch_result.find(self.index)
         base_offset, append_time = result.base_offset, result.log_append_time
         topic, partition = result.topic_partition
-        timestamp_ms, key_size, value_size = self.batch_result.fields_of(self.index)
+        timestamp_ms, key_size, value_size = self.fields
         return RecordMetadata(
             topic,
             partition,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,7 +11,6 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.records.batch import NO_TIMESTAMP
 
 INVALID_OFFSET = -1
-_RECORD_FIELDS = struct.Struct("=qii")
 
 RecordErrors = Callable[[int], Exception]
 """The error of a record, by its index in the batch."""
@@ -43,7 +41,6 @@ class ProduceRequestResult:
         "is_done",
         "log_append_time",
         "parts",
-        "record_fields",
         "topic_partition",
     )
 
@@ -54,8 +51,6 @@ class ProduceRequestResult:
         self.errors: RecordErrors | None = None
         self.parts: Sequence[SplitPart] | None = None
         self.is_done = False
-        self.record_fields = bytearray()
-        """Timestamp, key size and value size of each record, written by the append state of the batch."""
         self._lock = threading.Lock()
         """Guards the listeners, and the step to done. Nothing is called with it held."""
         self._listeners: list[Callable[[], None]] | None = None
@@ -140,15 +135,6 @@ class ProduceRequestResult:
                 part = following
             result, index = part.result, index - part.start
         return result, index
-
-    def add_fields(self, timestamp_ms: int, key_size: int, value_size: int) -> None:
-        """Notes the fields of the next record, for a batch without an append state."""
-        self.record_fields += _RECORD_FIELDS.pack(timestamp_ms, key_size, value_size)
-
-    def fields_of(self, index: int) -> tuple[int, int, int]:
-        """Timestamp, key size and value size of a record, as it was sent."""
-        timestamp_ms, key_size, value_size = _RECORD_FIELDS.unpack_from(self.record_fields, index * _RECORD_FIELDS.size)
-        return timestamp_ms, key_size, value_size
 
     def __repr__(self) -> str:
         state = "split" if self.parts is not None else "done" if self.is_done else "open"

@@ -143,7 +143,7 @@ class ProducerBatch:
         self.topic_partition = topic_partition
         self.builder = builder
         self.produce_future = ProduceRequestResult(topic_partition)
-        builder.give_futures(FutureRecordMetadata, self.produce_future, self.produce_future.record_fields, now)
+        builder.give_futures(FutureRecordMetadata, self.produce_future, now)
         self.ready_size = builder.max_size
         """The batch is ready from this size on. It takes more records while it waits to be drained, if it has room."""
         self.created_ms = created_ms
