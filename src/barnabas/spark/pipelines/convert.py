@@ -9,6 +9,9 @@ The conversion copies the rows of each table to a table of the new format in the
 manifest names. A table that holds the batch already is skipped, so a conversion that was interrupted can run again.
 The old files are deleted only after the last table is committed and the pipeline's state is written. First the
 directory of manifests is renamed: from then on the pipeline counts as converted, and another run removes what is left.
+
+``lake`` wrote plain Parquet directories by default. Their conversion first writes the list of the old files, which says
+until its end that the table is being converted.
 """
 
 from __future__ import annotations
@@ -21,9 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.spark.pipelines.config import TableOptions
+from barnabas.spark.pipelines import lake
+from barnabas.spark.pipelines.config import PipelineConfig, TableOptions
 from barnabas.spark.pipelines.runner import TABLES
+from barnabas.spark.pipelines.table_storage import TableStorage
 from barnabas.spark.pipelines.tables import (
+    CATALOG,
+    CONVERTING,
+    DELTA_LOG,
     OLD_MANIFESTS,
     BatchState,
     ForeignTablesError,
@@ -84,7 +92,50 @@ def convert(
             for directory in old_segments(root, tables):
                 shutil.rmtree(directory)
             shutil.rmtree(root / CONVERTED)
+    for root in sorted((Path(out) / lake.NAME).glob("*/")):
+        listed = _old_lake_files(root)
+        if listed:
+            note(f"{lake.NAME}/{root.name}", "converting")
+            found[f"{lake.NAME}/{root.name}"] = _convert_lake_table(spark, root, listed, options)
     return found
+
+
+def _old_lake_files(root: Path) -> list[str]:
+    """The Parquet files of a table of ``lake`` that has no commits, or whose conversion has begun."""
+    if (root / CONVERTING).exists():
+        return list(json.loads((root / CONVERTING).read_bytes()))
+    if (root / DELTA_LOG).exists() or (root / CATALOG).exists():
+        return []
+    found = (*root.glob("date=*/*.parquet"), *root.glob(f"{lake.DEAD_LETTERS_DIRECTORY}/*.parquet"))
+    return sorted(str(one.relative_to(root)) for one in found)
+
+
+def _convert_lake_table(spark: SparkSession, root: Path, listed: list[str], options: TableOptions) -> int:
+    """Converts a table of ``lake``; the number of its rows."""
+    config = lake.LakeConfig(PipelineConfig(str(root.parents[1]), tables=options), (root.name,))
+    store = TableStore(config.location, options, lake.NAMESPACE, old_tables=True)
+    TableStorage(store.root, store.table_format).replace(CONVERTING, json.dumps(listed).encode())
+    state = store.state()
+    dead_letters = [one for one in listed if one.startswith(lake.DEAD_LETTERS_DIRECTORY)]
+    rows = [one for one in listed if one not in dead_letters]
+    counted = 0
+    for names, table in ((rows, None), (dead_letters, config.dead_letters_table())):
+        left = [str(root / one) for one in names if (root / one).exists()]
+        if not left:
+            continue
+        reader = spark.read.option("basePath", str(root))
+        if table is not None:
+            reader = reader.schema(table.spark_schema())
+        frame = reader.parquet(*left)
+        if table is None:
+            table = config.rows_table(frame.schema)  # noqa: PLW2901
+            counted = frame.count()
+        store.create((table,))
+        store.add(table, frame, state.query_id or NO_QUERY, max(state.batch_id, 0))
+    for name in listed:
+        (root / name).unlink(missing_ok=True)
+    (root / CONVERTING).unlink()
+    return counted
 
 
 def _convert_pipeline(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MERGED: Final = "merged"
 """Name prefix of the files of a compaction."""
+NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 COMPRESSION: Final = "zstd"
 _REPORT: Final = "path string, size bigint, rows bigint, partition string, stats string"
 _ROW_GROUP_ROWS: Final = 131_072
@@ -128,7 +129,9 @@ class _FileWriter:
     ) -> None:
         import pyarrow.parquet as pq  # runs on Spark's workers
 
-        directory = "".join(f"{name}={value}/" for name, value in partition.items())
+        directory = "".join(
+            f"{name}={NULL_PARTITION if value is None else value}/" for name, value in partition.items()
+        )
         self._path = f"{directory}{prefix}-{uuid.uuid4()}.parquet"
         self._partition = dict(partition)
         self._schema = schema

@@ -20,7 +20,7 @@ from barnabas.spark.pipelines.config import PipelineConfig
 from barnabas.spark.pipelines.dead_letter import DEAD_LETTERS, ORIGIN, PROBLEM
 from barnabas.spark.pipelines.lake_values import KEPT, RAW_VALUE, RawValues, ValueFormat
 from barnabas.spark.pipelines.stream import query_id_of, read_topics, start_query
-from barnabas.spark.pipelines.tables import BatchState, Table, TableStore
+from barnabas.spark.pipelines.tables import BatchState, OldTablesError, Table, TableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +97,8 @@ class LakeWriter:
         from pyspark.sql import functions as sf
 
         store = self._config.store()
-        if store.state().has_batch(query_id, batch_id):
+        state = store.state()
+        if state.has_batch(query_id, batch_id):
             logger.info("%s: the table already holds batch %d", self._config.name, batch_id)
             return
         parsed = self._config.values.parse(batch)
@@ -105,6 +106,10 @@ class LakeWriter:
             *KEPT[:4], "key", "value", "headers", sf.to_date("timestamp").alias(DATE)
         )
         table, dead = self._config.rows_table(rows.schema), self._config.dead_letters_table()
+        if state.batch_id >= 0 and not store.open(table).exists():
+            raise OldTablesError(
+                f"{self._config.location} is a Parquet table of release 0.1: barnabas pipeline convert converts it"
+            )
         store.create((table, dead))
         parsed.persist()
         try:

@@ -25,12 +25,11 @@ _MEASURES: Final = (
     "limit double, requests double, amount double, peak double, throttled double, throttle_ms double, "
     "max_throttle_ms double, max_behind_ms double"
 )
-THROTTLES_1M: Final = Table(
-    "throttles_1m",
+_THROTTLES: Final = (
     "window_start timestamp, node_id int, quota string, user string, group_client_id string, principal string, "
-    "client_id string, " + _MEASURES,
-    "window_start",
+    "client_id string, " + _MEASURES
 )
+THROTTLES_1M: Final = Table("throttles_1m", _THROTTLES, "window_start")
 SUMMARY: Final = Table(
     "summary",
     "quota string, user string, group_client_id string, principal string, client_id string, "
@@ -62,7 +61,7 @@ def dry_run(traffic: DataFrame, options: DryRunOptions) -> DataFrame:
 
     traffic = between(traffic, options.start_us, options.end_us, options.client_pattern)
     replay = QuotaReplay(tuple(options.limits), options.windows, options.behaviour)
-    schema = THROTTLES_1M.schema.replace("window_start timestamp", "minute_us bigint", 1)
+    schema = _THROTTLES.replace("window_start timestamp", "minute_us bigint", 1)
 
     def throttles_of(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
         return _throttles(replay, int(key[0]), frame)
@@ -120,7 +119,7 @@ def _throttles(replay: QuotaReplay, node_id: int, frame: pd.DataFrame) -> pd.Dat
                 # A sampled request stands for several, but what it was charged for stands for all of them.
                 row.throttle_ms += outcome.delay_ms
                 row.max_throttle_ms = max(row.max_throttle_ms, float(outcome.delay_ms))
-    names = [part.split()[0] for part in THROTTLES_1M.schema.split(", ")]
+    names = [part.split()[0] for part in _THROTTLES.split(", ")]
     return pd.DataFrame([(*place, *row.values()) for place, row in rows.items()], columns=["minute_us", *names[1:]])
 
 

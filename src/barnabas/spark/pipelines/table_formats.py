@@ -25,6 +25,8 @@ DATA: Final = "data"
 SMALL_BYTES: Final = 16 << 20
 """Files below this size are worth merging."""
 _ATTEMPTS: Final = 5
+_OWN_RETRIES: Final = {"commit.retry.num-retries": "0"}
+"""pyiceberg would repeat an append that another commit came before, without a look at the batch in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +227,16 @@ class IcebergTableFormat:
         return bool(self._catalog().table_exists(self._name))
 
     def create(self, layout: FileLayout, day_of: str | None) -> None:
-        from pyiceberg.exceptions import TableAlreadyExistsError  # an extra
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError  # an extra
         from pyiceberg.transforms import DayTransform  # an extra
 
         catalog = self._catalog()
         catalog.create_namespace_if_not_exists(self._name[0])
-        properties = {"commit.manifest-merge.enabled": "true", "write.metadata.delete-after-commit.enabled": "true"}
+        properties = {
+            "commit.manifest-merge.enabled": "true",
+            "write.metadata.delete-after-commit.enabled": "true",
+            **_OWN_RETRIES,
+        }
         try:
             with catalog.create_table_transaction(
                 self._name, layout.file_schema(), location=_uri(self._location), properties=properties
@@ -241,8 +247,9 @@ class IcebergTableFormat:
                 if day_of is not None:
                     with transaction.update_spec() as spec:
                         spec.add_field(day_of, DayTransform(), "date")
-        except TableAlreadyExistsError:
-            pass
+        except (CommitFailedException, TableAlreadyExistsError):  # another process was faster
+            if not catalog.table_exists(self._name):
+                raise
 
     def storage(self) -> TableStorage:
         # A REST catalog may hand out credentials with the table.
@@ -266,7 +273,7 @@ class IcebergTableFormat:
             if self._last_batch(table, query_id) >= batch_id:
                 return
             with table.transaction() as transaction:
-                transaction.set_properties(**batch)
+                transaction.set_properties(**batch, **_OWN_RETRIES)
                 transaction.add_files([self._data_uri(one) for one in files], batch, check_duplicate_files=False)
 
         self._commit(add)
@@ -305,16 +312,17 @@ class IcebergTableFormat:
         from pyiceberg.conversions import from_bytes  # an extra
 
         table = self._load()
-        field = None if time_column is None else table.schema().find_field(time_column)
-        found = []
-        for task in table.scan().plan_files():
-            bounds: list[int | None] = [None, None]
-            if field is not None:
-                for number, values in enumerate((task.file.lower_bounds, task.file.upper_bounds)):
-                    raw = (values or {}).get(field.field_id)
-                    bounds[number] = None if raw is None else from_bytes(field.field_type, raw)
-            found.append(TableFile(task.file.file_path, task.file.file_size_in_bytes, *bounds, task.file))
-        return found
+        field: Any = None if time_column is None else table.schema().find_field(time_column)
+
+        def bound(values: dict[int, bytes] | None) -> Any:
+            raw = None if field is None or values is None else values.get(field.field_id)
+            return None if raw is None else from_bytes(field.field_type, raw)
+
+        files = [task.file for task in table.scan().plan_files()]
+        return [
+            TableFile(one.file_path, one.file_size_in_bytes, bound(one.lower_bounds), bound(one.upper_bounds), one)
+            for one in files
+        ]
 
     def uri(self, file: TableFile) -> str:
         return file.path

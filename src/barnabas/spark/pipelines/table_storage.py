@@ -7,6 +7,7 @@ that a table and its files always take the same settings.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Mapping
@@ -34,6 +35,34 @@ def local_path(location: str) -> Path | None:
     return None if _SCHEME.match(location) else Path(location).absolute()
 
 
+class _DeltaUpload(io.RawIOBase):
+    """A stream to a file of delta-rs's object store, which takes bytes and none of Arrow's buffers."""
+
+    def __init__(self, location: str, properties: Mapping[str, str], name: str) -> None:
+        from deltalake.fs import DeltaStorageHandler  # an extra
+
+        super().__init__()
+        self._stream: Any = DeltaStorageHandler(location, dict(properties))._handler.open_output_stream(name, None)
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        content = bytes(data)
+        self._stream.write(content)
+        self._size += len(content)
+        return len(content)
+
+    def tell(self) -> int:
+        return self._size
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
 @dataclass(frozen=True, slots=True)
 class TableStorage:
     """The files below one location. Instances are sent to Spark's workers."""
@@ -54,9 +83,9 @@ class TableStorage:
         if self.table_format == ICEBERG:
             from pyiceberg.io.pyarrow import PyArrowFileIO  # an extra
 
-            io = PyArrowFileIO(dict(self.properties))
-            scheme, netloc, prefix = io.parse_location(self.location, dict(self.properties))
-            return fs.SubTreeFileSystem(prefix, io.fs_by_scheme(scheme, netloc))
+            reached = PyArrowFileIO(dict(self.properties))
+            scheme, netloc, prefix = reached.parse_location(self.location, dict(self.properties))
+            return fs.SubTreeFileSystem(prefix, reached.fs_by_scheme(scheme, netloc))
         from deltalake.fs import DeltaStorageHandler  # an extra
 
         return fs.PyFileSystem(DeltaStorageHandler(self.location, dict(self.properties)))
@@ -66,6 +95,10 @@ class TableStorage:
         path = local_path(self.location)
         if path is not None:
             (path / name).parent.mkdir(parents=True, exist_ok=True)
+        if path is None and self.table_format != ICEBERG:
+            import pyarrow as pa  # an extra
+
+            return pa.PythonFile(_DeltaUpload(self.location, self.properties, name), mode="w")
         return self.file_system().open_output_stream(name)
 
     def read(self, name: str) -> bytes | None:

@@ -41,6 +41,8 @@ HOUR_US: Final = 3_600_000_000
 STATE: Final = "_barnabas/batch.json"
 OLD_MANIFESTS: Final = "_manifests"
 """Directory that tables of release 0.1 have."""
+CONVERTING: Final = "_barnabas/converting.json"
+"""List of the old files of a table whose conversion has not ended."""
 DELTA_LOG: Final = "_delta_log"
 CATALOG: Final = "catalog.db"
 Merge = Callable[["DataFrame"], "DataFrame"]
@@ -125,10 +127,8 @@ class TableStore:
         self._options = options
         self._namespace = identifier(namespace)
         self.table_format = options.table_format or self._found_format() or DELTA
-        if not old_tables and path is not None and (path / OLD_MANIFESTS).is_dir():
-            raise OldTablesError(
-                f"the tables in {path} have the format of release 0.1: barnabas pipeline convert {path.parent}"
-            )
+        if not old_tables and path is not None and any((path / one).exists() for one in (OLD_MANIFESTS, CONVERTING)):
+            raise OldTablesError(f"{path} has tables of release 0.1: barnabas pipeline convert converts them")
         self._storage = TableStorage(self.root, self.table_format, dict(options.properties))
 
     def _found_format(self) -> str | None:

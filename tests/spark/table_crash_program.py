@@ -1,0 +1,90 @@
+"""Runs a pipeline over files of records, and kills itself (SIGKILL) at a point of a batch.
+
+    python table_crash_program.py PIPELINE FORMAT INPUT OUT [BATCH POINT]
+
+Each file of the input is a batch. Without BATCH and POINT the pipeline runs to its end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any, Final
+
+from barnabas.spark.pipelines import tables
+from barnabas.spark.pipelines.config import PipelineConfig, TableOptions
+from barnabas.spark.pipelines.lake import LakeConfig, LakeWriter
+from barnabas.spark.pipelines.runner import STREAMS
+from barnabas.spark.pipelines.stream import start, start_query
+from barnabas.spark.pipelines.table_formats import DeltaTableFormat, IcebergTableFormat
+from barnabas.spark.pipelines.tables import TableStore
+from barnabas.spark.session import make_session
+
+BEFORE_FILES: Final = "before-files"
+AFTER_FILES: Final = "after-files"
+AFTER_COMMIT: Final = "after-commit"
+AFTER_STATE: Final = "after-state"
+POINTS: Final = (BEFORE_FILES, AFTER_FILES, AFTER_COMMIT, AFTER_STATE)
+RAW: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key: string, value: binary>>"
+)
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_at(batch: int, point: str) -> None:
+    """Replaces the step of the batch after which, or before which, the process is killed."""
+    if point in {BEFORE_FILES, AFTER_FILES}:
+        write_files: Any = vars(tables)["write_files"]
+
+        def write(frame: Any, layout: Any, storage: Any, prefix: str) -> Any:
+            is_batch = prefix == f"batch-{batch:09d}"
+            if is_batch and point == BEFORE_FILES:
+                kill()
+            files = write_files(frame, layout, storage, prefix)
+            if is_batch:
+                kill()
+            return files
+
+        vars(tables)["write_files"] = write
+    elif point == AFTER_COMMIT:
+        for owner in (DeltaTableFormat, IcebergTableFormat):
+            _kill_after(owner, "append", lambda _files, _query, batch_id: batch_id == batch)
+    else:
+        _kill_after(TableStore, "set_state", lambda state: state.batch_id == batch)
+
+
+def _kill_after(owner: Any, name: str, is_due: Any) -> None:
+    original = getattr(owner, name)
+
+    def method(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
+        if is_due(*arguments):
+            kill()
+
+    setattr(owner, name, method)
+
+
+def main(pipeline: str, table_format: str, source: str, out: str, *crash: str) -> None:
+    spark = make_session("table crash", "local[2]", {"spark.sql.shuffle.partitions": "2"})
+    if crash:
+        kill_at(int(crash[0]), crash[1])
+    raw = spark.readStream.schema(RAW).option("maxFilesPerTrigger", 1).parquet(source)
+    config = PipelineConfig(
+        out=out, once=True, sketch_k=200, compact_every=3, keep_hours=0, tables=TableOptions(table_format)
+    )
+    if pipeline == "lake":
+        lake = LakeConfig(config, ("records",))
+        query = start_query(raw, LakeWriter(lake), "lake", config, lake.checkpoint)
+    else:
+        query = start(raw, STREAMS[pipeline], config)
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
