@@ -1,1 +1,1 @@
-"""Coordinators: who keeps track of groups, of transactions, and of what their members have done."""
+"""Coordinators of groups and transactions."""

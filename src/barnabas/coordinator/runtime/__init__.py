@@ -1,1 +1,1 @@
-"""The engine under every coordinator: one single-writer event loop for each partition that it is responsible for."""
+"""The runtime of every coordinator: a single-writer event loop per partition of its internal topic."""

@@ -1,4 +1,4 @@
-"""A batch of records on its way to the log."""
+"""A batch of records that is about to be appended."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class CoordinatorBatch:
-    """What some operations want to write, which goes to the log in one piece.
+    """The records of some operations, which are appended together.
 
-    It belongs to the records before it is written: they have been replayed, at the offsets they are going to have.
-    Those who wait for them wait here.
+    The records have already been replayed, at the offsets they will have. Operations that wait for them are deferred
+    here.
     """
 
     __slots__ = ("base_offset", "builder", "events", "guard", "linger_task", "next_offset")
@@ -37,7 +37,7 @@ class CoordinatorBatch:
             compression=compression,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            # Coordinators do not number their batches, and a log does not ask them to. It only must not be "none".
+            # Coordinators do not number their batches, and the log does not check it; but it must not be "none".
             base_sequence=0 if transactional else NO_SEQUENCE,
             is_transactional=transactional,
             max_size=max_size,

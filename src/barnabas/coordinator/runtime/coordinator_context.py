@@ -1,4 +1,4 @@
-"""One partition of a coordinator: its state machine, its timers, and what it is about to write."""
+"""One partition of a coordinator: its state machine, its timers, and its current batch."""
 
 from __future__ import annotations
 
@@ -31,21 +31,20 @@ logger = logging.getLogger(__name__)
 S = TypeVar("S", bound=CoordinatorShard)
 
 LINGER_ADAPTIVE: Final = -1
-"""As a linger time: a batch is written when nothing else is in line for its partition."""
+"""A linger time: the batch is appended when no other event waits for its partition."""
 
 
 class CoordinatorContext(Generic[S]):
-    """A partition that this broker coordinates, or is about to.
+    """A partition that this broker coordinates, or is loading.
 
-    **Writing.** The records of an operation are replayed into the state machine at once, at the offsets that they are
-    going to have, and added to the *current batch*. The batch goes to the log when it has waited long enough, or when
-    it is full, or when something comes that does not go with it. With the adaptive linger, it waits while more events
-    are in line for the partition: a partition under load writes large batches, an idle one never waits. Answers then
-    wait for the high watermark. With one replica that has come by the time the append returns, and they go out right
-    away.
+    **Writing.** The records of an operation are replayed into the state machine at once, at the offsets they will have,
+    and added to the *current batch*. The batch is appended when it has lingered long enough, when it is full, or when a
+    record arrives that cannot share it. With the adaptive linger, it waits while more events are queued for the
+    partition: a partition under load writes large batches, an idle one never waits. Responses then wait for the high
+    watermark. With one replica it advances with the append, and responses are sent at once.
 
-    **Failing.** If the batch cannot be written, the state machine goes back to where the batch began, and everybody who
-    had a part in it gets the error.
+    **Failures.** If the append fails, the state machine reverts to the start of the batch, and all its operations get
+    the error.
 
     Everything here belongs to the partition's event loop.
     """
@@ -60,7 +59,7 @@ class CoordinatorContext(Generic[S]):
         linger_ms: int,
         schedule_flush: Callable[[CoordinatorContext[S], int], None],
     ) -> None:
-        """`schedule_flush` has `maybe_flush_batch` called with a batch when it has lingered."""
+        """`schedule_flush` schedules `maybe_flush_batch` for a batch after its linger time."""
         self.partition = partition
         self.epoch = -1
         self.state = CoordinatorState.INITIAL
@@ -70,9 +69,9 @@ class CoordinatorContext(Generic[S]):
         self.deferred = DeferredEventQueue()
         self.batch: CoordinatorBatch | None = None
         self.is_appending = False
-        """Whether the loop is inside an append, in which case it looks at the high watermark itself afterwards."""
+        """Whether the loop is inside an append, after which it checks the high watermark itself."""
         self.high_watermark = -1
-        """The last one heard of. Written by whoever moves it; a single attribute, so it is whole whenever read."""
+        """The last known high watermark. A single attribute, so that reads from other threads are consistent."""
         self._writer = writer
         self._serde = serde
         self._clock = clock
@@ -82,7 +81,7 @@ class CoordinatorContext(Generic[S]):
 
     @property
     def active(self) -> SnapshottableCoordinator[S]:
-        """The state machine; there is one from LOADING on."""
+        """The state machine; it exists from LOADING on."""
         assert self.coordinator is not None
         return self.coordinator
 
@@ -105,14 +104,14 @@ class CoordinatorContext(Generic[S]):
         producer_epoch: int = NO_PRODUCER_EPOCH,
         guard: VerificationGuard = SENTINEL,
     ) -> None:
-        """Writes records, sooner or later; `event` is completed when they are committed, or have failed."""
+        """Queues records for the log; `event` completes when they are committed, or have failed."""
         if not records:
             self._complete_after_all(event)
             return
         encoded = [self._serde.serialize(record) for record in records]
         transactional = producer_id != NO_PRODUCER_ID
         if transactional:
-            self.flush()  # what belongs to a transaction does not share a batch
+            self.flush()  # transactional records do not share a batch
         batch = self._batch_for(encoded, is_atomic, producer_id, producer_epoch, guard)
         now_ms = self._clock.milliseconds()
         coordinator = self.active
@@ -126,7 +125,7 @@ class CoordinatorContext(Generic[S]):
                     coordinator.replay(batch.next_offset, replay_producer_id, producer_epoch, record)
                 batch.append(now_ms, key, value)
         except Exception as error:
-            # Part of it may have been replayed.
+            # A part of the records may have been replayed.
             self._fail_batch(error)
             raise
         batch.events.append(event)
@@ -136,7 +135,7 @@ class CoordinatorContext(Generic[S]):
             self._schedule_flush(self, self._linger_ms)
 
     def _complete_after_all(self, event: DeferredEvent) -> None:
-        """Completes an event that writes nothing, when nothing that it may have seen can be lost any more."""
+        """Completes an event without records, when everything that it may have read is committed."""
         coordinator = self.active
         if self.batch is not None:
             self.batch.events.append(event)
@@ -161,7 +160,7 @@ class CoordinatorContext(Generic[S]):
                     f"an atomic write of {len(encoded)} records has {size} bytes, but a batch in {self.partition} may "
                     f"have only {max_size}"
                 )
-            # Offsets and times in a batch that is not empty can take some bytes more than counted.
+            # Offsets and timestamps in a batch that is not empty can take a few bytes more than counted.
             if self.batch is not None and (
                 self.batch.builder.size_in_bytes + size + 10 * len(encoded) > self.batch.builder.max_size
             ):
@@ -180,10 +179,10 @@ class CoordinatorContext(Generic[S]):
         return self.batch
 
     def flush(self) -> None:
-        """Writes the current batch, if there is one.
+        """Appends the current batch, if there is one.
 
-        Should that fail, whoever waits for it is told, and the error is raised as well: an operation that has looked at
-        the state of this batch must not go on.
+        If the append fails, all operations of the batch fail, and the error is also raised: an operation that has read
+        the state of this batch must not continue.
         """
         batch = self.batch
         if batch is None:
@@ -238,7 +237,7 @@ class CoordinatorContext(Generic[S]):
         result: ControlRecordType,
         transaction_version: int,
     ) -> None:
-        """Writes the marker that ends a transaction in this partition."""
+        """Appends the marker that ends a transaction in this partition."""
         self.flush()
         coordinator = self.active
         before = coordinator.last_written_offset
@@ -261,9 +260,10 @@ class CoordinatorContext(Generic[S]):
     # -- committing
 
     def on_high_watermark(self, offset: int) -> bool:
-        """On any thread, under the lock of the partition: notes it. Whether the loop has to be told to look at it.
+        """Stores the high watermark; called on any thread, under the lock of the partition. Returns whether to notify
+        the loop.
 
-        Noted first, and only then looked whether an append is under way: that looks again when it is over.
+        It stores the value first, and then checks for an append in progress, which reads the value when it ends.
         """
         if offset <= self.high_watermark:
             return False
@@ -271,7 +271,7 @@ class CoordinatorContext(Generic[S]):
         return not self.is_appending
 
     def advance_high_watermark(self) -> None:
-        """Lets go of answers whose records are committed."""
+        """Completes operations whose records are committed."""
         coordinator = self.coordinator
         if (
             self.state is CoordinatorState.ACTIVE
@@ -280,10 +280,10 @@ class CoordinatorContext(Generic[S]):
         ):
             self.deferred.complete_up_to(coordinator.last_committed_offset)
 
-    # -- the end
+    # -- shutdown
 
     def fail_waiting(self, error: Exception) -> None:
-        """Tells everybody who waits for a write that it is not known what became of it."""
+        """Fails all operations that wait for a write, whose outcome is unknown."""
         batch, self.batch = self.batch, None
         if batch is not None:
             if batch.linger_task is not None:
@@ -297,4 +297,4 @@ class CoordinatorContext(Generic[S]):
 
 
 class OutOfSyncError(Exception):
-    """The log has something that the state machine does not know of: it has to be loaded again."""
+    """The log has records that the state machine does not know: it must be loaded again."""

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _Event(Generic[S, T]):
-    """What all events have: a name for the log, a partition, and a future."""
+    """The base of events: a name for the log, a partition, and a future."""
 
     __slots__ = ("_runtime", "future", "key", "name")
 
@@ -34,7 +34,7 @@ class _Event(Generic[S, T]):
         self.future: Future[T] = Future()
 
     def fail(self, error: BaseException) -> None:
-        # An event can fail twice: with its batch, and by the error that the batch's failure raises.
+        # An event can fail twice: with its batch, and with the error that the failed batch raises.
         with suppress(InvalidStateError):
             self.future.set_exception(error)
 
@@ -47,7 +47,7 @@ class _Event(Generic[S, T]):
 
 
 class WriteEvent(_Event[S, T]):
-    """An operation that may write. Its answer waits until what it wrote is committed, for so long at most."""
+    """An operation that may write. Its response waits until its records are committed, or times out."""
 
     __slots__ = ("_guard", "_operation", "_producer_epoch", "_producer_id", "_result", "_timeout", "timeout_ms")
 
@@ -103,7 +103,7 @@ class WriteEvent(_Event[S, T]):
 
 
 class CompleteTransactionEvent(_Event[S, None]):
-    """The end of a transaction in this partition."""
+    """Ends a transaction in this partition."""
 
     __slots__ = (
         "_coordinator_epoch",
@@ -162,7 +162,7 @@ class CompleteTransactionEvent(_Event[S, None]):
 
 
 class ReadEvent(_Event[S, T]):
-    """An operation that only looks, at what is committed."""
+    """An operation that only reads committed state."""
 
     __slots__ = ("_operation",)
 
@@ -179,12 +179,12 @@ class ReadEvent(_Event[S, T]):
     def run(self) -> None:
         with self._runtime.active_context(self.key) as context:
             coordinator = context.active
-            answer = self._operation(coordinator.shard, coordinator.last_committed_offset)
-        self.future.set_result(answer)
+            response = self._operation(coordinator.shard, coordinator.last_committed_offset)
+        self.future.set_result(response)
 
 
 class InternalEvent(_Event[S, None]):
-    """Something of the runtime's own that has to happen in the partition's loop."""
+    """An operation of the runtime itself that must run in the partition's loop."""
 
     __slots__ = ("_operation",)
 
@@ -200,7 +200,7 @@ class InternalEvent(_Event[S, None]):
 
 
 class _OperationTimeout(TimerTask):
-    """The end of patience with a write that is not committed."""
+    """Times out a write that is not committed."""
 
     __slots__ = ("_event", "_runtime")
 

@@ -1,4 +1,4 @@
-"""Work that takes too long for the event loop of a partition."""
+"""Runs tasks that take too long for the event loop of a partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class CoordinatorExecutor(Protocol):
-    """Runs tasks beside the event loop, and brings what they find back into it."""
+    """Runs tasks outside the event loop, and their results inside it."""
 
     def schedule(
         self,
@@ -25,16 +25,16 @@ class CoordinatorExecutor(Protocol):
         task: Callable[[], R],
         operation: Callable[[R | None, BaseException | None], CoordinatorResult[Any]],
     ) -> bool:
-        """Has `task` run on another thread, and then `operation` in the partition's loop, with its result or error.
+        """Runs `task` on another thread, and then `operation` in the partition's loop, with its result or error.
 
-        False if there is a task under this key already. `task` must not look at the state machine.
+        Returns False if a task with this key is scheduled. `task` must not access the state machine.
         """
         ...
 
     def is_scheduled(self, key: str) -> bool: ...
 
     def cancel(self, key: str) -> None:
-        """Whatever the task finds, nobody wants to know any more."""
+        """Discards the result of the task."""
         ...
 
 
@@ -43,7 +43,7 @@ class CancelledTaskError(Exception):
 
 
 class EventBasedCoordinatorExecutor:
-    """A coordinator's executor on a pool of threads that all partitions share.
+    """An executor on a thread pool that all partitions share.
 
     `_tasks` belongs to the partition's loop.
     """
@@ -66,7 +66,7 @@ class EventBasedCoordinatorExecutor:
 
         def on_finished(future: Future[R]) -> None:
             if future.cancelled():
-                return  # with the pool, which is shut down
+                return  # the pool is shut down
             error = future.exception()
 
             def in_the_loop() -> CoordinatorResult[Any]:

@@ -1,4 +1,4 @@
-"""Reads the state of a coordinator back from its partition."""
+"""Loads the state of a coordinator from its partition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class CoordinatorPlayback(Protocol):
-    """What a log is played to: `SnapshottableCoordinator`."""
+    """The target of a replay: `SnapshottableCoordinator`."""
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None: ...
 
@@ -39,7 +39,7 @@ class CoordinatorPlayback(Protocol):
 
 
 class LoadSummary(NamedTuple):
-    """What a load came to."""
+    """The result of a load."""
 
     start_ms: int
     end_ms: int
@@ -49,20 +49,20 @@ class LoadSummary(NamedTuple):
 
 class CoordinatorLoader(Protocol):
     def load(self, partition: TopicPartition, playback: CoordinatorPlayback) -> Future[LoadSummary]:
-        """Plays the whole log of a partition, on a thread of its own. The future fails if it cannot be read."""
+        """Replays the whole log of a partition on another thread. The future fails if it cannot be read."""
         ...
 
     def close(self) -> None: ...
 
 
 class LogCoordinatorLoader:
-    """Plays the local log from its start to its end.
+    """Replays the local log from its start to its end.
 
-    To its end, not just to the high watermark: the leader will not lose what is beyond it, and answers that wait for it
-    must rest on it. But from the high watermark on there is a snapshot after each batch, so that readers see nothing of
-    what is not committed yet.
+    It reads beyond the high watermark: the leader will not lose those records, and responses that wait for them depend
+    on them. But from the high watermark on it creates a snapshot after each batch, so that readers do not see
+    uncommitted records.
 
-    Records of a type that only a later Kafka knows are skipped, so that a cluster can be taken back a version.
+    Records of a type that only a later Kafka knows are skipped, so that a cluster can be downgraded.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LogCoordinatorLoader:
         def task() -> None:
             try:
                 summary = self._load(partition, playback)
-            except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
+            except BaseException as error:  # noqa: BLE001 - passed to the future
                 future.set_exception(error)
             else:
                 future.set_result(summary)
@@ -95,7 +95,7 @@ class LogCoordinatorLoader:
         return future
 
     def close(self) -> None:
-        """Makes loads that are under way fail soon."""
+        """Makes loads in progress fail soon."""
         self._closed.set()
 
     def _load(self, partition: TopicPartition, playback: CoordinatorPlayback) -> LoadSummary:
@@ -122,7 +122,7 @@ class LogCoordinatorLoader:
                     high_watermark = current
             if offset == before:
                 raise CorruptRecordError(f"{partition} has no complete batch at offset {offset}")
-            # Whoever leads now goes on without us, and may truncate what we read.
+            # A new leader may truncate the records that were read.
             log = self._log(partition)
         playback.update_last_written_offset(offset)
         playback.update_last_committed_offset(log.high_watermark)
@@ -141,7 +141,7 @@ class LogCoordinatorLoader:
         return records
 
     def _play(self, batch: RecordBatch, partition: TopicPartition, playback: CoordinatorPlayback) -> int:
-        """Replays a batch; how many records that were."""
+        """Replays a batch; returns the number of records."""
         if batch.is_control_batch:
             marker = next(iter(read_records(batch)), None)
             if marker is not None:

@@ -1,4 +1,4 @@
-"""The records that coordinators write, and how they become bytes."""
+"""The records of coordinators and their serialization."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from barnabas.protocol.message import Buffer
 
 
 class CoordinatorRecord(NamedTuple):
-    """A change of a coordinator's state: a key, what it has become, and the version to write that in.
+    """A change of a coordinator's state: a key, its new value, and the version to write it in.
 
-    Without a value it is a tombstone: the key is gone.
+    Without a value it is a tombstone, which deletes the key.
     """
 
     key: CoordinatorKey
@@ -20,7 +20,7 @@ class CoordinatorRecord(NamedTuple):
 
 
 class CoordinatorRecordSerde:
-    """Writes and reads the records of one internal topic, such as
+    """Serializes the records of one internal topic, such as
     `barnabas.protocol.internal.topics.CONSUMER_OFFSETS`."""
 
     __slots__ = ("_types",)
@@ -29,12 +29,12 @@ class CoordinatorRecordSerde:
         self._types = types
 
     def serialize(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-        """Key and value."""
+        """Returns key and value."""
         value = None if record.value is None else self._types.encode_value(record.value, record.version)
         return self._types.encode_key(record.key), value
 
     def deserialize(self, key: Buffer, value: Buffer | None) -> CoordinatorRecord:
-        """Raises `UnsupportedVersionError` for a type of record, or a version of one, that a later Kafka has written,
-        and `ProtocolError` for bytes that are no record at all."""
+        """Decodes a record. Raises `UnsupportedVersionError` for a record type or version of a later Kafka, and
+        `ProtocolError` for anything that is not a record."""
         decoded_key, decoded_value, version = self._types.decode(key, value)
         return CoordinatorRecord(decoded_key, decoded_value, 0 if version is None else version)

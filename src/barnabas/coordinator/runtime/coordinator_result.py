@@ -1,4 +1,4 @@
-"""What a coordinator's state machine answers to a request that may change its state."""
+"""The result of an operation that may change the state of a coordinator."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ T = TypeVar("T")
 
 
 class CoordinatorResult(NamedTuple, Generic[T]):
-    """Records to write, and the answer to give once they are committed.
+    """Records to write, and the response to send when they are committed.
 
-    The state machine does not change its state itself: it says which records would, and they are replayed into it the
-    moment they are appended, just as they will be when another broker loads them from the log. So there is one way in
-    which state changes, and what is in memory can always be rebuilt from what is on disk.
+    The state machine does not change its state directly. It returns records, which are replayed into it when they are
+    added to a batch, just as they will be when another broker loads them from the log. So there is one way to change
+    state, and the state in memory can always be rebuilt from the log.
 
-    Without records the answer is given when everything that it may rest upon is committed, which is mostly at once.
+    Without records the response is sent when everything that it depends on is committed, usually at once.
     """
 
     records: Sequence[CoordinatorRecord] = ()
     response: T = None  # type: ignore[assignment]
     append_future: Future[None] | None = None
-    """Told what became of the records, before the answer is given; for who has to do something else about it."""
+    """Completes with the outcome of the append before the response is sent, for operations that must react to it."""
     replay_records: bool = True
-    """False if the state has been changed already, by hand: classic groups keep theirs in plain fields, and undo it
-    themselves when `append_future` fails."""
+    """False if the state has already been changed directly: classic groups keep it in ordinary fields, and revert it
+    themselves if `append_future` fails."""
     is_atomic: bool = True
-    """Whether the records have to be in one batch, so that they are there all or not at all."""
+    """Whether the records must be in one batch, so that they are written all or not at all."""
 
 
 EMPTY_RESULT: CoordinatorResult[None] = CoordinatorResult()

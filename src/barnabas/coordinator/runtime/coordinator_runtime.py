@@ -1,4 +1,4 @@
-"""What coordinators have in common: partitions, events, writes, timers."""
+"""The common runtime of coordinators: partitions, events, writes, timers."""
 
 from __future__ import annotations
 
@@ -53,25 +53,25 @@ DEFAULT_WRITE_TIMEOUT_MS: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class RuntimeParts:
-    """What a runtime works with."""
+    """The dependencies of a runtime."""
 
     processor: EventProcessor
     loader: CoordinatorLoader
     writer: PartitionWriter
     serde: CoordinatorRecordSerde
     timer: Timer
-    """The shared timing wheel; somebody else moves it on."""
+    """The shared timing wheel; its owner advances it."""
     pool: Executor
-    """For tasks that would hold up the loops."""
+    """For tasks that would block the loops."""
     clock: Clock
 
 
 class CoordinatorRuntime(Generic[S]):
     """Runs the shards of a coordinator.
 
-    Each partition of the internal topic that this broker leads has a *shard*: a state machine without I/O. What happens
-    to a shard are events, and events of one partition happen one after the other, whoever brings them: requests,
-    timers, metadata, the high watermark. So shards need no locks, and different shards get on side by side.
+    Each partition of the internal topic that this broker leads has a *shard*: a state machine without I/O. Everything
+    that happens to a shard is an event, and events of one partition run one after the other, whatever their source:
+    requests, timers, metadata, the high watermark. So shards need no locks, and different shards run in parallel.
 
     ::
 
@@ -79,12 +79,12 @@ class CoordinatorRuntime(Generic[S]):
         timers ----------------------+--> event loop --> operation(shard) --> CoordinatorResult
         on_new_metadata_image -------+       of the                              |        |
         high watermark --------------+      partition           records: replay, append   response: when the
-                                                                      |                   high watermark is there
+                                                                      |                   records are committed
                                                                       v
                                                                  internal topic
 
-    A partition that this broker does not lead is answered with NOT_COORDINATOR, one that is being loaded with
-    COORDINATOR_LOAD_IN_PROGRESS; clients look for the coordinator again, or try again.
+    The response for a partition that this broker does not lead is NOT_COORDINATOR, and COORDINATOR_LOAD_IN_PROGRESS for
+    one that is being loaded; clients find the coordinator again, or retry.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class CoordinatorRuntime(Generic[S]):
         self._append_linger_ms = append_linger_ms
         self._metrics = metrics
         self._lock = threading.Lock()
-        """Guards the fields below. No event is added and nothing foreign is called while it is held."""
+        """Guards the fields below. No event is queued and no other component is called while it is held."""
         self._contexts: dict[TopicPartition, CoordinatorContext[S]] = {}
         self._image: MetadataImage = EMPTY_IMAGE
         self._closed = False
@@ -122,8 +122,8 @@ class CoordinatorRuntime(Generic[S]):
     ) -> Future[T]:
         """Runs an operation that may change state.
 
-        The future has its response when its records are committed; TimeoutError if they are not in time, and what the
-        operation raised if it did, with the state as it was before.
+        The future completes with the response when its records are committed. It fails with TimeoutError if that takes
+        too long, and with the error of the operation if it raised one, which leaves the state unchanged.
         """
         event = WriteEvent(self, name, partition, self._timeout(timeout_ms), operation)
         self._parts.processor.enqueue_last(event)
@@ -132,7 +132,7 @@ class CoordinatorRuntime(Generic[S]):
     def schedule_write_all_operation(
         self, name: str, operation: Callable[[S], CoordinatorResult[T]], timeout_ms: int | None = None
     ) -> list[Future[T]]:
-        """The same on every partition that is here."""
+        """Runs the operation on every local partition."""
         return [
             self.schedule_write_operation(name, partition, operation, timeout_ms) for partition in self.partitions()
         ]
@@ -140,7 +140,7 @@ class CoordinatorRuntime(Generic[S]):
     def schedule_read_operation(
         self, name: str, partition: TopicPartition, operation: Callable[[S, int], T]
     ) -> Future[T]:
-        """Runs an operation that only looks; it is given the offset to look at, which is the last one committed."""
+        """Runs an operation that only reads; it is passed the offset of the last committed state."""
         event = ReadEvent(self, name, partition, operation)
         self._parts.processor.enqueue_last(event)
         return event.future
@@ -159,26 +159,25 @@ class CoordinatorRuntime(Generic[S]):
         api_version: int,
         timeout_ms: int | None = None,
     ) -> Future[T]:
-        """Runs an operation whose records belong to a transaction, once it is verified that there is that
-        transaction."""
+        """Runs an operation whose records belong to a transaction, after the transaction was verified."""
         event_timeout_ms = self._timeout(timeout_ms)
-        answer: Future[T] = Future()
+        response_future: Future[T] = Future()
 
         def on_verified(verified: Future[Any]) -> None:
             error = verified.exception()
             if error is not None:
-                answer.set_exception(error)
+                response_future.set_exception(error)
                 return
             event = WriteEvent(
                 self, name, partition, event_timeout_ms, operation, producer_id, producer_epoch, verified.result()
             )
-            event.future.add_done_callback(partial(_pass_on, answer))
+            event.future.add_done_callback(partial(_pass_on, response_future))
             self._parts.processor.enqueue_last(event)
 
         self._parts.writer.maybe_start_transaction_verification(
             partition, transactional_id, producer_id, producer_epoch, api_version
         ).add_done_callback(on_verified)
-        return answer
+        return response_future
 
     def schedule_transaction_completion(
         self,
@@ -191,9 +190,9 @@ class CoordinatorRuntime(Generic[S]):
         transaction_version: int,
         timeout_ms: int | None = None,
     ) -> Future[None]:
-        """Writes the marker that ends a transaction in a partition, and has the shard know.
+        """Appends the marker that ends a transaction in a partition, and notifies the shard.
 
-        `transaction_version` is that of the transaction's protocol, which decides what epoch the marker must have.
+        `transaction_version` is that of the transaction's protocol, which determines the valid epoch of the marker.
         """
         event = CompleteTransactionEvent(
             self,
@@ -219,29 +218,29 @@ class CoordinatorRuntime(Generic[S]):
             return list(self._contexts)
 
     def state_of(self, partition: TopicPartition) -> CoordinatorState | None:
-        """For metrics and tests: what state a partition is in, None if this broker has nothing to do with it."""
+        """Returns the state of a partition, for metrics and tests; None if this broker does not coordinate it."""
         context = self._context(partition)
         return None if context is None else context.state
 
     def states(self) -> list[CoordinatorState]:
-        """The states of all partitions, for metrics."""
+        """Returns the states of all partitions, for metrics."""
         with self._lock:
             return [context.state for context in self._contexts.values()]
 
     def is_loading(self, partition: TopicPartition) -> bool:
-        """Whether a partition that this broker leads is not read yet, be it that nobody has said here who leads it."""
+        """Returns whether a partition that this broker leads is not loaded, even if its election is unknown here."""
         return self.state_of(partition) in {None, CoordinatorState.INITIAL, CoordinatorState.LOADING}
 
     def schedule_load_operation(self, partition: TopicPartition, leader_epoch: int) -> Future[None]:
-        """This broker leads the partition as of `leader_epoch`: its log is replayed. The future is done when that has
-        begun."""
+        """Loads the partition, which this broker leads in `leader_epoch`. The future completes when the load has
+        started."""
         with self._lock:
             if not self._closed and partition not in self._contexts:
                 self._contexts[partition] = self._new_context(partition)
         return self.run_in_loop(f"load-{partition}", partition, lambda: self._load(partition, leader_epoch))
 
     def schedule_unload_operation(self, partition: TopicPartition, leader_epoch: int | None) -> Future[None]:
-        """This broker does not lead it any more as of `leader_epoch`, None if there is no such partition at all."""
+        """Unloads the partition, which this broker does not lead in `leader_epoch`; None if it was deleted."""
         return self.run_in_loop(f"unload-{partition}", partition, lambda: self._unload(partition, leader_epoch))
 
     def _new_context(self, partition: TopicPartition) -> CoordinatorContext[S]:
@@ -280,7 +279,7 @@ class CoordinatorRuntime(Generic[S]):
         logger.debug("Loading %s in epoch %d", partition, context.epoch)
 
         def on_loaded(future: Future[LoadSummary]) -> None:
-            # On the loader's thread.
+            # Runs on the loader's thread.
             self.run_in_loop(
                 f"complete-load-{partition}", partition, lambda: self._complete_load(context, coordinator, future)
             )
@@ -299,16 +298,16 @@ class CoordinatorRuntime(Generic[S]):
             or context.coordinator is not coordinator
             or context.state is not CoordinatorState.LOADING
         ):
-            return  # this broker has lost the partition while it loaded it
+            return  # this broker has lost the partition during the load
         error = loaded.exception()
         if error is not None:
-            # Leadership that goes as it comes is the course of things when brokers start and stop.
+            # Leadership often changes while brokers start and stop.
             level = logging.INFO if isinstance(error, NotLeaderOrFollowerError) else logging.ERROR
             logger.log(level, "Cannot load %s: %r", partition, error)
             self._fail(context)
             return
         try:
-            # From now on nothing that is committed goes unnoticed; and what was meanwhile, is asked for.
+            # From now on the listener is notified of every commit; earlier ones are queried.
             self._parts.writer.register_listener(partition, self._on_high_watermark)
             coordinator.on_loaded(self.image)
             context.transition_to(CoordinatorState.ACTIVE)
@@ -353,7 +352,7 @@ class CoordinatorRuntime(Generic[S]):
         self._take_down(context)
 
     def _take_down(self, context: CoordinatorContext[S]) -> None:
-        """Whatever waits in a partition is not this broker's business any more."""
+        """Fails everything that waits in a partition."""
         context.fail_waiting(NotCoordinatorError())
         if context.timer is not None:
             context.timer.cancel_all()
@@ -374,7 +373,7 @@ class CoordinatorRuntime(Generic[S]):
             return self._image
 
     def on_new_metadata_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Has all shards told; those that are being loaded hear of it when they are."""
+        """Passes the image to all active shards; others get it when they are loaded."""
         with self._lock:
             self._image = image
             partitions = list(self._contexts)
@@ -387,13 +386,13 @@ class CoordinatorRuntime(Generic[S]):
         for partition in partitions:
             self.run_in_loop(f"image-{image.offset}", partition, partial(tell, partition))
 
-    # -- what events and contexts call
+    # -- called by events and contexts
 
     @contextmanager
     def active_context(self, partition: TopicPartition) -> Iterator[CoordinatorContext[S]]:
-        """The context of a partition that is active, or the error to answer with. Only in the partition's loop.
+        """Yields the context of an active partition, or raises the error for the client. Only in the partition's loop.
 
-        At the end the current batch is written, unless more is in line which may go with it.
+        At the end it appends the current batch, unless more events are queued that may share it.
         """
         context = self._context(partition)
         if context is None:
@@ -413,7 +412,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _flush_if_idle(self, context: CoordinatorContext[S]) -> None:
         if self._parts.processor.has_waiting(context.partition):
-            return  # whoever is next looks again
+            return  # the next event checks again
         self._flush(context)
 
     def _flush(self, context: CoordinatorContext[S]) -> None:
@@ -421,11 +420,11 @@ class CoordinatorRuntime(Generic[S]):
             context.flush()
         except OutOfSyncError as error:
             self._reload(context, error)
-        except Exception as error:  # noqa: BLE001 - those who wait have been told
+        except Exception as error:  # noqa: BLE001 - the waiting operations have failed with it
             logger.info("Cannot append a batch to %s: %r", context.partition, error)
 
     def _reload(self, context: CoordinatorContext[S], error: OutOfSyncError) -> None:
-        """The only way out when memory and log disagree."""
+        """Loads the partition again, which is the only way out when memory and log disagree."""
         if context.state is not CoordinatorState.ACTIVE:
             return
         logger.error("%s; loading it again", error)
@@ -434,7 +433,7 @@ class CoordinatorRuntime(Generic[S]):
         self._start_loading(context)
 
     def run_in_loop(self, name: str, partition: TopicPartition, operation: Callable[[], None]) -> Future[None]:
-        """Has something run in the loop of a partition, in whatever state it is."""
+        """Runs an operation in the loop of a partition, in any state."""
         event = InternalEvent(self, name, partition, partial(self._guarded, partition, operation))
         self._parts.processor.enqueue_last(event)
         return event.future
@@ -451,7 +450,7 @@ class CoordinatorRuntime(Generic[S]):
             self._flush_if_idle(context)
 
     def run_in_background(self, task: Callable[[], T]) -> Future[T]:
-        """Runs a task that takes too long for a loop on the pool. The task must not look at the state of a shard.
+        """Runs a task that takes too long for a loop on the pool. The task must not access the state of a shard.
 
         The future is cancelled if the pool is shut down.
         """
@@ -494,7 +493,7 @@ class CoordinatorRuntime(Generic[S]):
         self.start_timeout(batch.linger_task)
 
     def _on_high_watermark(self, partition: TopicPartition, offset: int) -> None:
-        """On any thread, under locks: only notes it and leaves the rest to the loop."""
+        """Stores the high watermark and leaves the rest to the loop. Called on any thread, under locks."""
         context = self._context(partition)
         if context is not None and context.on_high_watermark(offset):
             self._parts.processor.enqueue_first(
@@ -505,17 +504,17 @@ class CoordinatorRuntime(Generic[S]):
         with self._lock:
             return self._contexts.get(partition)
 
-    # -- the end
+    # -- shutdown
 
     def close(self) -> None:
-        """Ends all loops; what waits for an answer gets NOT_COORDINATOR. Timer and pool are closed by their owner."""
+        """Ends all loops; waiting operations fail with NOT_COORDINATOR. The owner closes timer and pool."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         self._parts.loader.close()
         self._parts.processor.close()
-        # No loop runs any more, so that everything belongs to this thread.
+        # No loop runs any more, so everything belongs to this thread.
         with self._lock:
             contexts = list(self._contexts.values())
         for context in contexts:

@@ -1,4 +1,4 @@
-"""The state machine of one partition, as the runtime sees it."""
+"""The state machine of one partition, from the view of the runtime."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from barnabas.records.control import ControlRecordType
 
 
 class CoordinatorShard(Protocol):
-    """What is sharded over the partitions of an internal topic: some groups, some transactional ids.
+    """One partition's share of a coordinator's state: some groups, or some transactional IDs.
 
-    It does no I/O. Operations come in as method calls and go out as
-    :class:`~barnabas.coordinator.runtime.coordinator_result.CoordinatorResult`; time comes in by way of a clock and of
-    timers. All its methods are called by one thread at a time, so nothing in it is locked.
+    It does no I/O. Operations are method calls that return a
+    :class:`~barnabas.coordinator.runtime.coordinator_result.CoordinatorResult`; time comes from a clock and timers. Its
+    methods are called by one thread at a time, so it has no locks.
     """
 
     def on_loaded(self, image: MetadataImage) -> None:
-        """The log is replayed, and operations will follow."""
+        """Is called after the log was replayed, before any operation."""
         ...
 
     def on_unloaded(self) -> None:
-        """Another broker is responsible now, or none."""
+        """Is called when this broker is no longer the coordinator."""
         ...
 
     def on_new_metadata_image(self, image: MetadataImage, delta: MetadataDelta) -> None: ...
@@ -37,22 +37,22 @@ class CoordinatorShard(Protocol):
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
         """Applies a record that is in the log at this offset, or is about to be.
 
-        `producer_id` is -1 unless it belongs to a transaction, whose end is told by `replay_end_transaction_marker`.
+        `producer_id` is -1 unless the record belongs to a transaction, which `replay_end_transaction_marker` ends.
         """
         ...
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, result: ControlRecordType) -> None:
-        """The transaction of a producer has been committed or aborted, as far as this partition is concerned."""
+        """Ends the transaction of a producer in this partition, by commit or abort."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ShardContext:
-    """What the runtime gives a new shard to work with."""
+    """What the runtime passes to a new shard."""
 
     partition: TopicPartition
     registry: SnapshotRegistry
-    """All state that records make is to be kept in timeline structures of this registry, or it cannot be reverted."""
+    """State that results from records must be in timeline structures of this registry, so that it can be reverted."""
     timer: CoordinatorTimer
     executor: CoordinatorExecutor
     clock: Clock
@@ -62,6 +62,6 @@ S_co = TypeVar("S_co", bound=CoordinatorShard, covariant=True)
 
 
 class CoordinatorShardBuilder(Protocol[S_co]):
-    """Makes an empty shard for a partition that is going to be loaded."""
+    """Creates an empty shard for a partition that is going to be loaded."""
 
     def __call__(self, context: ShardContext) -> S_co: ...

@@ -1,4 +1,4 @@
-"""The life of a coordinator's partition on this broker."""
+"""The states of a coordinator's partition on this broker."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class CoordinatorState(Enum):
 
     INITIAL = "initial"
     LOADING = "loading"
-    """The log is being replayed; requests are told to come again."""
+    """The log is being replayed; clients must retry."""
     ACTIVE = "active"
     CLOSED = "closed"
     FAILED = "failed"
-    """Loading came to nothing; the next election tries again."""
+    """The load has failed; the next election tries again."""
 
     def can_transition_to(self, target: CoordinatorState) -> bool:
         return self in _PREVIOUS[target]
@@ -41,4 +41,4 @@ _PREVIOUS: Final = {
     ),
     CoordinatorState.FAILED: frozenset({CoordinatorState.LOADING, CoordinatorState.ACTIVE}),
 }
-"""From which states each state can be reached."""
+"""The states from which each state can be reached."""

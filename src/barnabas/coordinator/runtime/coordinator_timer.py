@@ -1,4 +1,4 @@
-"""Time, as the state machine of a coordinator knows it: things to do later, by name."""
+"""Timers of a coordinator's state machine, by key."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ logger = LimitedLogger(logging.getLogger(__name__))
 
 RETRY_BACKOFF_MS: Final = 500
 MAX_RETRY_BACKOFF_MS: Final = 60_000
-"""For an operation that raises each time, so that the log is not flooded."""
+"""The maximum backoff of an operation that fails each time, so that the log is not flooded."""
 
 TimeoutOperation = Callable[[], CoordinatorResult[Any]]
 
 
 class CoordinatorTimer(Protocol):
-    """Runs operations on the partition's own event loop when their time has come.
+    """Runs operations on the partition's own event loop after a delay.
 
-    There is one for each key: scheduling a key again replaces what was scheduled, so a session timeout is pushed out by
-    each heartbeat by scheduling it anew.
+    There is one timer per key: scheduling a key again replaces it, so a heartbeat extends a session timeout by
+    scheduling it again.
     """
 
     def schedule(
@@ -40,15 +40,15 @@ class CoordinatorTimer(Protocol):
         retry: bool = True,
         retry_backoff_ms: int = RETRY_BACKOFF_MS,
     ) -> None:
-        """In so much time, unless cancelled. With `retry` it is run again should its records not be written.
+        """Schedules an operation. With `retry` it runs again if its records cannot be appended.
 
-        An operation that raises is always run again, after a growing backoff: a session or a rebalance whose timeout
-        was lost would never end.
+        An operation that raises always runs again, with a growing backoff: a session or a rebalance that lost its
+        timeout would never end.
         """
         ...
 
     def schedule_if_absent(self, key: str, delay_ms: int, operation: TimeoutOperation, *, retry: bool = True) -> None:
-        """The same, unless something is scheduled under this key."""
+        """Schedules an operation unless this key is scheduled."""
         ...
 
     def cancel(self, key: str) -> None: ...
@@ -57,11 +57,11 @@ class CoordinatorTimer(Protocol):
 
 
 class CancelledTimeoutError(Exception):
-    """A timeout that had fallen due was cancelled before its turn came."""
+    """A timer that was due was cancelled before its event ran."""
 
 
 class EventScheduler(Protocol):
-    """Puts a write operation into the partition's line, and tells what came of it."""
+    """Queues a write operation for the partition, and calls back with its outcome."""
 
     def __call__(
         self,
@@ -74,9 +74,9 @@ class EventScheduler(Protocol):
 class EventBasedCoordinatorTimer:
     """A coordinator's timer on the shared timing wheel.
 
-    When a delay is over, the wheel's thread puts an event into the partition's line. Until its turn comes, events
-    before it may cancel the timeout or replace it, so the event first looks whether it is still the one that counts.
-    `_tasks` is looked at in the partition's loop only; the wheel's thread knows nothing but its task.
+    When a delay ends, the wheel's thread queues an event for the partition. Until it runs, earlier events may cancel or
+    replace the timer, so the event first checks that it is still current. `_tasks` is only used in the partition's
+    loop; the wheel's thread knows nothing but its task.
     """
 
     def __init__(self, timer: Timer, schedule_event: EventScheduler) -> None:
@@ -127,7 +127,7 @@ class EventBasedCoordinatorTimer:
         return len(self._tasks)
 
     def on_due(self, task: _Timeout) -> None:
-        """On the wheel's thread."""
+        """Queues the event; runs on the wheel's thread."""
 
         def operation() -> CoordinatorResult[Any]:
             if self._tasks.get(task.key) is not task:
@@ -147,7 +147,7 @@ class EventBasedCoordinatorTimer:
                 | CoordinatorLoadInProgressError
                 | CoordinatorNotAvailableError,
             ):
-                # Whoever is responsible now, or will be after loading, schedules its own timeouts.
+                # The new coordinator, or this one after loading, schedules its own timers.
                 return
             backoff_ms = task.retry_backoff_ms
             if task.failures:
@@ -183,7 +183,7 @@ class _Timeout(TimerTask):
         self.operation = operation
         self.retry_backoff_ms = retry_backoff_ms
         self.failures = 0
-        """How often the operation has raised in a row."""
+        """The number of consecutive failures."""
 
     def run(self) -> None:
         self._owner.on_due(self)

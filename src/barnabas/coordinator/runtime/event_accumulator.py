@@ -1,4 +1,4 @@
-"""Events sorted by the partition they are for."""
+"""Queues events by partition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ K_co = TypeVar("K_co", bound=Hashable, covariant=True)
 
 
 class KeyedEvent(Protocol[K_co]):
-    """Something that is to happen to one key."""
+    """An event for one key."""
 
     @property
     def key(self) -> K_co: ...
@@ -24,37 +24,37 @@ E = TypeVar("E", bound=KeyedEvent[Hashable])
 
 
 class EventAccumulator(Generic[K, E]):
-    """Queues by key, with the promise that of each key one event at most is under way.
+    """Queues by key, and guarantees that at most one event per key is in progress.
 
     ::
 
-        p0:  e1 e4 e5        taken by thread A: nobody gets e4 before A is done with e1
+        p0:  e1 e4 e5        taken by thread A: e4 has to wait until A is done with e1
         p1:  e2              free: thread B gets it
         p2:  e3 e6           free
 
-    That is all the locking that a coordinator needs. Whoever has an event of a partition owns the partition, and the
-    state machine behind it is plain code for one thread. A key that is done with goes to the end of the line, so a
-    busy partition does not keep the others waiting.
+    That is all the locking that a coordinator needs. The thread that runs an event of a partition owns the partition,
+    and its state machine is single-threaded code. After an event its key goes to the end of the queue, so a busy
+    partition does not starve the others.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        """Guards everything below. Nothing foreign is called while it is held, except the clock."""
+        """Guards everything below. Nothing but the clock is called while it is held."""
         self._queues: dict[K, deque[E]] = {}
-        """Never holds an empty queue."""
+        """Never contains an empty queue."""
         self._available: deque[K] = deque()
-        """Keys with events, none of which is under way."""
+        """Keys with events, none of which is in progress."""
         self._in_process: set[K] = set()
         self._size = 0
         self._closed = False
 
     def add_last(self, event: E) -> None:
-        """Puts an event behind all others of its key. `RuntimeError` after `close`."""
+        """Adds an event after all others of its key. Raises `RuntimeError` after `close`."""
         self._add(event, first=False)
 
     def add_first(self, event: E) -> None:
-        """Puts an event before all others of its key."""
+        """Adds an event before all others of its key."""
         self._add(event, first=True)
 
     def _add(self, event: E, *, first: bool) -> None:
@@ -75,9 +75,9 @@ class EventAccumulator(Generic[K, E]):
             self._size += 1
 
     def try_begin(self, key: K) -> bool:
-        """Takes a key that is free and has nothing waiting, for an event that its owner runs at once.
+        """Takes a free key without waiting events, for an event that the caller runs at once.
 
-        It has to be given back by `done`. False if there is something to wait for.
+        `done` must release it. Returns False if other events are waiting or in progress.
         """
         with self._changed:
             if self._closed or key in self._in_process or key in self._queues:
@@ -86,9 +86,9 @@ class EventAccumulator(Generic[K, E]):
             return True
 
     def poll(self, timeout_ms: float | None = 0) -> E | None:
-        """The next event of any free key, whose key is then taken until `done`; None if there is none in time.
+        """Returns the next event of any free key, and takes the key until `done`; None on a timeout.
 
-        Without a timeout it waits until there is one, or until `close`.
+        Without a timeout it waits for an event, or for `close`.
         """
         deadline = None if timeout_ms is None else self._clock.nanoseconds() + int(timeout_ms * 1_000_000)
         with self._changed:
@@ -111,7 +111,7 @@ class EventAccumulator(Generic[K, E]):
             return event
 
     def done(self, key: K) -> None:
-        """The event of this key is over."""
+        """Releases the key of an event that has ended."""
         with self._changed:
             self._in_process.discard(key)
             if key in self._queues:
@@ -121,17 +121,17 @@ class EventAccumulator(Generic[K, E]):
                 self._changed.notify_all()
 
     def has_waiting(self, key: K) -> bool:
-        """Whether another event of this key is in line."""
+        """Returns whether another event of this key waits."""
         with self._changed:
             return key in self._queues
 
     def __len__(self) -> int:
-        """How many wait."""
+        """The number of waiting events."""
         with self._changed:
             return self._size
 
     def close(self) -> list[E]:
-        """Ends all waiting; returns what nobody will run any more, in order for each key."""
+        """Ends all waiting; returns the events that will not run, in order for each key."""
         with self._changed:
             self._closed = True
             left = [event for queue in self._queues.values() for event in queue]
@@ -142,7 +142,7 @@ class EventAccumulator(Generic[K, E]):
             return left
 
     def await_idle(self, timeout_ms: float) -> bool:
-        """After `close`: waits until no event is under way, on whatever thread; False if that takes too long."""
+        """Waits after `close` until no event is in progress on any thread; returns False on a timeout."""
         deadline = self._clock.nanoseconds() + int(timeout_ms * 1_000_000)
         with self._changed:
             while self._in_process:

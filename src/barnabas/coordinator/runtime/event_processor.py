@@ -1,4 +1,4 @@
-"""Who runs the events of coordinators."""
+"""Runs the events of coordinators."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ logger = LimitedLogger(logging.getLogger(__name__))
 
 
 LaneOf = Callable[[Any], Lane | None]
-"""Where the events of a key have to run, if not here."""
+"""Returns the lane that events of a key must run on, or None."""
 
 
 def no_lane(_: object) -> Lane | None:
-    """All log directories are quick."""
+    """For brokers whose log directories are all fast."""
     return None
 
 
 CLOSE_TIMEOUT_MS: Final = 10_000
-"""How long a close waits for events that other threads run themselves. No event blocks, so this is never needed."""
+"""How long close waits for events on other threads. No event blocks, so this should never be needed."""
 
 
 class CoordinatorEvent(Protocol):
-    """Something that happens to one partition of a coordinator."""
+    """An event of one partition of a coordinator."""
 
     @property
     def key(self) -> Hashable: ...
@@ -40,33 +40,33 @@ class CoordinatorEvent(Protocol):
     def run(self) -> None: ...
 
     def complete(self, error: BaseException | None) -> None:
-        """Its end, told once: with None if it went well."""
+        """Is called once at the end, with None on success."""
         ...
 
 
 class EventProcessor(Protocol):
-    """Runs events: those of one partition one after the other, those of several in any order."""
+    """Runs events: those of one partition in order, those of different partitions in any order."""
 
     def enqueue_last(self, event: CoordinatorEvent) -> None: ...
 
     def enqueue_first(self, event: CoordinatorEvent) -> None:
-        """For the news that others wait for."""
+        """For notifications that other events wait for."""
         ...
 
     def has_waiting(self, key: Hashable) -> bool:
-        """Whether more is to come for this partition."""
+        """Returns whether more events wait for this partition."""
         ...
 
     def close(self) -> None: ...
 
 
 def run_event(event: CoordinatorEvent) -> None:
-    """Runs an event, which hears of its own failure."""
+    """Runs an event, and passes an error to it."""
     try:
         event.run()
-    except Exception as error:  # noqa: BLE001 - it is the event's, and goes to whoever waits for it
+    except Exception as error:  # noqa: BLE001 - passed to the event and to its future
         if isinstance(error, ApiError):
-            # Nobody looks at where it was raised, and the frames there refer to the event, which refers to the error.
+            # The traceback is not used, and its frames would form a cycle with the event and the error.
             error.__traceback__ = None
         try:
             event.complete(error)
@@ -75,16 +75,15 @@ def run_event(event: CoordinatorEvent) -> None:
 
 
 class MultiThreadedEventProcessor:
-    """Events on threads of their own, or on the thread that brings them.
+    """Runs events on its own threads, or on the calling thread.
 
-    A hand-off to another thread costs more than most operations on a coordinator do, as long as threads take turns
-    with the GIL. So with `inline` an event is run on the spot by whoever brings it, provided that its partition is free
-    and nothing is in line for it; order stays what it would be. Only the outermost event of a thread is run so: what an
-    event itself adds is queued, and run when that is over. Loading, timers and what comes while a partition is busy are
-    for the threads.
+    While threads take turns with the GIL, a hand-off to another thread costs more than most coordinator operations. So
+    with `inline` the caller runs an event at once, if its partition is free and has no waiting events, which keeps the
+    order. Only the outermost event of a thread runs inline: events that it adds are queued, and run when it has ended.
+    Loading, timers and events for a busy partition run on the threads.
 
-    An event may write. If the log directory of its partition is slow, it runs on a lane of that directory, with its
-    key taken as always, so that neither the thread that brings it nor the events of other partitions wait for the disk.
+    An event may write. If the log directory of its partition is slow, it runs on a lane of that directory, with its key
+    taken as always, so that neither the calling thread nor events of other partitions wait for the disk.
     """
 
     def __init__(
@@ -98,9 +97,9 @@ class MultiThreadedEventProcessor:
         paces: LogDirPaces | None = None,
         lane_of: LaneOf = no_lane,
     ) -> None:
-        """Threads are called ``<name>-event-processor-<n>``.
+        """Threads are named ``<name>-event-processor-<n>``.
 
-        `lane_of` is asked for each event while `paces` are attentive, see `LogDirPaces`.
+        `lane_of` is called for each event while `paces` are attentive, see `LogDirPaces`.
         """
         self._paces = LogDirPaces(clock) if paces is None else paces
         self._lane_of = lane_of
@@ -118,7 +117,7 @@ class MultiThreadedEventProcessor:
             thread.start()
 
     def enqueue_last(self, event: CoordinatorEvent) -> None:
-        """Runs or queues an event; after `close`, it is completed with NOT_COORDINATOR."""
+        """Runs or queues an event; after `close`, it fails with NOT_COORDINATOR."""
         local = self._local
         if self._inline and not local.busy and self._accumulator.try_begin(event.key):
             if self._paces.attentive and (lane := self._lane_of(event.key)) is not None:
@@ -137,7 +136,7 @@ class MultiThreadedEventProcessor:
             event.complete(NotCoordinatorError())
 
     def _run(self, event: CoordinatorEvent) -> None:
-        """Runs an event whose key is taken: here, or on a thread for the slow log directory of its partition."""
+        """Runs an event whose key is taken: here, or on a lane of the slow log directory of its partition."""
         if self._paces.attentive and (lane := self._lane_of(event.key)) is not None:
             lane.submit(partial(self._run_taken, event))
         else:
@@ -153,7 +152,7 @@ class MultiThreadedEventProcessor:
             self._accumulator.done(event.key)
 
     def enqueue_first(self, event: CoordinatorEvent) -> None:
-        """Never runs it on the spot: this is for callers that hold locks."""
+        """Queues an event and never runs it inline: for callers that hold locks."""
         try:
             self._accumulator.add_first(event)
         except RuntimeError:
@@ -163,11 +162,11 @@ class MultiThreadedEventProcessor:
         return self._accumulator.has_waiting(key)
 
     def __len__(self) -> int:
-        """How many events wait."""
+        """The number of waiting events."""
         return len(self._accumulator)
 
     def close(self) -> None:
-        """Returns when all threads have ended. What is still in line is completed with NOT_COORDINATOR."""
+        """Returns when all threads have ended. Waiting events fail with NOT_COORDINATOR."""
         with self._lock:
             if self._closed:
                 return
@@ -201,5 +200,5 @@ class _EventProcessorThread(ShutdownableThread):
 
     def do_work(self) -> None:
         event = self._accumulator.poll(None)
-        if event is not None:  # it is closed otherwise, which ends the loop
+        if event is not None:  # None means closed, which ends the loop
             self._run_event(event)

@@ -1,4 +1,4 @@
-"""How a coordinator writes to its partition of an internal topic."""
+"""Appends records of a coordinator to its partition of an internal topic."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from barnabas.replica.partition_log import ACKS_ALL
 from barnabas.replica.replica_manager import ReplicaManager
 
 TXN_OFFSET_COMMIT_WITH_EPOCH_BUMP = 5
-"""TxnOffsetCommit from this version on comes from clients for which every transaction has an epoch of its own."""
+"""The first version of TxnOffsetCommit of clients with a separate epoch for every transaction."""
 
 HighWatermarkCallback = Callable[[TopicPartition, int], None]
 
 
 class PartitionWriter(Protocol):
-    """The log of a partition, as far as its coordinator writes to it."""
+    """The log of a partition, from the view of its coordinator."""
 
     def max_batch_size(self, partition: TopicPartition) -> int:
-        """How large a batch may be. Raises `NotLeaderOrFollowerError` where there is no log."""
+        """Returns the maximum batch size. Raises `NotLeaderOrFollowerError` if there is no log."""
         ...
 
     def append(
@@ -35,11 +35,11 @@ class PartitionWriter(Protocol):
         guard: VerificationGuard = SENTINEL,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> int:
-        """Appends a batch and returns the offset behind it, without waiting for replicas; raises what went wrong."""
+        """Appends a batch and returns the next offset, without waiting for replicas; raises errors."""
         ...
 
     def register_listener(self, partition: TopicPartition, on_high_watermark: HighWatermarkCallback) -> None:
-        """Has somebody told how far the partition is committed: on any thread, under locks, so be quick."""
+        """Registers a callback for the high watermark. It runs on any thread, under locks, so it must be fast."""
         ...
 
     def deregister_listener(self, partition: TopicPartition, on_high_watermark: HighWatermarkCallback) -> None: ...
@@ -52,26 +52,26 @@ class PartitionWriter(Protocol):
         producer_epoch: int,
         api_version: int,
     ) -> Future[VerificationGuard]:
-        """What an append for a transaction has to present, once it is known that the transaction goes on (KIP-890)."""
+        """Verifies that the transaction is ongoing, and returns the guard for a transactional append (KIP-890)."""
         ...
 
 
 TransactionVerifier = Callable[[TopicPartition, str, int, int, int], Future[None]]
-"""Asks the transaction coordinator whether a partition is part of a transaction that is going on; it is added to it if
-the client leaves that to the broker. Partition, transactional id, producer id, producer epoch, version of the
-TxnOffsetCommit. The future fails with what to tell the client."""
+"""Asks the transaction coordinator whether a partition is part of an ongoing transaction, and adds it if the client
+leaves that to the broker. Arguments: partition, transactional ID, producer ID, producer epoch, version of the
+TxnOffsetCommit. The future fails with the error for the client."""
 
 
 class ReplicaPartitionWriter:
-    """Writes through the replica manager."""
+    """Appends through the replica manager."""
 
     def __init__(self, replicas: ReplicaManager, verifier: TransactionVerifier | None = None) -> None:
         self._replicas = replicas
         self.verifier = verifier
-        """Without one every transaction is taken for granted. It is set by whoever assembles the broker, as it leads to
-        the transaction coordinator, which has such a writer itself."""
+        """Without one no transaction is verified. The broker sets it later, because it needs the transaction
+        coordinator, which has such a writer itself."""
         self._listeners: dict[tuple[TopicPartition, HighWatermarkCallback], _Listener] = {}
-        """Changed by loops of different partitions, each its own keys."""
+        """Changed by loops of different partitions, each with its own keys."""
 
     def max_batch_size(self, partition: TopicPartition) -> int:
         return self._replicas.get_partition_or_exception(partition).local_log_or_raise().config.max_message_bytes
@@ -94,7 +94,7 @@ class ReplicaPartitionWriter:
                 transaction_version=transaction_version,
             )
         finally:
-            # Consumers of the internal topic may wait for this; no request ends on this thread that would do it.
+            # Consumers of the internal topic may wait for this, and no request ends on this thread to complete them.
             replicas.action_queue.try_complete_actions()
         return info.last_offset + 1
 
@@ -115,20 +115,26 @@ class ReplicaPartitionWriter:
         producer_epoch: int,
         api_version: int,
     ) -> Future[VerificationGuard]:
-        answer: Future[VerificationGuard] = Future()
+        guard_future: Future[VerificationGuard] = Future()
         start = partial(
-            self._start_verification, answer, partition, transactional_id, producer_id, producer_epoch, api_version
+            self._start_verification,
+            guard_future,
+            partition,
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            api_version,
         )
         lane = self._replicas.coordinator_lane(partition)
         if lane is None:
             start()
         else:
             lane.submit(start)  # it takes the lock of the log
-        return answer
+        return guard_future
 
     def _start_verification(
         self,
-        answer: Future[VerificationGuard],
+        guard_future: Future[VerificationGuard],
         partition: TopicPartition,
         transactional_id: str,
         producer_id: int,
@@ -143,19 +149,19 @@ class ReplicaPartitionWriter:
                 supports_epoch_bump=api_version >= TXN_OFFSET_COMMIT_WITH_EPOCH_BUMP,
             )
             if guard is SENTINEL or self.verifier is None:
-                answer.set_result(guard)
+                guard_future.set_result(guard)
                 return
             verified = self.verifier(partition, transactional_id, producer_id, producer_epoch, api_version)
-        except Exception as error:  # noqa: BLE001 - it is for whoever waits for the answer
-            answer.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - passed to the future
+            guard_future.set_exception(error)
             return
 
         def on_verified(future: Future[None]) -> None:
             error = future.exception()
             if error is None:
-                answer.set_result(guard)
+                guard_future.set_result(guard)
             else:
-                answer.set_exception(error)
+                guard_future.set_exception(error)
 
         verified.add_done_callback(on_verified)
 

@@ -1,4 +1,4 @@
-"""What can be measured about the runtime of a coordinator."""
+"""Metrics of the runtime of a coordinator."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _STATES: Final = (CoordinatorState.LOADING, CoordinatorState.ACTIVE, Coordinator
 
 
 class CoordinatorRuntimeMetrics:
-    """Kafka's ``<name>-metrics``: how long partitions took to load, how many are in which state, what waits in line."""
+    """Kafka's ``<name>-metrics``: load times of partitions, partitions by state, waiting events."""
 
     def __init__(self, metrics: Metrics, group: str) -> None:
-        """`group` is such as ``group-coordinator-metrics``."""
+        """`group` is for example ``group-coordinator-metrics``."""
         self._metrics = metrics
         self._group = group
         self._gauges: list[MetricName] = []
@@ -33,7 +33,7 @@ class CoordinatorRuntimeMetrics:
         self._load_time.record(end_ms - start_ms, end_ms)
 
     def watch(self, states: Callable[[], Iterable[CoordinatorState]], waiting: Callable[[], int]) -> None:
-        """Adds the gauges of a runtime: the states of its partitions, and how many events wait."""
+        """Adds the gauges of a runtime: the states of its partitions, and the number of waiting events."""
         for state in _STATES:
             self._gauge(
                 "num-partitions",

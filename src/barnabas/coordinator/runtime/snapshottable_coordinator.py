@@ -1,4 +1,4 @@
-"""A state machine together with its past."""
+"""A state machine with snapshots of its past states."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ S = TypeVar("S", bound=CoordinatorShard)
 
 
 class SnapshottableCoordinator(Generic[S]):
-    """A shard, and how far its state is written and committed::
+    """A shard, and the offsets up to which its state is written and committed::
 
         log          0 . . . . . . . 8 . . . . . 13
         snapshots                    ^           ^
                        last_committed_offset     last_written_offset
 
-    Operations work on the newest state. Readers get the one of the last committed offset. A write that fails takes the
-    state back to where its batch would have begun.
+    Operations use the latest state. Readers use the state of the last committed offset. A failed write reverts the
+    state to the start of its batch.
     """
 
     __slots__ = ("_registry", "last_committed_offset", "last_written_offset", "shard")
@@ -41,23 +41,23 @@ class SnapshottableCoordinator(Generic[S]):
         self.shard.replay_end_transaction_marker(producer_id, producer_epoch, result)
 
     def update_last_written_offset(self, offset: int) -> None:
-        """What is replayed now is what the log has up to this offset."""
+        """Marks the replayed state as that of the log up to this offset."""
         if offset < self.last_written_offset:
             raise ValueError(f"offset {offset} is written after offset {self.last_written_offset}")
         self.last_written_offset = offset
         self._registry.idempotent_create_snapshot(offset)
 
     def revert_last_written_offset(self, offset: int) -> None:
-        """Forgets what has been replayed since."""
+        """Reverts everything that was replayed since this offset."""
         if offset < self.last_committed_offset:
             raise ValueError(f"cannot revert to offset {offset}: {self.last_committed_offset} is committed")
         self._registry.revert_to_snapshot(offset)
         self.last_written_offset = offset
 
     def update_last_committed_offset(self, offset: int) -> bool:
-        """The log is committed up to here, so readers may see the state as of here. Whether that is news.
+        """Makes the state at this offset visible to readers. Returns whether that is a change.
 
-        A high watermark may lie between two snapshots, right after a load; then it is the earlier one that counts.
+        After a load, a high watermark may lie between two snapshots; then the earlier one is used.
         """
         offset = min(offset, self.last_written_offset)
         if offset <= self.last_committed_offset:

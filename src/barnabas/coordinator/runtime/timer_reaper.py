@@ -1,4 +1,4 @@
-"""Moves the coordinators' timer on."""
+"""Advances the coordinators' timer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TICK_MS: Final = 200
 
 
 class SystemTimerReaper(ShutdownableThread):
-    """A thread that waits for the next timeout, and has it run.
+    """Waits for the next timer on a thread, and runs it.
 
     Closing it closes the timer as well.
     """

@@ -1,1 +1,1 @@
-"""Transactions: producer ids, and what is written under them."""
+"""The transaction coordinator, and the allocation of producer IDs."""

@@ -1,4 +1,4 @@
-"""Asks the transaction coordinator about records that say they are part of a transaction (KIP-890)."""
+"""Verifies transactional records with the transaction coordinator (KIP-890)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _TXN_OFFSET_COMMIT_WITH_ABORTABLE_ERROR: Final = 4
 
 
 class TransactionSupportedOperation(Enum):
-    """What the version of a client's request says about how it does transactions."""
+    """What the version of a client's request implies about its transactions."""
 
     DEFAULT_ERROR = "default error"
-    """It adds partitions itself, and knows INVALID_TXN_STATE."""
+    """It adds partitions itself, and understands INVALID_TXN_STATE."""
     GENERIC_ERROR_SUPPORTED = "generic error supported"
-    """It adds partitions itself, and knows TRANSACTION_ABORTABLE, after which it can go on with another transaction."""
+    """It adds partitions itself, and understands TRANSACTION_ABORTABLE, after which it can begin a transaction."""
     ADD_PARTITION = "add partition"
-    """It leaves it to brokers to add partitions: transaction version 2."""
+    """Brokers add partitions for it: transaction version 2."""
 
     @property
     def supports_epoch_bump(self) -> bool:
@@ -55,7 +55,7 @@ PartitionErrors = dict[TopicPartition, Errors]
 
 
 class RemoteTransactions(Protocol):
-    """Asks the coordinator on another broker, by AddPartitionsToTxn: NETWORK_EXCEPTION if it does not answer."""
+    """Calls the coordinator on another broker with AddPartitionsToTxn; NETWORK_EXCEPTION if it does not respond."""
 
     def add_or_verify(
         self,
@@ -70,11 +70,11 @@ class RemoteTransactions(Protocol):
 
 
 class AddPartitionsToTxnManager:
-    """Finds out whether records may be appended, or sees to it that they may.
+    """Verifies that records may be appended, or adds their partition to the transaction.
 
-    A leader that is to append the first batch of a transaction asks its coordinator whether there is that transaction
-    and the partition is part of it; for clients that leave it to the broker, it has the partition added. If the
-    coordinator is this broker, no network is between them.
+    A leader that gets the first batch of a transaction asks the coordinator whether the transaction is ongoing and
+    includes the partition; for clients that leave it to the broker, it has the partition added. If this broker is the
+    coordinator, no network is involved.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class AddPartitionsToTxnManager:
         partitions: Collection[TopicPartition],
         operation: TransactionSupportedOperation,
     ) -> Future[PartitionErrors]:
-        """The partitions that must not be appended to, and why. In the answer are errors that producers know."""
-        answer: Future[PartitionErrors] = Future()
+        """Returns the partitions that must not be appended to, with errors that producers understand."""
+        result: Future[PartitionErrors] = Future()
 
         def on_errors(errors: PartitionErrors) -> None:
-            answer.set_result(
+            result.set_result(
                 {partition: _for_producer(error, operation) for partition, error in errors.items() if error}
             )
 
@@ -122,7 +122,7 @@ class AddPartitionsToTxnManager:
                 on_errors,
                 verify_only=not operation.supports_epoch_bump,
             )
-        return answer
+        return result
 
     def _ask_here(
         self,
@@ -144,19 +144,19 @@ class AddPartitionsToTxnManager:
     def verify_offset_commit(
         self, partition: TopicPartition, transactional_id: str, producer_id: int, producer_epoch: int, api_version: int
     ) -> Future[None]:
-        """The same for offsets that are committed in a transaction: done, or failed with what to tell the client.
+        """Does the same for transactional offset commits: completes, or fails with the error for the client.
 
-        It is what the writer of the group coordinator calls its `TransactionVerifier`.
+        It is the `TransactionVerifier` of the group coordinator's writer.
         """
-        answer: Future[None] = Future()
+        result: Future[None] = Future()
 
         def on_verified(future: Future[PartitionErrors]) -> None:
             error = future.result().get(partition, Errors.NONE)
             failure = error.to_exception()
             if failure is None:
-                answer.set_result(None)
+                result.set_result(None)
             else:
-                answer.set_exception(failure)
+                result.set_exception(failure)
 
         self.add_or_verify_transaction(
             transactional_id,
@@ -164,12 +164,12 @@ class AddPartitionsToTxnManager:
             (partition,),
             TransactionSupportedOperation.for_txn_offset_commit(api_version),
         ).add_done_callback(on_verified)
-        return answer
+        return result
 
 
 def _for_producer(error: Errors, operation: TransactionSupportedOperation) -> Errors:
     if error is Errors.PRODUCER_FENCED:
-        return Errors.INVALID_PRODUCER_EPOCH  # what a log says of such a producer
+        return Errors.INVALID_PRODUCER_EPOCH  # as a log does for such a producer
     if error is Errors.TRANSACTION_ABORTABLE and operation is TransactionSupportedOperation.DEFAULT_ERROR:
         return Errors.INVALID_TXN_STATE
     return error

@@ -1,4 +1,4 @@
-"""A transaction that is decided upon, and whose partitions are to be told."""
+"""A transaction whose outcome is decided, and whose markers have to be written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.records.control import ControlRecordType
 
 
 class TxnMarker(NamedTuple):
-    """The end of a producer's transaction, for some partitions: an entry of a WriteTxnMarkers request."""
+    """The end of a producer's transaction for some partitions: an entry of a WriteTxnMarkers request."""
 
     producer_id: int
     producer_epoch: int
@@ -22,12 +22,12 @@ class TxnMarker(NamedTuple):
 
 
 class PendingCompleteTxn(NamedTuple):
-    """A transaction in one of the PREPARE states, as it is in the coordinator's log."""
+    """A transaction in one of the PREPARE states, as in the coordinator's log."""
 
     txn_topic_partition: int
-    """Where its transactional id lives."""
+    """The partition of its transactional ID."""
     coordinator_epoch: int
-    """As of which this broker is its coordinator. Whoever comes after has a higher one, and then this one is void."""
+    """The epoch in which this broker is its coordinator. A later coordinator has a higher one and fences this one."""
     metadata: TransactionMetadata
 
     @property

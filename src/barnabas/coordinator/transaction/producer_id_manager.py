@@ -1,4 +1,4 @@
-"""Producer ids: a broker's share of numbers that must never be given out twice (KIP-730)."""
+"""Allocates producer IDs, which must be unique in the cluster, from blocks of the controller (KIP-730)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFETCH_THRESHOLD: Final = 0.9
-"""The part of a block after which the next is asked for."""
+"""The used fraction of a block at which the next one is requested."""
 RETRY_BACKOFF_MS: Final = 50
 _MAX_ID: Final = (1 << 63) - 1
 
 
 class _Block:
-    """Ids that the controller has given to this broker."""
+    """A block of IDs that the controller has allocated to this broker."""
 
     __slots__ = ("first", "next_id", "prefetch_at", "stop")
 
@@ -50,18 +50,18 @@ class _Waiter(NamedTuple):
 
 
 class ProducerIdManager:
-    """Hands out producer ids from blocks of a thousand that the controller has reserved for this broker.
+    """Allocates producer IDs from blocks of a thousand that the controller has reserved for this broker.
 
-        ids 3000 to 3999    3000 3001 ... 3899 3900 ... 3999            the block in use
+        ids 3000 to 3999    3000 3001 ... 3899 3900 ... 3999            the current block
                                                  |
-                                                 asks for the next: it is there before this one is used up
-        ids 7000 to 7999                                                the block after it
+                                                 requests the next: it arrives before this one is used up
+        ids 7000 to 7999                                                the next block
 
-    Ids that are left when a broker stops are lost. There are 2^63 of them.
+    IDs that are left when a broker stops are lost. There are 2^63 of them.
 
-    If none is left and the next block has not arrived, Kafka answers COORDINATOR_LOAD_IN_PROGRESS, and the producer
-    asks again after a back-off of 100 ms. :meth:`generate_producer_id` does so, for callers with a retry of their own.
-    :meth:`next_producer_id` waits instead: the block is usually there within a millisecond or two.
+    If none is left and the next block has not arrived, Kafka responds with COORDINATOR_LOAD_IN_PROGRESS, and the
+    producer retries after a backoff of 100 ms. :meth:`generate_producer_id` does so, for callers with their own
+    retries. :meth:`next_producer_id` waits instead: the block usually arrives within a millisecond or two.
     """
 
     def __init__(
@@ -83,19 +83,19 @@ class ProducerIdManager:
         self._next: _Block | None = None
         self._in_flight = False
         self._retry_at_ms = -1
-        """Not to ask again before; the controller has just refused."""
+        """The time of the next request after a refusal by the controller."""
         self._waiters: deque[_Waiter] = deque()
         self._retry_scheduled = False
 
     def prefetch(self) -> None:
-        """Asks for the first block, so that the first producer need not wait for it."""
+        """Requests the first block, so that the first producer need not wait for it."""
         with self._lock:
             wanted = self._current.is_used_up and self._wants_block()
         if wanted:
             self._request_block()
 
     def generate_producer_id(self) -> int:
-        """The next id; :class:`CoordinatorLoadInProgressError` if there is none at the moment."""
+        """Returns the next ID; raises :class:`CoordinatorLoadInProgressError` if there is none now."""
         with self._lock:
             producer_id, wanted = self._take()
         if wanted:
@@ -105,7 +105,7 @@ class ProducerIdManager:
         return producer_id
 
     def next_producer_id(self, timeout_ms: int) -> Future[int]:
-        """The next id, as soon as there is one; the same error if that takes longer than ``timeout_ms``.
+        """Returns the next ID when it is available; fails with the same error after ``timeout_ms``.
 
         The future may be completed on any thread.
         """
@@ -121,7 +121,7 @@ class ProducerIdManager:
         return future
 
     def _take(self) -> tuple[int | None, bool]:
-        """With the lock held: an id, and whether a block is to be asked for."""
+        """Returns an ID, and whether to request a block. The lock must be held."""
         if self._current.is_used_up and self._next is not None:
             self._current, self._next = self._next, None
         block = self._current
@@ -132,7 +132,7 @@ class ProducerIdManager:
         return producer_id, producer_id >= block.prefetch_at and self._wants_block()
 
     def _wants_block(self) -> bool:
-        """With the lock held: whether to ask for a block; true for one caller only, who then has to."""
+        """Returns whether to request a block; true for one caller only, which must do it. The lock must be held."""
         if self._in_flight or self._next is not None or self._now_ms() < self._retry_at_ms:
             return False
         self._in_flight = True
@@ -147,7 +147,7 @@ class ProducerIdManager:
             retry_in_ms = self._schedule_retry()
         if retry_in_ms is not None:
             self._retry_later(retry_in_ms)
-        self._serve_waiters()  # a block may have come since
+        self._serve_waiters()  # a block may have arrived meanwhile
 
     def _time_out(self, future: Future[int]) -> None:
         with self._lock:
@@ -174,7 +174,7 @@ class ProducerIdManager:
             waiter.future.set_result(producer_id)
 
     def _schedule_retry(self) -> int | None:
-        """With the lock held: when to try again for those who wait, if nobody else is going to."""
+        """Returns the delay of a retry for the waiters, if no other is scheduled. The lock must be held."""
         if not self._waiters or self._in_flight or self._retry_scheduled or self._next is not None:
             return None
         self._retry_scheduled = True
@@ -199,7 +199,7 @@ class ProducerIdManager:
         log.debug("Requesting producer IDs from the controller")
         self._channel.send_request(request, _Exchange(self))
 
-    def answered(self, response: ClientResponse) -> None:
+    def on_response(self, response: ClientResponse) -> None:
         block = self._block_from(response)
         with self._lock:
             self._in_flight = False
@@ -234,7 +234,7 @@ class ProducerIdManager:
             log.error("The controller sent no response to the request for producer IDs")
             return None
         if body.error_code:
-            # STALE_BROKER_EPOCH and BROKER_ID_NOT_REGISTERED pass when the broker has registered again.
+            # STALE_BROKER_EPOCH and BROKER_ID_NOT_REGISTERED end when the broker has registered again.
             log.warning("The controller allocated no producer IDs: %s", Errors.for_code(body.error_code).name)
             return None
         first, size = body.producer_id_start, body.producer_id_len
@@ -249,7 +249,7 @@ class ProducerIdManager:
 
 
 class _Exchange:
-    """One request under way."""
+    """One request in progress."""
 
     __slots__ = ("_manager",)
 
@@ -257,7 +257,7 @@ class _Exchange:
         self._manager = manager
 
     def on_complete(self, response: ClientResponse) -> None:
-        self._manager.answered(response)
+        self._manager.on_response(response)
 
     def on_timeout(self) -> None:
         self._manager.timed_out()

@@ -10,7 +10,7 @@ from barnabas.common.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig:
-    """What a broker's configuration says about transactions; the defaults are Kafka's."""
+    """The transaction settings of a broker; the defaults are Kafka's."""
 
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
     transaction_max_timeout_ms: int = 15 * 60 * 1000
@@ -23,7 +23,7 @@ class TransactionConfig:
     add_partitions_retry_backoff_max_ms: int = 100
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
-    """How long to wait before markers are sent again. Not a setting."""
+    """The backoff before markers are sent again. Not a setting."""
 
     @classmethod
     def from_values(cls, values: ConfigValues) -> Self:

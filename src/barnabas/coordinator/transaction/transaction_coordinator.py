@@ -1,4 +1,4 @@
-"""The transaction coordinator of a broker: all requests about transactions end here."""
+"""The transaction coordinator of a broker: handles all requests about transactions."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ _ERRORS_OF_WRITES: Final = {
     Errors.MESSAGE_TOO_LARGE: Errors.UNKNOWN_SERVER_ERROR,
     Errors.RECORD_LIST_TOO_LARGE: Errors.UNKNOWN_SERVER_ERROR,
 }
-"""What a client is told about a write to the coordinator's own log, of which it knows nothing."""
+"""Maps errors of appends to the coordinator's own log to errors that clients understand."""
 
 
 class TransactionListing(NamedTuple):
-    """The answer to ListTransactions."""
+    """The response to ListTransactions."""
 
     error: Errors
     unknown_state_filters: tuple[str, ...] = ()
@@ -67,24 +67,23 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionCoordinator:
-    """Coordinates the transactions whose ids live in the partitions of ``__transaction_state`` that this broker leads.
+    """Coordinates the transactions whose IDs map to partitions of ``__transaction_state`` that this broker leads.
 
-    What happens to a transaction is decided by the :class:`TransactionCoordinatorShard` of its partition; this is what
-    is around it: finding the partition, getting producer ids, and looking at the clock. All answers are futures, which
-    have an error code rather than an exception.
+    The :class:`TransactionCoordinatorShard` of a partition decides about transactions. This class finds the partition,
+    allocates producer IDs, and handles timeouts. All results are futures with an error code, not an exception.
 
     A committed transaction, from the producer's first request to the end, with transaction version 2::
 
         producer             broker with the coordinator                      brokers with the partitions
            | InitProducerId       |                                                    |
-           |--------------------->| EMPTY in the log; whoever was before is fenced      |
+           |--------------------->| EMPTY in the log; the previous producer is fenced   |
            | Produce              |                                                    |
            |--------------------------------------------------------------------------->| first batch of a transaction:
-           |                      |<------- AddPartitionsToTxn ------------------------| may it be appended?
+           |                      |<------- AddPartitionsToTxn ------------------------| verify the transaction
            |                      | ONGOING in the log                                  |
            |<---------------------------------------------------------------------------| appended
            | EndTxn(commit)       |                                                    |
-           |--------------------->| PREPARE_COMMIT in the log: this is the moment       |
+           |--------------------->| PREPARE_COMMIT in the log: it is committed now      |
            |                      |-------- WriteTxnMarkers -------------------------->| readers may see it now
            |<---------------------| COMPLETE_COMMIT in the log                          |
     """
@@ -102,7 +101,7 @@ class TransactionCoordinator:
         clock: Clock,
         epochs: CoordinatorEpochs,
     ) -> None:
-        """`partition_count` tells how many partitions the topic has, None if there is none yet."""
+        """`partition_count` returns the number of partitions of the topic, None if it does not exist yet."""
         self._config = config
         self._runtime = runtime
         self._markers = markers
@@ -116,10 +115,10 @@ class TransactionCoordinator:
         self._is_active = False
         markers.on_written = self._complete_transaction
 
-    # -- start and stop
+    # -- lifecycle
 
     def startup(self) -> None:
-        """Begins to look after timeouts."""
+        """Starts to check for timeouts."""
         config = self._config
         schedule = self._scheduler.schedule
         abort_ms = config.abort_timed_out_transactions_interval_ms
@@ -138,11 +137,11 @@ class TransactionCoordinator:
         self._runtime.close()
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition of ``__transaction_state`` that an id lives in: whoever leads it is its coordinator."""
+        """Returns the partition of ``__transaction_state`` of an ID, whose leader is its coordinator."""
         return partition_for(transactional_id, self._partition_count() or self._config.state_log_num_partitions)
 
     def is_loading(self, partition: int) -> bool:
-        """Whether this broker, if it leads the partition, does not know yet what is in it."""
+        """Returns whether the partition, if this broker leads it, is not loaded yet."""
         return self._runtime.is_loading(TopicPartition(TRANSACTION_STATE_TOPIC, partition))
 
     def _partition(self, transactional_id: str) -> TopicPartition:
@@ -227,7 +226,7 @@ class TransactionCoordinator:
         )
 
     def describe_transaction(self, transactional_id: str) -> Future[TransactionMetadata | Errors]:
-        """A transactional id as it is, or why it cannot be told."""
+        """Returns the state of a transactional ID, or an error."""
         if not self._is_active:
             return _done(Errors.COORDINATOR_NOT_AVAILABLE)
         if not transactional_id:
@@ -246,10 +245,10 @@ class TransactionCoordinator:
         duration_ms: int = -1,
         transactional_id_pattern: str | None = None,
     ) -> Future[TransactionListing]:
-        """All transactional ids of this broker that pass all the filters; an empty one lets everything pass.
+        """Returns all transactional IDs of this broker that pass all filters; an empty filter passes everything.
 
-        `duration_ms` lets those pass whose transaction has gone on for longer. Raises `InvalidRegularExpressionError`.
-        A pattern is matched on a background thread: with many ids it takes too long for the coordinator's.
+        `duration_ms` passes transactions that are open for longer. Raises `InvalidRegularExpressionError`. A pattern is
+        evaluated on a background thread: with many IDs it takes too long for the coordinator's threads.
         """
         if not self._is_active:
             return _done(TransactionListing(Errors.COORDINATOR_NOT_AVAILABLE))
@@ -285,7 +284,7 @@ class TransactionCoordinator:
         return listing if pattern is None else self._matching(listing, pattern)
 
     def _matching(self, listing: Future[TransactionListing], pattern: ClientPattern) -> Future[TransactionListing]:
-        """Leaves of a listing the transactional ids that match."""
+        """Filters a listing by the pattern."""
         matching: Future[TransactionListing] = Future()
 
         def match() -> TransactionListing:
@@ -309,14 +308,14 @@ class TransactionCoordinator:
         listing.add_done_callback(lambda _: self._runtime.run_in_background(match).add_done_callback(on_matched))
         return matching
 
-    # -- what happens by itself
+    # -- periodic tasks
 
     def abort_timed_out_transactions(self) -> None:
-        """Aborts transactions that have gone on for longer than their producers said. Those are fenced."""
+        """Aborts transactions that exceed their timeout, and fences their producers."""
 
         def abort(found: Future[list[TransactionRef]]) -> None:
             if found.exception() is not None:
-                return  # it is loaded, or somebody else's: who loads it looks again
+                return  # it is being loaded, or moved: its next coordinator checks again
             for transaction in found.result():
                 self._abort_timed_out(transaction)
 
@@ -344,7 +343,7 @@ class TransactionCoordinator:
         ).add_done_callback(on_aborted)
 
     def remove_expired_transactional_ids(self) -> None:
-        """Forgets ids that were not used for ``transactional.id.expiration.ms``."""
+        """Removes IDs that were not used for ``transactional.id.expiration.ms``."""
         for future in self._runtime.schedule_write_all_operation(
             "expire-transactional-ids",
             lambda shard: shard.remove_expired(self._config.transactional_id_expiration_ms),
@@ -361,7 +360,7 @@ class TransactionCoordinator:
     # -- metadata
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
-        """This broker coordinates what is in the partition. Nothing of what it may have been doing counts any more."""
+        """Starts to coordinate the partition. Operations of an earlier epoch become void."""
         self._markers.remove_markers_for_txn_topic_partition(partition)
         self._epochs.set(partition, leader_epoch)
         self._runtime.schedule_load_operation(TopicPartition(TRANSACTION_STATE_TOPIC, partition), leader_epoch)
@@ -371,7 +370,7 @@ class TransactionCoordinator:
         self._markers.remove_markers_for_txn_topic_partition(partition)
 
     def on_partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
-        """A transaction with a partition that does not exist any more finds out when it is to write a marker there."""
+        """Does nothing: a transaction finds out about a deleted partition when it writes the marker."""
 
     def on_new_metadata_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
         self._runtime.on_new_metadata_image(image, delta)
@@ -379,9 +378,9 @@ class TransactionCoordinator:
     # -- producer ids
 
     def _with_producer_id(self, name: str, transactional_id: str, operation: Operation) -> Future[ProducerResult]:
-        """Runs an operation, and again with a new producer id if it turns out to need one, which most do not."""
+        """Runs an operation, and again with a new producer ID if it needs one, which is rare."""
         partition = self._partition(transactional_id)
-        answer: Future[ProducerResult] = Future()
+        response_future: Future[ProducerResult] = Future()
 
         def attempt(producer_id: int | None) -> None:
             self._runtime.schedule_write_operation(
@@ -391,30 +390,30 @@ class TransactionCoordinator:
         def on_done(future: Future[ProducerResult]) -> None:
             failure = future.exception()
             if failure is None:
-                answer.set_result(future.result())
+                response_future.set_result(future.result())
             elif isinstance(failure, NeedsProducerIdError):
                 self._producer_ids.next_producer_id(self._config.request_timeout_ms).add_done_callback(on_producer_id)
             else:
-                answer.set_result(ProducerResult(_error_of(failure)))
+                response_future.set_result(ProducerResult(_error_of(failure)))
 
         def on_producer_id(future: Future[int]) -> None:
             failure = future.exception()
             if failure is None:
                 attempt(future.result())
             else:
-                answer.set_result(ProducerResult(_error_of(failure)))
+                response_future.set_result(ProducerResult(_error_of(failure)))
 
         attempt(None)
-        return answer
+        return response_future
 
 
 class CoordinatorEpochs:
-    """As of which leader epochs this broker coordinates partitions. Markers bear it, so that those of a coordinator
-    which has been replaced can be told."""
+    """The leader epochs in which this broker coordinates partitions. Markers contain it, so that those of a replaced
+    coordinator are rejected."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        """Guards the epochs; nothing else is taken inside."""
+        """Guards the epochs; no other lock is taken inside it."""
         self._epochs: dict[int, int] = {}
 
     def set(self, partition: int, epoch: int) -> None:
@@ -463,7 +462,7 @@ def _mapped(source: Future[S], on_result: Callable[[S], T], on_error: Callable[[
 
 
 def _gathered(sources: Sequence[Future[S]], collect: Callable[[Sequence[S | Errors]], T]) -> Future[T]:
-    """The answer made of all answers, errors among them, once the last is there."""
+    """Combines all results, including errors, when the last one is complete."""
     target: Future[T] = Future()
     gathering: Gathering[int, S | Errors] = Gathering(
         range(len(sources)), lambda found: target.set_result(collect(tuple(found.values())))

@@ -34,46 +34,46 @@ logger = LimitedLogger(logging.getLogger(__name__))
 
 _SEND_MARKERS: Final = "send-markers"
 _MAX_TOMBSTONES: Final = 1000
-"""How many ids are forgotten at once."""
+"""The maximum number of IDs that are removed at once."""
 
 
 class ProducerResult(NamedTuple):
-    """The answer to InitProducerId and EndTxn: an identity, or what is in the way of it."""
+    """The response to InitProducerId and EndTxn: a producer ID and epoch, or an error."""
 
     error: Errors
     producer: ProducerIdAndEpoch = NO_PRODUCER
     ongoing: ProducerIdAndEpoch = NO_PRODUCER
-    """Of a transaction that InitProducerId was asked to keep."""
+    """The producer of a transaction that InitProducerId keeps."""
 
 
 class TransactionRef(NamedTuple):
-    """A transaction of a producer, for a decision about it later on."""
+    """Identifies a transaction of a producer for a later decision."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
 
 
 class NeedsProducerIdError(Exception):
-    """The operation takes a new producer id, which has to be got first; then it is to be tried again."""
+    """The operation needs a new producer ID, and must be retried with one."""
 
 
 class MarkerSender(Protocol):
-    """Who writes markers to the partitions of a transaction that is decided upon, and says when that is done."""
+    """Writes markers to the partitions of a decided transaction, and reports when that is done."""
 
     def add_txn_markers_to_send(self, transaction: PendingCompleteTxn) -> None: ...
 
 
 class TransactionCoordinatorShard:
-    """Some transactional ids, and what becomes of their transactions.
+    """The transactional IDs of one partition, and their transactions.
 
-    Each method is an event. It looks at the newest state, whether that is committed or not, and says what to write and
-    what to answer. Errors are answers as well, not exceptions: they, too, may rest upon a write that is still under
-    way, and if that fails they must not have been told.
+    Each method is an event. It uses the latest state, committed or not, and returns the records to write and the
+    response. Errors are responses too, not exceptions: they may depend on a write in progress, and must not be sent if
+    that fails.
 
-    When a transaction is decided upon, its markers are sent. That must not be before the decision is committed, or a
-    coordinator that takes over might decide otherwise. So they are sent when the write's `append_future` says so.
-    Should nobody know in time what became of the write, a timer looks for transactions that wait for markers, as it
-    does after a load: `PREPARE_COMMIT` in the log is all it takes.
+    When a transaction is decided, its markers are sent. That must happen after the decision is committed, because a new
+    coordinator might decide otherwise. So the write's `append_future` triggers it. If the outcome of the write is
+    unknown in time, a timer looks for transactions that wait for markers, as after a load: `PREPARE_COMMIT` in the log
+    is sufficient.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class TransactionCoordinatorShard:
         markers: MarkerSender,
         coordinator_epoch: Callable[[], int],
     ) -> None:
-        """`coordinator_epoch` tells as of which leader epoch this broker is the coordinator."""
+        """`coordinator_epoch` returns the leader epoch in which this broker is the coordinator."""
         self._partition = context.partition.partition
         self._timer = context.timer
         self._now_ms = context.clock.milliseconds
@@ -90,7 +90,7 @@ class TransactionCoordinatorShard:
         self._coordinator_epoch = coordinator_epoch
         self._transactions: TimelineHashMap[str, TransactionMetadata] = TimelineHashMap(context.registry)
         self._prepared: tuple[TransactionLogValue, TransactionMetadata] | None = None
-        """What the last operation has written, as the record does not have all of it: see `last_producer_epoch`."""
+        """The last written state, because the record lacks a part of it: see `last_producer_epoch`."""
         self._server_version = TransactionVersion.TV_0
 
     # -- InitProducerId
@@ -104,10 +104,10 @@ class TransactionCoordinatorShard:
         *,
         keep_prepared_txn: bool = False,
     ) -> CoordinatorResult[ProducerResult]:
-        """A producer begins (or goes on, as `expected`): it gets an identity, and whoever had the id before is fenced.
+        """Initializes a producer (or continues one, given `expected`): assigns an epoch, which fences the previous one.
 
-        If that one has left a transaction open, it is aborted first, and the answer is CONCURRENT_TRANSACTIONS until
-        that is done. With `keep_prepared_txn` it stays open, and the answer tells its identity.
+        An open transaction of the previous producer is aborted first, and the response is CONCURRENT_TRANSACTIONS until
+        that is done. With `keep_prepared_txn` it stays open, and the response has its producer.
         """
         if keep_prepared_txn and not self._server_version.supports_epoch_bump:
             return _refused(Errors.UNSUPPORTED_VERSION)
@@ -175,7 +175,7 @@ class TransactionCoordinatorShard:
         partitions: Collection[TopicPartition],
         client_version: TransactionVersion,
     ) -> CoordinatorResult[Errors]:
-        """Partitions become part of the producer's transaction, which begins with the first of them."""
+        """Adds partitions to the producer's transaction, which begins with the first of them."""
         metadata = self._transactions.get(transactional_id)
         error = _check_producer(metadata, producer)
         if metadata is None or error:
@@ -183,7 +183,7 @@ class TransactionCoordinatorShard:
         if metadata.state.is_prepared:
             return CoordinatorResult((), Errors.CONCURRENT_TRANSACTIONS)
         if metadata.is_kept:
-            return CoordinatorResult((), Errors.INVALID_TXN_STATE)  # all that can be done is to end it
+            return CoordinatorResult((), Errors.INVALID_TXN_STATE)  # it can only be ended
         if metadata.state is TransactionState.ONGOING and metadata.topic_partitions.issuperset(partitions):
             return CoordinatorResult((), Errors.NONE)
         after = metadata.add_partitions(partitions, self._now_ms(), client_version)
@@ -196,7 +196,7 @@ class TransactionCoordinatorShard:
         partitions: Iterable[TopicPartition],
         committed_offset: int = LATEST_EPOCH,
     ) -> dict[TopicPartition, Errors]:
-        """Whether partitions are part of the transaction, for brokers that have records for them (KIP-890)."""
+        """Returns whether partitions are part of the transaction, for brokers that have records of it (KIP-890)."""
         metadata = self._transactions.get(transactional_id, committed_offset)
         error = _check_producer(metadata, producer)
         if metadata is not None and not error and metadata.state.is_prepared:
@@ -221,9 +221,9 @@ class TransactionCoordinatorShard:
         client_version: TransactionVersion,
         new_producer_id: int | None,
     ) -> CoordinatorResult[ProducerResult]:
-        """A producer commits or aborts its transaction.
+        """Commits or aborts the transaction of a producer.
 
-        With transaction version 2, the answer has the identity to use for the next one.
+        With transaction version 2, the response has the producer ID and epoch of the next one.
         """
         metadata = self._transactions.get(transactional_id)
         if metadata is None:
@@ -233,7 +233,7 @@ class TransactionCoordinatorShard:
         else:
             decided = self._check_end(metadata, producer, commit=commit)
         if decided is Errors.NONE and client_version.supports_epoch_bump:
-            # It has been done already, and the answer was lost.
+            # It is already done, and the response was lost.
             return CoordinatorResult((), ProducerResult(Errors.NONE, metadata.producer))
         if decided is not None:
             return _refused(decided)
@@ -246,17 +246,17 @@ class TransactionCoordinatorShard:
             next_producer_id,
             self._now_ms(),
         )
-        answer = ProducerResult(Errors.NONE, after.complete(after.txn_last_update_timestamp).producer)
-        return self._write_decision(after, answer)
+        response = ProducerResult(Errors.NONE, after.complete(after.txn_last_update_timestamp).producer)
+        return self._write_decision(after, response)
 
     @staticmethod
     def _check_end(metadata: TransactionMetadata, producer: ProducerIdAndEpoch, *, commit: bool) -> Errors | None:
-        """What to answer at once; None if the transaction is to be ended. The protocol of old."""
+        """Returns an immediate error; None if the transaction can be ended. For transaction versions before 2."""
         error = _check_producer(metadata, producer)
         if error:
             return error
         if metadata.is_kept:
-            return Errors.INVALID_TXN_STATE  # the producer could not be told what it goes on with
+            return Errors.INVALID_TXN_STATE  # the producer could not learn its next ID and epoch
         state = metadata.state
         if state is TransactionState.ONGOING:
             return None
@@ -270,10 +270,10 @@ class TransactionCoordinatorShard:
     def _check_end_with_epoch_bump(
         metadata: TransactionMetadata, producer: ProducerIdAndEpoch, *, commit: bool
     ) -> Errors | None:
-        """The same for transaction version 2.
+        """Does the same for transaction version 2.
 
-        There the epoch tells a request that comes again from one for the next transaction: the former has the epoch
-        before the present one, or the last one of the previous id.
+        There the epoch distinguishes a repeated request from one for the next transaction: the former has the previous
+        epoch, or the last one of the previous ID.
         """
         state, client = metadata.state, metadata.client
         is_retry = metadata.is_retry(producer)
@@ -296,13 +296,13 @@ class TransactionCoordinatorShard:
         if is_retry:
             same = state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
             return Errors.NONE if same else Errors.INVALID_TXN_STATE
-        # It is the next transaction, to which nothing was added: there is nothing to commit, but it can be aborted.
+        # It is for the next transaction, which has no partitions: it cannot be committed, but it can be aborted.
         return Errors.INVALID_TXN_STATE if commit else None
 
     def abort_timed_out(
         self, transaction: TransactionRef, new_producer_id: int | None
     ) -> CoordinatorResult[ProducerResult]:
-        """Aborts a transaction that was found to have gone on for too long, unless it has ended meanwhile."""
+        """Aborts a transaction that has timed out, unless it has ended meanwhile."""
         metadata = self._transactions.get(transaction.transactional_id)
         error = _check_producer(metadata, transaction.producer)
         if metadata is None or error:
@@ -313,7 +313,7 @@ class TransactionCoordinatorShard:
         return self._write_decision(aborted, ProducerResult(Errors.NONE, aborted.producer))
 
     def _fence_and_abort(self, metadata: TransactionMetadata, new_producer_id: int | None) -> TransactionMetadata:
-        version = self._server_version  # no client has asked for this, so it is the cluster's version that counts
+        version = self._server_version  # there is no client request, so the cluster's version applies
         next_producer_id = NO_PRODUCER_ID
         if version.supports_epoch_bump and metadata.is_producer_epoch_exhausted:
             next_producer_id = _required(new_producer_id)
@@ -325,9 +325,9 @@ class TransactionCoordinatorShard:
         return metadata.fence_and_abort(version, next_producer_id, self._now_ms())
 
     def _write_decision(
-        self, prepared: TransactionMetadata, answer: ProducerResult
+        self, prepared: TransactionMetadata, response: ProducerResult
     ) -> CoordinatorResult[ProducerResult]:
-        """Writes that a transaction is committed or aborted, and has its partitions told once that is certain."""
+        """Writes that a transaction is committed or aborted, and sends its markers when that is committed."""
         written: Future[None] = Future()
         pending = self._pending(prepared)
 
@@ -335,11 +335,11 @@ class TransactionCoordinatorShard:
             if future.exception() is None:
                 self._markers.add_txn_markers_to_send(pending)
             else:
-                # It may be in the log all the same. If it is not, there is nothing to find.
+                # The record may be in the log nevertheless. If not, there is nothing to find.
                 self._look_for_pending_markers()
 
         written.add_done_callback(on_written)
-        return CoordinatorResult([self._record(prepared)], answer, append_future=written)
+        return CoordinatorResult([self._record(prepared)], response, append_future=written)
 
     def _pending(self, prepared: TransactionMetadata) -> PendingCompleteTxn:
         return PendingCompleteTxn(self._partition, self._coordinator_epoch(), prepared)
@@ -347,7 +347,7 @@ class TransactionCoordinatorShard:
     # -- markers
 
     def complete_transaction(self, transaction: PendingCompleteTxn) -> CoordinatorResult[bool]:
-        """The markers of a transaction are written. Whether it was this coordinator's to complete."""
+        """Completes a transaction whose markers are written. Returns whether this coordinator owned it."""
         prepared = transaction.metadata
         metadata = self._transactions.get(prepared.transactional_id)
         if metadata is None or metadata.state is not prepared.state or metadata.producer != prepared.producer:
@@ -358,7 +358,7 @@ class TransactionCoordinatorShard:
         self._timer.schedule(_SEND_MARKERS, 0, self._send_pending_markers)
 
     def _send_pending_markers(self) -> CoordinatorResult[None]:
-        """Sends the markers of all transactions that wait for them, once their decisions are committed."""
+        """Sends the markers of all waiting transactions, when their decisions are committed."""
         pending = [self._pending(metadata) for metadata in self._transactions.values() if metadata.state.is_prepared]
         written: Future[None] = Future()
 
@@ -370,7 +370,7 @@ class TransactionCoordinatorShard:
         written.add_done_callback(on_committed)
         return CoordinatorResult((), None, append_future=written)
 
-    # -- time
+    # -- timeouts
 
     def timed_out_transactions(self, committed_offset: int = LATEST_EPOCH) -> list[TransactionRef]:
         now_ms = self._now_ms()
@@ -381,7 +381,7 @@ class TransactionCoordinatorShard:
         ]
 
     def remove_expired(self, expiration_ms: int) -> CoordinatorResult[int]:
-        """Forgets ids that nobody has used for so long; how many. Some may be left for the next time."""
+        """Removes IDs that were unused for this time; returns their number. Some may be left for the next call."""
         now_ms = self._now_ms()
         expired = [
             metadata.expire().transactional_id
@@ -390,7 +390,7 @@ class TransactionCoordinatorShard:
         ][:_MAX_TOMBSTONES]
         return CoordinatorResult([tombstone(one) for one in expired], len(expired), is_atomic=False)
 
-    # -- questions
+    # -- queries
 
     def transaction(self, transactional_id: str, committed_offset: int = LATEST_EPOCH) -> TransactionMetadata | None:
         return self._transactions.get(transactional_id, committed_offset)
@@ -398,7 +398,7 @@ class TransactionCoordinatorShard:
     def transactions(self, committed_offset: int = LATEST_EPOCH) -> list[TransactionMetadata]:
         return [metadata for _, metadata in self._transactions.items_at(committed_offset)]
 
-    # -- what the runtime calls
+    # -- called by the runtime
 
     def _record(self, metadata: TransactionMetadata) -> CoordinatorRecord:
         record = transaction_record(metadata, self._server_version)
@@ -421,7 +421,7 @@ class TransactionCoordinatorShard:
             self._transactions[key.transactional_id] = transaction_of(key, value)
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, result: ControlRecordType) -> None:
-        """Nobody writes to this topic in transactions."""
+        """Does nothing: this topic has no transactional records."""
 
     def on_loaded(self, image: MetadataImage) -> None:
         self._take_version(image)
@@ -429,7 +429,7 @@ class TransactionCoordinatorShard:
             self._look_for_pending_markers()
 
     def on_unloaded(self) -> None:
-        """Whoever sends markers hears of it from the service."""
+        """Does nothing: the service stops the sending of markers."""
 
     def on_new_metadata_image(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if delta.features is not None:
@@ -450,10 +450,10 @@ def _check_producer(metadata: TransactionMetadata | None, producer: ProducerIdAn
 
 
 def _may_continue(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Whether a producer that says who it is has not been replaced by another one with another id.
+    """Returns whether a producer that sends its ID and epoch was not replaced by another one with another ID.
 
-    It has not if it has just been made (it then recovers from having been forgotten), if the id is the same (the epoch
-    is looked at later), or if it had the last epoch of the previous id, and did not hear of its new one.
+    That is so if its ID was just created (it recovers after it was removed), if the ID is the same (the epoch is
+    checked later), or if it has the last epoch of the previous ID, and did not learn its new one.
     """
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH

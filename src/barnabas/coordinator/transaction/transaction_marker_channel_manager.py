@@ -1,4 +1,4 @@
-"""Tells the partitions of a transaction what was decided, for as long as it takes."""
+"""Writes the markers of decided transactions to all their partitions, and retries until it succeeds."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ _RETRIABLE: Final = frozenset(
     }
 )
 _REPLACED: Final = frozenset({Errors.INVALID_PRODUCER_EPOCH, Errors.TRANSACTION_COORDINATOR_FENCED})
-"""The producer or the coordinator has been replaced, so that whoever came after has done this."""
+"""The producer or the coordinator was replaced, and its successor has done this."""
 _NEVER_HAD_RECORDS: Final = frozenset({Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT, Errors.UNSUPPORTED_VERSION})
 _NOT_OURS: Final = frozenset({Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN_PROGRESS})
-"""Another broker has to see to it, or this one when it has read its log."""
+"""Another coordinator is responsible, or this one after loading its log."""
 
 
 def _nobody(_transaction: PendingCompleteTxn) -> Future[bool]:
-    """Before there is a coordinator there are no transactions, either."""
+    """The default before the coordinator exists, when there are no transactions."""
     raise RuntimeError("no function to complete a transaction is set")
 
 
 class RemoteMarkers(Protocol):
     """Sends WriteTxnMarkers to other brokers.
 
-    `callback` gets None if there was no answer: whether the markers are written is then not known, and they are sent
-    again, which does no harm.
+    `callback` gets None if there was no response: then it is unknown whether the markers are written, and they are sent
+    again, which is idempotent.
     """
 
     def send(self, broker: Node, marker: TxnMarker, callback: Callable[[MarkerErrors | None], object]) -> None: ...
 
 
 class _Sending:
-    """A transaction, and which of its partitions do not know yet. Guarded by the manager's lock."""
+    """A transaction, and its partitions without a marker. Guarded by the manager's lock."""
 
     __slots__ = ("is_told", "left", "transaction")
 
@@ -67,14 +67,14 @@ class _Sending:
 class TransactionMarkerChannelManager:
     """Writes the markers of decided transactions to all their partitions.
 
-    Each partition is told by its leader. If that is this broker, the marker is written on the spot, by whoever has just
-    committed the decision: on a single node a transaction is over, markers and all, before its producer hears that it
-    is committed. Other brokers get a WriteTxnMarkers request.
+    The leader of a partition writes its marker. If this broker is the leader, the thread that has committed the
+    decision writes it at once: on a single node a transaction is complete, including markers, before its producer gets
+    the response. Other brokers get a WriteTxnMarkers request.
 
-    A partition that has no leader at the moment, or whose leader does not answer, is tried again until it does. One
-    that does not exist any more needs no marker. When all are told, `on_written` is.
+    A partition without a leader, or whose leader does not respond, is retried until it succeeds. A deleted partition
+    needs no marker. When all markers are written, `on_written` is called.
 
-    A transaction is dropped when this broker is not its coordinator any more: whoever is, finds it in the log.
+    A transaction is dropped when this broker is no longer its coordinator: the new one finds it in the log.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class TransactionMarkerChannelManager:
         remote: RemoteMarkers | None = None,
         after_local_write: Callable[[], object] = lambda: None,
     ) -> None:
-        """`remote` may be missing where there are no other brokers. `after_local_write` wakes up who waits for what was
-        written."""
+        """`remote` may be missing if there are no other brokers. `after_local_write` wakes up requests that wait for
+        the written markers."""
         self._node_id = node_id
         self._listener_name = listener_name
         self._cache = cache
@@ -101,10 +101,10 @@ class TransactionMarkerChannelManager:
         self._retry_backoff_ms = retry_backoff_ms
         self._after_local_write = after_local_write
         self.on_written: Callable[[PendingCompleteTxn], Future[bool]] = _nobody
-        """Told when all markers of a transaction are written, so that it is completed in the coordinator's log. It is
-        set by the coordinator, which is made later."""
+        """Is called when all markers of a transaction are written, to complete it in the coordinator's log. The
+        coordinator, which is created later, sets it."""
         self._lock = threading.Lock()
-        """Guards the fields below. Nothing is written, sent or told while it is held."""
+        """Guards the fields below. Nothing is written, sent or called while it is held."""
         self._pending: dict[str, _Sending] = {}
         self._unknown_destinations = 0
         self._append_retries = 0
@@ -114,7 +114,7 @@ class TransactionMarkerChannelManager:
         self._metrics.new_gauge("LogAppendRetryQueueSize", lambda: self._append_retries)
 
     def add_txn_markers_to_send(self, transaction: PendingCompleteTxn) -> None:
-        """Begins to tell the partitions. A transaction that is being told of already goes on as it is."""
+        """Starts to write markers. Does nothing for a transaction in progress."""
         sending = _Sending(transaction)
         with self._lock:
             known = self._pending.get(transaction.transactional_id)
@@ -124,7 +124,7 @@ class TransactionMarkerChannelManager:
         self._send(sending, tuple(sending.left))
 
     def remove_markers_for_txn_topic_partition(self, txn_topic_partition: int) -> None:
-        """This broker does not coordinate these transactions any more, or begins anew."""
+        """Drops the transactions of a partition that this broker no longer coordinates, or loads again."""
         with self._lock:
             for transactional_id, sending in list(self._pending.items()):
                 if sending.transaction.txn_topic_partition == txn_topic_partition:
@@ -166,19 +166,19 @@ class TransactionMarkerChannelManager:
     def _send_to(self, leader: Node, sending: _Sending, partitions: list[TopicPartition]) -> None:
         marker = sending.transaction.marker(tuple(partitions))
 
-        def on_answered(answer: MarkerErrors | None) -> None:
-            errors = {} if answer is None else answer.get(marker.producer_id, {})
-            self._answered(sending, {one: errors.get(one, Errors.NETWORK_EXCEPTION) for one in partitions})
+        def on_response(response: MarkerErrors | None) -> None:
+            errors = {} if response is None else response.get(marker.producer_id, {})
+            self._on_response(sending, {one: errors.get(one, Errors.NETWORK_EXCEPTION) for one in partitions})
 
         if leader.id == self._node_id:
-            self._local.write((marker,), on_answered)
+            self._local.write((marker,), on_response)
             self._after_local_write()
         elif self._remote is not None:
-            self._remote.send(leader, marker, on_answered)
+            self._remote.send(leader, marker, on_response)
         else:
             self._retry_later(sending, partitions)
 
-    def _answered(self, sending: _Sending, errors: dict[TopicPartition, Errors]) -> None:
+    def _on_response(self, sending: _Sending, errors: dict[TopicPartition, Errors]) -> None:
         transaction = sending.transaction
         told: list[TopicPartition] = []
         again: list[TopicPartition] = []
@@ -196,7 +196,7 @@ class TransactionMarkerChannelManager:
                 return
             else:
                 if error not in _RETRIABLE:
-                    # Giving up would leave readers of the partition waiting for ever.
+                    # Giving up would block readers of the partition forever.
                     logger.error("%s: marker for %s: %s", transaction.transactional_id, partition, error.name)
                 again.append(partition)
         if again:
@@ -214,7 +214,7 @@ class TransactionMarkerChannelManager:
         self._complete(sending)
 
     def _complete(self, sending: _Sending) -> None:
-        """Has it written down that all partitions are told; again and again, if that fails for the moment."""
+        """Writes that the transaction is complete; retries temporary failures."""
 
         def on_completed(future: Future[bool]) -> None:
             failure = future.exception()
@@ -250,7 +250,7 @@ class TransactionMarkerChannelManager:
                 del self._pending[sending.transaction.transactional_id]
 
     def _is_current(self, sending: _Sending) -> bool:
-        """With the lock held."""
+        """The lock must be held."""
         return self._pending.get(sending.transaction.transactional_id) is sending
 
     def _retry_later(self, sending: _Sending, partitions: list[TopicPartition]) -> None:

@@ -1,4 +1,4 @@
-"""What a coordinator knows of a transactional id, and how each step changes it."""
+"""The state of a transactional ID, and its transitions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from barnabas.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 MAX_EPOCH: Final = 2**15 - 1
 LAST_USABLE_EPOCH: Final = MAX_EPOCH - 1
-"""The highest epoch that a producer is given. One more is kept back, so that a producer can always be fenced."""
+"""The highest epoch of a producer. One more is reserved, so that a producer can always be fenced."""
 NO_TIMESTAMP: Final = -1
 TWO_PHASE_COMMIT_TIMEOUT_MS: Final = 2**31 - 1
-"""The timeout of a transaction that somebody else decides about: it has none (KIP-939)."""
+"""The timeout of a transaction that an external system decides: it has none (KIP-939)."""
 
 _NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
 
@@ -27,7 +27,7 @@ class ProducerIdAndEpoch(NamedTuple):
     epoch: int
 
     def successor(self, new_producer_id: int) -> ProducerIdAndEpoch:
-        """The next epoch; the first one of a new id if one is given, as it must be if this is the last epoch."""
+        """Returns the next epoch, or the first one of a new ID, which is required after the last epoch."""
         if new_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(new_producer_id, 0)
         if is_epoch_exhausted(self.epoch):
@@ -39,44 +39,44 @@ NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class IllegalTransitionError(Exception):
-    """A step that the table of states does not have, or that changes what it must not: a bug of the coordinator."""
+    """A transition that the state table does not allow, or an invalid change: a bug of the coordinator."""
 
 
 def is_epoch_exhausted(epoch: int) -> bool:
-    """Whether a producer needs a new id, as there is no epoch left after this one."""
+    """Returns whether a producer needs a new ID, because no epoch is left after this one."""
     return epoch >= LAST_USABLE_EPOCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionMetadata:
-    """A transactional id: its producer, and its transaction.
+    """A transactional ID: its producer, and its transaction.
 
-    It never changes. Each step, a method here, makes the next one, which is written to the log and takes the place of
-    this one when it is replayed. Where Kafka keeps a *pending state* beside the present one while a write is under way,
-    here the newest state and the committed one are two versions of the same entry in a timeline.
+    It is immutable. Each transition, a method here, creates the next state, which is written to the log and replaces
+    this one when it is replayed. Kafka keeps a *pending state* beside the current one during a write; here the latest
+    and the committed state are two versions of the same entry in a timeline.
 
-    **Epochs.** The pair of producer id and epoch is the identity by which brokers tell a producer from the one it has
-    replaced. With transaction version 2 the epoch is raised at the end of each transaction as well, so that a late
-    record of one cannot get into the next::
+    **Epochs.** Producer ID and epoch identify a producer, and distinguish it from the one it has replaced. With
+    transaction version 2 the epoch also increases at the end of each transaction, so that a late record of one cannot
+    get into the next::
 
         EMPTY (id 7, epoch 3) -> ONGOING (7, 3) -> PREPARE_COMMIT (7, 4) -> COMPLETE_COMMIT (7, 4) -> ONGOING (7, 4) ...
 
-    When there are no more epochs, the producer gets a new id. Markers still have to bear the old one, so the new one
-    waits in `next_producer_id` until they are written::
+    When the epochs are exhausted, the producer gets a new ID. Markers still need the old one, so the new one waits in
+    `next_producer_id` until they are written::
 
         ONGOING (7, 32766) -> PREPARE_COMMIT (7, 32767; next 9) -> COMPLETE_COMMIT (9, 0; previous 7)
 
-    **Kept transactions** (KIP-939). If somebody else decides about a transaction, a producer that begins anew must not
-    abort what its predecessor has prepared. It gets a new identity nevertheless, so that the predecessor is fenced; but
-    the transaction has to stay what it is, for records bear its identity, and so does the other system's note of what
-    it has decided. So there are two, and the producer's own waits in `next_producer_id` and `next_producer_epoch`. It
-    is the one to end the transaction with::
+    **Kept transactions** (KIP-939). If an external system decides about a transaction, a new producer must not abort
+    what its predecessor has prepared. It gets a new epoch nevertheless, which fences the predecessor. But the
+    transaction must keep its producer, because records contain it, and so does the external system's decision. So there
+    are two, and that of the new producer waits in `next_producer_id` and `next_producer_epoch`. It ends the transaction
+    with it::
 
-        ONGOING (7, 3) -> ONGOING (7, 3; next 7, 4) -> ONGOING (7, 3; next 7, 5)        each time a producer begins
-        -> PREPARE_COMMIT (7, 4; next 7, 6) -> COMPLETE_COMMIT (7, 6)                   7, 5 commits: markers bear 7, 4
+        ONGOING (7, 3) -> ONGOING (7, 3; next 7, 4) -> ONGOING (7, 3; next 7, 5)        at each new producer
+        -> PREPARE_COMMIT (7, 4; next 7, 6) -> COMPLETE_COMMIT (7, 6)                   7, 5 commits: markers have 7, 4
 
-    `previous_producer_id` and `last_producer_epoch` are for producers that send a request again because the answer was
-    lost: they still have the old identity, and must not be taken for fenced ones.
+    `previous_producer_id` and `last_producer_epoch` are for producers that repeat a request because the response was
+    lost: they still have the old ID and epoch, and must not be fenced.
     """
 
     transactional_id: str
@@ -84,10 +84,10 @@ class TransactionMetadata:
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
     next_producer_epoch: int = NO_PRODUCER_EPOCH
-    """-1 if there is no next id, and if the next one has just been made: its epoch is 0 then."""
+    """-1 if there is no next ID, and if the next one is new: then its epoch is 0."""
     producer_epoch: int = NO_PRODUCER_EPOCH
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """Not in the log: a producer that sends a request again after the coordinator has moved is fenced."""
+    """Not in the log: a producer that repeats a request after the coordinator has moved is fenced."""
     txn_timeout_ms: int
     state: TransactionState = TransactionState.EMPTY
     topic_partitions: frozenset[TopicPartition] = _NO_PARTITIONS
@@ -95,7 +95,7 @@ class TransactionMetadata:
     txn_last_update_timestamp: int
     client_transaction_version: TransactionVersion = TransactionVersion.TV_0
 
-    # -- what it is like
+    # -- properties
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
@@ -103,12 +103,12 @@ class TransactionMetadata:
 
     @property
     def is_kept(self) -> bool:
-        """Whether its transaction is not of the present producer, but of one before."""
+        """Whether its transaction belongs to a previous producer."""
         return self.state is TransactionState.ONGOING and self.next_producer_epoch != NO_PRODUCER_EPOCH
 
     @property
     def client(self) -> ProducerIdAndEpoch:
-        """The identity that the producer was told last, which is not that of a transaction that was kept."""
+        """The producer that the client knows, which differs from that of a kept transaction."""
         if self.next_producer_id == NO_PRODUCER_ID:
             return self.producer
         return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
@@ -118,9 +118,9 @@ class TransactionMetadata:
         return is_epoch_exhausted(self.client.epoch)
 
     def is_retry(self, producer: ProducerIdAndEpoch) -> bool:
-        """Whether somebody who ends a transaction has this one in mind, which has ended already.
+        """Returns whether a request to end a transaction refers to this one, which has already ended.
 
-        Such a producer has the identity before the one that it would have been told.
+        Such a producer has the ID and epoch before those in the lost response.
         """
         now = self.client
         return now == (producer.producer_id, producer.epoch + 1) or (
@@ -132,7 +132,7 @@ class TransactionMetadata:
         return self.txn_timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
 
     def is_timed_out(self, now_ms: int) -> bool:
-        """Whether its transaction has gone on for longer than it may."""
+        """Returns whether its transaction has exceeded its timeout."""
         return (
             self.state is TransactionState.ONGOING
             and not self.is_distributed_two_phase_commit_txn
@@ -140,19 +140,18 @@ class TransactionMetadata:
         )
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether it has been idle for so long that it can be forgotten."""
+        """Returns whether it was unused for so long that it can be removed."""
         return self.state.is_expiration_allowed and self.txn_last_update_timestamp <= now_ms - expiration_ms
 
-    # -- steps
+    # -- transitions
 
     def increment_producer_epoch(
         self, new_txn_timeout_ms: int, expected_epoch: int | None, update_timestamp: int
     ) -> TransactionMetadata:
-        """A producer begins, or goes on after an error: it gets the next epoch, which fences whoever had the last.
+        """Initializes a producer, or continues it after an error: the next epoch fences the previous producer.
 
-        A producer that goes on says which epoch it thinks it has. If that is the one before the present one, it has
-        been here already and did not hear the answer, so it gets the same one again. Any other is of a producer that
-        has been replaced: `ProducerFencedError`.
+        A producer that continues sends its epoch. If that is the previous one, it repeats a request whose response was
+        lost, and gets the same epoch again. Any other epoch belongs to a replaced producer: `ProducerFencedError`.
         """
         if self.is_producer_epoch_exhausted:
             raise IllegalTransitionError(f"the epochs of producer {self.producer_id} are exhausted")
@@ -181,7 +180,7 @@ class TransactionMetadata:
     def rotate_producer_id(
         self, new_producer_id: int, new_txn_timeout_ms: int, update_timestamp: int, *, record_last_epoch: bool
     ) -> TransactionMetadata:
-        """The same, when there is no epoch left: it gets a new id."""
+        """Does the same with a new ID, when no epoch is left."""
         return self._to(
             TransactionState.EMPTY,
             producer_id=new_producer_id,
@@ -196,10 +195,10 @@ class TransactionMetadata:
     def keep(
         self, new_producer_id: int, new_txn_timeout_ms: int, expected_epoch: int | None, update_timestamp: int
     ) -> TransactionMetadata:
-        """A producer begins and leaves the open transaction as it is: it gets the next identity.
+        """Initializes a producer and keeps the open transaction.
 
-        `new_producer_id` is the next id if there is no epoch left, -1 if there is. For `expected_epoch`, see
-        `increment_producer_epoch`. A transaction that was promised to have no timeout never gets one.
+        `new_producer_id` is the next ID if no epoch is left, else -1. For `expected_epoch`, see
+        `increment_producer_epoch`. A transaction without a timeout never gets one.
         """
         client = self.client
         if expected_epoch is not None and expected_epoch != client.epoch:
@@ -225,7 +224,7 @@ class TransactionMetadata:
     def add_partitions(
         self, added: Iterable[TopicPartition], update_timestamp: int, client_version: TransactionVersion
     ) -> TransactionMetadata:
-        """Partitions become part of the transaction. The first ones begin it."""
+        """Adds partitions to the transaction. The first ones begin it."""
         return self._to(
             TransactionState.ONGOING,
             topic_partitions=self.topic_partitions.union(added),
@@ -237,10 +236,9 @@ class TransactionMetadata:
     def fence_and_abort(
         self, version: TransactionVersion, next_producer_id: int, update_timestamp: int
     ) -> TransactionMetadata:
-        """The producer is shut out, because another takes its place or because it was too slow, and its transaction is
-        aborted.
+        """Fences the producer, because another replaces it or because it timed out, and aborts its transaction.
 
-        Both take a higher epoch. With transaction version 2 every end of a transaction does, and once is enough.
+        Both increase the epoch. With transaction version 2 every end of a transaction does, and once is enough.
         """
         if version.supports_epoch_bump:
             fenced = self._to(TransactionState.PREPARE_EPOCH_FENCE)
@@ -261,12 +259,12 @@ class TransactionMetadata:
         next_producer_id: int,
         update_timestamp: int,
     ) -> TransactionMetadata:
-        """The transaction is decided upon.
+        """Decides the transaction.
 
-        `next_producer_id` is what the producer goes on with if its epochs are used up, -1 if not.
+        `next_producer_id` is the next ID of the producer if its epochs are exhausted, else -1.
         """
         client, next_epoch = self.client, NO_PRODUCER_EPOCH
-        if self.next_producer_epoch != NO_PRODUCER_EPOCH:  # a kept one, or one that is on the way from there
+        if self.next_producer_epoch != NO_PRODUCER_EPOCH:  # a kept transaction, or one that results from it
             next_producer_id, next_epoch = client.successor(next_producer_id)
         if client_version.supports_epoch_bump:
             epoch, last_epoch = min(self.producer_epoch + 1, MAX_EPOCH), client.epoch
@@ -279,14 +277,14 @@ class TransactionMetadata:
             previous_producer_id=client.producer_id,
             next_producer_id=next_producer_id,
             next_producer_epoch=next_epoch,
-            # Aborting without having begun: there is no beginning but this.
+            # An abort without a beginning: it begins now.
             txn_start_timestamp=update_timestamp if self.state.is_at_rest else self.txn_start_timestamp,
             txn_last_update_timestamp=update_timestamp,
             client_transaction_version=client_version,
         )
 
     def complete(self, update_timestamp: int) -> TransactionMetadata:
-        """All partitions have been told."""
+        """Completes the transaction after all markers are written."""
         producer_id, epoch = self.client if self.client_transaction_version.supports_epoch_bump else self.producer
         return self._to(
             TransactionState.COMPLETE_COMMIT
@@ -302,7 +300,7 @@ class TransactionMetadata:
         )
 
     def expire(self) -> TransactionMetadata:
-        """It is about to be forgotten."""
+        """Marks it for removal."""
         return self._to(TransactionState.DEAD, topic_partitions=_NO_PARTITIONS)
 
     def _to(self, state: TransactionState, **changes: Any) -> TransactionMetadata:

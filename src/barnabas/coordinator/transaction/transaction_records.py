@@ -1,4 +1,4 @@
-"""Transactional ids as records of ``__transaction_state``, in Kafka's format to the byte."""
+"""Transactional IDs as records of ``__transaction_state``, byte-compatible with Kafka."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERDE: Final = CoordinatorRecordSerde(TRANSACTION_STATE)
 
 
 def transaction_record(metadata: TransactionMetadata, server_version: TransactionVersion) -> CoordinatorRecord:
-    """What an id has become. The cluster's version decides about the form: older brokers may have to read it."""
+    """Returns the record of an ID. The cluster's version determines its format, because older brokers may read it."""
     partitions: list[PartitionsSchema] | None = None
     if metadata.state is not TransactionState.EMPTY:
         by_topic: dict[str, list[int]] = {}
@@ -42,12 +42,12 @@ def transaction_record(metadata: TransactionMetadata, server_version: Transactio
 
 
 def tombstone(transactional_id: str) -> CoordinatorRecord:
-    """An id is forgotten."""
+    """Returns the record that removes an ID."""
     return CoordinatorRecord(TransactionLogKey(transactional_id=transactional_id))
 
 
 def transaction_of(key: TransactionLogKey, value: TransactionLogValue) -> TransactionMetadata:
-    """The id that a record is about."""
+    """Returns the state of an ID from its record."""
     state = TransactionState(value.transaction_status)
     partitions: frozenset[TopicPartition] = frozenset()
     if state is not TransactionState.EMPTY:

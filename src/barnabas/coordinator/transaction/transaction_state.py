@@ -1,4 +1,4 @@
-"""The states of a transactional id, and which can follow which: the whole table is here."""
+"""The states of a transactional ID and their transitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class TransactionState(IntEnum):
-    """What a producer's transaction is doing. The numbers are those in the log, the names those that tools show::
+    """The state of a producer's transaction. The numbers are those in the log, the names those in the protocol::
 
                           AddPartitionsToTxn                    EndTxn(commit)
             +--> EMPTY ------------------------> ONGOING ------------------------> PREPARE_COMMIT
@@ -22,31 +22,31 @@ class TransactionState(IntEnum):
             |                 all markers are written
             +-- InitProducerId
 
-    The two PREPARE states are the point of no return: a transaction is committed at the moment PREPARE_COMMIT is in the
-    log of the coordinator, whatever becomes of producer, coordinator and partitions from then on. All that is left to
-    do is to tell the partitions, for as long as that takes.
+    The two PREPARE states are the point of no return: a transaction is committed when PREPARE_COMMIT is in the log of
+    the coordinator, whatever happens to producer, coordinator and partitions afterwards. All that is left is to write
+    the markers, however long that takes.
 
-    PREPARE_EPOCH_FENCE is never in the log: it is what an ongoing transaction passes through when its producer is
-    fenced by another, on the way to PREPARE_ABORT. DEAD is not either: an id that has expired leaves a tombstone.
+    PREPARE_EPOCH_FENCE is never in the log: an ongoing transaction passes through it when its producer is fenced, on
+    the way to PREPARE_ABORT. Neither is DEAD: an expired ID leaves a tombstone.
     """
 
     EMPTY = 0
-    """There is a producer, and no transaction."""
+    """There is a producer, but no transaction."""
     ONGOING = 1
     PREPARE_COMMIT = 2
-    """It is committed, and the partitions are being told."""
+    """It is committed, and the markers are being written."""
     PREPARE_ABORT = 3
-    """It is aborted, and the partitions are being told."""
+    """It is aborted, and the markers are being written."""
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
     DEAD = 6
-    """The id has not been used for so long that it is about to be forgotten."""
+    """The ID has expired and is about to be removed."""
     PREPARE_EPOCH_FENCE = 7
-    """The epoch of its producer is being raised, which shuts the producer out."""
+    """The epoch of its producer is being increased, which fences the producer."""
 
     @property
     def state_name(self) -> str:
-        """As DescribeTransactions and ListTransactions have it: ``PrepareCommit``."""
+        """The name in DescribeTransactions and ListTransactions: ``PrepareCommit``."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
     @classmethod
@@ -59,12 +59,12 @@ class TransactionState(IntEnum):
 
     @property
     def is_expiration_allowed(self) -> bool:
-        """Whether an id may be forgotten in this state: only if nothing is under way."""
+        """Whether an ID may be removed in this state: only if nothing is in progress."""
         return self in _AT_REST
 
     @property
     def is_prepared(self) -> bool:
-        """Whether markers are to be written."""
+        """Whether markers have to be written."""
         return self in {TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
 
     @property
@@ -80,8 +80,8 @@ VALID_PREVIOUS_STATES: Final = MappingProxyType(
         TransactionState.EMPTY: _AT_REST,
         TransactionState.ONGOING: _AT_REST | {TransactionState.ONGOING},
         TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
-        # From a state of rest as well: a producer of transaction version 2 need not know whether any of its records got
-        # as far as opening a transaction, and may abort to be on the safe side.
+        # Also without a transaction: a producer of transaction version 2 need not know whether any of its records has
+        # begun one, and may abort to be safe.
         TransactionState.PREPARE_ABORT: _AT_REST | {TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE},
         TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
         TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
@@ -89,6 +89,6 @@ VALID_PREVIOUS_STATES: Final = MappingProxyType(
         TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.ONGOING}),
     }
 )
-"""From which states each state can be reached. Anything else is a bug."""
+"""The states from which each state can be reached. Any other transition is a bug."""
 
 _BY_NAME: Final = {state.state_name: state for state in TransactionState}

@@ -9,18 +9,18 @@ FEATURE_NAME: Final = "transaction.version"
 
 _END_TXN_WITH_EPOCH_BUMP: Final = 5
 _ADD_PARTITIONS_OF_BROKERS: Final = 4
-"""From this version on it is sent by brokers, which add partitions for clients that speak version 2."""
+"""The first version that brokers send, to add partitions for clients of version 2."""
 
 
 class TransactionVersion(IntEnum):
-    """How clients and brokers do transactions.
+    """The protocol of transactions.
 
-    0 is the protocol of old. With 1 the coordinator's log has room for more fields. With 2 (KIP-890) each transaction
-    has an epoch of its own, so that a late message of an earlier one cannot be taken for one of the next, and brokers
-    add partitions to transactions themselves when the first records come.
+    0 is the original protocol. With 1 the coordinator's log has room for more fields. With 2 (KIP-890) each transaction
+    has its own epoch, so that a late message of an earlier one cannot get into the next, and brokers add partitions to
+    transactions themselves with the first records.
 
-    The cluster's version says what it can do. A client's version is what it does, and is told by the version of its
-    requests: it speaks 2 if both can.
+    The cluster's version is what it supports. A client's version follows from the versions of its requests: it uses 2
+    if both support it.
     """
 
     TV_0 = 0
@@ -38,7 +38,7 @@ class TransactionVersion(IntEnum):
 
     @classmethod
     def for_feature_level(cls, level: int) -> TransactionVersion:
-        """Of a level that a later Kafka has set, as much as is known here."""
+        """Returns the version of a feature level; the latest known one for a level of a later Kafka."""
         return cls(max(0, min(level, TransactionVersion.TV_2)))
 
     @classmethod

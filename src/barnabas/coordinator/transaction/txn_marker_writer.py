@@ -1,4 +1,4 @@
-"""Writes the markers that end transactions into partitions that are led here: what is behind WriteTxnMarkers."""
+"""Writes the markers that end transactions into local partitions: the implementation of WriteTxnMarkers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from barnabas.replica.results import NOBODYS_BUFFERS, BufferHolder, ProduceCallb
 logger = logging.getLogger(__name__)
 
 MarkerErrors = dict[int, dict[TopicPartition, Errors]]
-"""What became of markers, by producer id and partition."""
+"""The results of markers, by producer ID and partition."""
 
 _ACKS_ALL: Final = -1
 
@@ -34,7 +34,7 @@ _COORDINATOR_IS_AWAY: Final = frozenset(
 
 
 class MarkerReplicas(Protocol):
-    """What is needed of the replica manager."""
+    """The part of the replica manager that is needed."""
 
     def get_partition_or_error(self, partition: tuple[str, int]) -> Partition | Errors: ...
 
@@ -53,9 +53,9 @@ class MarkerReplicas(Protocol):
 
 
 class GroupTransactions(Protocol):
-    """The group coordinator, as far as it hears of transactions in which offsets were committed.
+    """The part of the group coordinator for transactions with offset commits.
 
-    It writes the marker itself, as it has to take over or forget those offsets at the same moment.
+    It writes the marker itself, because it has to commit or drop those offsets at the same time.
     """
 
     def complete_transaction(
@@ -73,7 +73,7 @@ class GroupTransactions(Protocol):
 class TxnMarkerWriter:
     """Ends transactions in the partitions of this broker.
 
-    One append for each marker, as the batches of different producers have different headers. A partition that is
+    There is one append per marker, because batches of different producers have different headers. A partition that is
     listed twice gets one marker.
     """
 
@@ -84,31 +84,31 @@ class TxnMarkerWriter:
         request_timeout_ms: int,
         groups: GroupTransactions | None = None,
     ) -> None:
-        """Without `groups`, there is nobody who keeps offsets, and ``__consumer_offsets`` is like any other topic."""
+        """Without `groups` there is no group coordinator, and ``__consumer_offsets`` is an ordinary topic."""
         self._replicas = replicas
         self._now_ms = clock.milliseconds
         self._request_timeout_ms = request_timeout_ms
         self.groups = groups
 
     def write(self, markers: Sequence[TxnMarker], callback: Callable[[MarkerErrors], object]) -> None:
-        """`callback` is told when all is said about all markers, on any thread, perhaps before this returns."""
-        answer = _Answer(sum(len(set(marker.partitions)) for marker in markers), callback)
+        """Calls `callback` when all markers are done, on any thread, possibly before this returns."""
+        collected = _MarkerResults(sum(len(set(marker.partitions)) for marker in markers), callback)
         for marker in markers:
-            self._write(marker, answer)
-        answer.release()
+            self._write(marker, collected)
+        collected.release()
 
-    def _write(self, marker: TxnMarker, answer: _Answer) -> None:
+    def _write(self, marker: TxnMarker, collected: _MarkerResults) -> None:
         problem = _problem_with(marker)
         if problem is not None:
-            answer.add(marker.producer_id, dict.fromkeys(marker.partitions, problem))
+            collected.add(marker.producer_id, dict.fromkeys(marker.partitions, problem))
             return
         appends: dict[TopicIdPartition, Buffer] = {}
         for partition in dict.fromkeys(marker.partitions):
             found = self._replicas.get_partition_or_error(partition)
             if isinstance(found, Errors) or found.log is None:
-                answer.add(marker.producer_id, {partition: Errors.UNKNOWN_TOPIC_OR_PARTITION})
+                collected.add(marker.producer_id, {partition: Errors.UNKNOWN_TOPIC_OR_PARTITION})
             elif partition.topic == GROUP_METADATA_TOPIC and self.groups is not None:
-                self._complete_offsets(self.groups, marker, partition, answer)
+                self._complete_offsets(self.groups, marker, partition, collected)
             else:
                 appends[TopicIdPartition(ZERO_UUID, *partition)] = end_transaction_marker_batch(
                     EndTransactionMarker(marker.result, marker.coordinator_epoch),
@@ -120,7 +120,7 @@ class TxnMarkerWriter:
             return
 
         def on_appended(results: dict[TopicIdPartition, ProduceResult]) -> None:
-            answer.add(
+            collected.add(
                 marker.producer_id,
                 {TopicPartition(one.topic or "", one.partition): result.error for one, result in results.items()},
             )
@@ -137,15 +137,15 @@ class TxnMarkerWriter:
         )
 
     def _complete_offsets(
-        self, groups: GroupTransactions, marker: TxnMarker, partition: TopicPartition, answer: _Answer
+        self, groups: GroupTransactions, marker: TxnMarker, partition: TopicPartition, collected: _MarkerResults
     ) -> None:
         def on_completed(future: Future[None]) -> None:
             failure = future.exception()
             error = Errors.NONE if failure is None else Errors.for_exception(failure)
             if error in _COORDINATOR_IS_AWAY:
-                # Whoever sends markers knows leaders, not coordinators: it is to look for the new one.
+                # The sender of markers knows leaders, not coordinators: this makes it look for the new leader.
                 error = Errors.NOT_LEADER_OR_FOLLOWER
-            answer.add(marker.producer_id, {partition: error})
+            collected.add(marker.producer_id, {partition: error})
 
         groups.complete_transaction(
             partition,
@@ -159,7 +159,7 @@ class TxnMarkerWriter:
 
 
 def _problem_with(marker: TxnMarker) -> Errors | None:
-    """What is wrong with the marker itself, whatever partition it is for. No broker sends such a marker."""
+    """Returns an error of the marker itself, independent of partitions. No broker sends such a marker."""
     if marker.producer_epoch < 0:
         return Errors.INVALID_PRODUCER_EPOCH
     if marker.producer_id < 0 or marker.transaction_version < 0:
@@ -167,8 +167,8 @@ def _problem_with(marker: TxnMarker) -> Errors | None:
     return None
 
 
-class _Answer:
-    """What comes in from all sides, until it is complete."""
+class _MarkerResults:
+    """Collects the results of all partitions, then calls back once."""
 
     __slots__ = ("_callback", "_errors", "_left", "_lock")
 
@@ -178,7 +178,7 @@ class _Answer:
         """Guards the fields below; the callback is called outside."""
         self._errors: MarkerErrors = {}
         self._left = partitions + 1
-        """One for whoever adds markers, so that it is not complete before all are under way."""
+        """One more than the partitions, for `write` itself, so that it does not complete before all are started."""
 
     def add(self, producer_id: int, errors: Mapping[TopicPartition, Errors]) -> None:
         with self._lock:
