@@ -1,13 +1,13 @@
-"""The metadata of the cluster as every node sees it: images, the changes between them, and what is answered from them.
+"""The metadata of the cluster on every node: images, deltas between them, and responses from them.
 
-The controller appends records to ``__cluster_metadata``; this package turns them into something to look things up in::
+The controller appends records to ``__cluster_metadata``; this package turns them into data that can be looked up::
 
-    committed batches ──► MetadataLoader ──► MetadataDelta ──► MetadataImage ──► MetadataCache ──► answers
+    committed batches ──► MetadataLoader ──► MetadataDelta ──► MetadataImage ──► MetadataCache ──► responses
                               │                   │                 │
                               └────────── MetadataPublishers, in order ────► replicas, configs, quotas, ...
 
-An *image* is everything that is known as of one offset. It never changes, so any thread reads it without a lock, and
-sees one moment of the cluster, never a mixture of two. A *delta* collects records on top of an image and makes the next
-one, which shares with its predecessor all that stayed as it was. *Publishers* are told of each step: the delta says
-what to do, the image how things are then.
+An *image* is the state of the cluster at one offset. It is immutable, so any thread reads it without a lock, and sees
+one consistent state. A *delta* collects records on top of an image and creates the next one, which shares everything
+unchanged with its predecessor. *Publishers* are called at each step: the delta has the changes, the image the new
+state.
 """

@@ -1,4 +1,4 @@
-"""The access control part of an image."""
+"""The ACL part of an image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AccessControlEntry(NamedTuple):
-    """Who may, or may not, do what to which resources; the codes are those of CreateAcls."""
+    """Allows or denies an operation on resources; the codes are those of CreateAcls."""
 
     resource_type: int
     resource_name: str
@@ -45,7 +45,7 @@ class AccessControlEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AclsImage:
-    """Entries by id. Two entries may say the same: they are found again by id, when one is to be removed."""
+    """Entries by ID. Two entries may be equal: a removal refers to the ID."""
 
     entries: PersistentMap[Uuid, AccessControlEntry] = field(default_factory=PersistentMap)
 
@@ -58,7 +58,7 @@ class AclsImage:
 
 
 class AclsDelta:
-    """Entries that come or go."""
+    """Added and removed entries."""
 
     def __init__(self, image: AclsImage) -> None:
         self.image = image
@@ -72,7 +72,7 @@ class AclsDelta:
 
     @property
     def changes(self) -> Mapping[Uuid, AccessControlEntry | None]:
-        """The entry by id, None for one that is gone."""
+        """The entry by ID, None for a removed one."""
         return self._entries.changes
 
     def add(self, record: AccessControlEntryRecord) -> None:

@@ -1,4 +1,4 @@
-"""Committed batches in, images out."""
+"""Builds images from committed batches."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from barnabas.raft.client import LeaderAndEpoch
 log = logging.getLogger(__name__)
 
 FaultHandler = Callable[[str, BaseException], None]
-"""Told what went wrong. Returning means to go on; a node for which the fault is fatal raises or ends the process."""
+"""Is called with an error. If it returns, loading continues; a node for which the fault is fatal raises or exits."""
 
 Publish = Callable[[MetadataDelta, MetadataImage, LogDeltaManifest], None]
 
 
 class MetadataBatch(NamedTuple):
-    """A committed batch of the metadata log, decoded.
+    """A committed and decoded batch of the metadata log.
 
-    A control batch has no records here, but takes up offsets.
+    A control batch has no records here, but occupies offsets.
     """
 
     base_offset: int
@@ -45,24 +45,24 @@ class MetadataBatch(NamedTuple):
     def of(
         cls, base_offset: int, epoch: int, records: Sequence[MetadataRecord], append_time_ms: int = 0
     ) -> MetadataBatch:
-        """A batch of these records and no gaps."""
+        """Creates a batch of these records, without gaps."""
         return cls(base_offset, base_offset + len(records) - 1, epoch, append_time_ms, records)
 
 
 class MetadataBatchLoader:
-    """Collects batches in a delta until it is told to flush, or until a transaction begins or ends.
+    """Collects batches in a delta until `maybe_flush`, or until a transaction begins or ends.
 
-    Many batches are often committed at once; publishers are told of all of them in one go.
+    Many batches are often committed at once; publishers get all of them in one update.
 
     *Transactions* (KIP-868) are changes that do not fit in one batch, such as a topic with 20,000 partitions. Between
-    BeginTransactionRecord and EndTransactionRecord nothing is published, however many flushes come. What preceded the
-    beginning is published right there, even in the middle of a batch, so that the delta then holds records of the
-    transaction only, and can be thrown away whole when it is aborted::
+    BeginTransactionRecord and EndTransactionRecord nothing is published, whatever is flushed. Records before the
+    beginning are published right there, even in the middle of a batch, so that the delta then contains only records of
+    the transaction, and can be discarded as a whole if it is aborted::
 
         batch   [ topic A ][ begin  topic B ][ partitions of B ][ end  topic C ]
         images           1                                                     2        (1 has A; 2 has A, B and C)
 
-    Not for several threads.
+    Not thread-safe.
     """
 
     def __init__(self, publish: Publish, on_fault: FaultHandler, clock: Clock) -> None:
@@ -70,7 +70,7 @@ class MetadataBatchLoader:
         self._on_fault = on_fault
         self._clock = clock
         self.has_seen_record = False
-        """Whether there was anything but control batches yet."""
+        """Whether there was anything but control batches so far."""
         self._in_transaction = False
         self._reset(EMPTY_IMAGE)
 
@@ -84,11 +84,11 @@ class MetadataBatchLoader:
 
     @property
     def next_offset(self) -> int:
-        """Where the next batch has to begin."""
+        """The expected base offset of the next batch."""
         return self._last_offset + 1
 
     def reset_to_image(self, image: MetadataImage) -> None:
-        """Goes on from a snapshot. Batches that were not flushed, and a transaction, are forgotten: it covers them."""
+        """Continues from a snapshot. Unflushed batches and an open transaction are discarded: it covers them."""
         self.has_seen_record = True
         self._reset(image)
 
@@ -101,7 +101,7 @@ class MetadataBatchLoader:
                 self._flush(leader_and_epoch, is_batch_aligned=index == 0)
             try:
                 self._replay(record)
-            except Exception as error:  # noqa: BLE001 - whether one bad record ends the node is not decided here
+            except Exception as error:  # noqa: BLE001 - the fault handler decides whether a bad record is fatal
                 self._on_fault(f"cannot replay the metadata record at offset {batch.base_offset + index}", error)
         self._note_position(batch, batch.last_offset)
         self._num_batches += 1
@@ -109,7 +109,7 @@ class MetadataBatchLoader:
         self._elapsed_ns += self._clock.nanoseconds() - started
 
     def maybe_flush(self, leader_and_epoch: LeaderAndEpoch) -> None:
-        """Publishes what has been collected, unless a transaction is under way."""
+        """Publishes the collected batches, unless a transaction is open."""
         if self._in_transaction:
             log.debug(
                 "The transaction that began after offset %d is open: %d batches wait",

@@ -1,4 +1,4 @@
-"""A broker as it has registered."""
+"""The registration of a broker."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """What the cluster knows of a broker.
+    """The state of a broker in the metadata.
 
-    A broker that has registered is *fenced*: known, but with no say. It is unfenced when its heartbeats show that it
-    has caught up with the metadata log, and fenced again when they stay away, or when it asks to be before it stops.
-    Clients are shown unfenced brokers only.
+    A broker that has registered is *fenced*: known but inactive. It is unfenced when its heartbeats show that it has
+    caught up with the metadata log, and fenced again when they stop, or when it requests it before it stops. Clients
+    see unfenced brokers only.
 
-    The incarnation id is new with each start of the process, the epoch with each registration. By its epoch the
-    controller knows a request of the broker's previous life.
+    The incarnation ID is new at each start of the process, the epoch at each registration. By the epoch the controller
+    recognizes requests of an earlier registration.
     """
 
     id: int
     epoch: int
     incarnation_id: Uuid
     listeners: Mapping[str, Endpoint]
-    """By listener name. A client is told the address on the listener that it came in through."""
+    """By listener name. A client gets the address of the listener that it uses."""
     supported_features: Mapping[str, VersionRange] = field(default_factory=dict)
     rack: str | None = None
     fenced: bool = True
     in_controlled_shutdown: bool = False
     directories: tuple[Uuid, ...] = ()
-    """The log directories that work, sorted; empty if the broker has never told."""
+    """The online log directories, sorted; empty if the broker has never reported them."""
     cordoned_directories: tuple[Uuid, ...] | None = None
-    """Directories that get no new replicas (KIP-1066); None if the broker has never told."""
+    """Directories that get no new replicas (KIP-1066); None if the broker has never reported them."""
     is_migrating_zk_broker: bool = False
 
     @classmethod
@@ -67,7 +67,7 @@ class BrokerRegistration:
         )
 
     def merge(self, record: BrokerRegistrationChangeRecord) -> BrokerRegistration:
-        """The registration after a change; the very same one if nothing changes."""
+        """Returns the registration after a change; the same object if nothing changes."""
         changed = replace(
             self,
             fenced=self._flag(record, "fenced", self.fenced),
@@ -86,7 +86,7 @@ class BrokerRegistration:
         value: int = getattr(record, name)
         if value == 0:
             return before
-        # Leaving controlled shutdown takes a new registration: there is no -1 for that.
+        # Controlled shutdown can only be left by a new registration, so it has no -1.
         if value == 1 or (value == -1 and name == "fenced"):
             return value == 1
         raise MetadataReplayError(f"invalid value {value} of {name} in {record!r}")
@@ -132,7 +132,7 @@ class BrokerRegistration:
         return record
 
     def node(self, listener_name: str) -> Node | None:
-        """The broker at its address on this listener; None if it has no such listener."""
+        """Returns the broker with its address on this listener; None if it has no such listener."""
         endpoint = self.listeners.get(listener_name)
         return None if endpoint is None else Node(self.id, endpoint.host, endpoint.port, self.rack, self.fenced)
 

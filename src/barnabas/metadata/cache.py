@@ -1,4 +1,4 @@
-"""The metadata cache: what a broker answers questions from."""
+"""The metadata cache of a broker."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 
 
 class FinalizedFeatures(NamedTuple):
-    """The feature levels in force, as ApiVersions tells them."""
+    """The finalized feature levels, as in ApiVersions."""
 
     metadata_version: MetadataVersion | None
     levels: Mapping[str, int]
     """By name, those that are not 0, with ``metadata.version`` and ``kraft.version``."""
     epoch: int
-    """The offset of the image: it only grows, so a client can tell the older of two answers."""
+    """The offset of the image. It only grows, so a client can recognize the older of two responses."""
 
 
 class MetadataCache:
-    """The broker's view of the cluster: one reference to an image, and questions to ask of it.
+    """The broker's view of the cluster: one reference to an image, and queries on it.
 
-    The loader's thread puts each new image there with one assignment; all other threads only read. Every method takes
-    the reference once, and so answers from one image, even if the next one arrives meanwhile. Who has several questions
-    whose answers must agree takes :attr:`image` and asks that, with the functions of
-    :mod:`~barnabas.metadata.topic_answers` and :mod:`~barnabas.metadata.cluster_answers`.
+    The loader's thread replaces the image with one assignment; all other threads only read. Every method takes the
+    reference once, so it uses one image, even if the next one arrives meanwhile. A caller with several queries that
+    must be consistent takes :attr:`image` once, and uses the functions of :mod:`~barnabas.metadata.topic_answers` and
+    :mod:`~barnabas.metadata.cluster_answers`.
 
-    It is never ahead of the log and may be behind it: what it does not know may exist all the same. That is why
-    UNKNOWN_TOPIC_OR_PARTITION makes clients ask again.
+    It is never ahead of the log but may be behind it: something that it does not know may exist. That is why clients
+    retry after UNKNOWN_TOPIC_OR_PARTITION.
     """
 
     def __init__(self, kraft_version: Callable[[], int] = lambda: 0, choose: Choose = random.choice) -> None:
@@ -71,16 +71,16 @@ class MetadataCache:
 
     @property
     def all_topics(self) -> tuple[str, ...]:
-        """The names, in order."""
+        """The names, sorted."""
         return self.image.topics.sorted_names
 
     def contains(self, topic: str, partition: int | None = None) -> bool:
-        """Whether there is such a topic, and such a partition if one is given."""
+        """Returns whether the topic exists, and the partition if given."""
         found = self.image.topics.by_name.get(topic)
         return found is not None and (partition is None or partition in found.partitions)
 
     def topic_id(self, name: str) -> Uuid:
-        """The id of a topic, all zeros if there is none of that name."""
+        """Returns the ID of a topic; all zeros if it does not exist."""
         topic = self.image.topics.by_name.get(name)
         return ZERO_UUID if topic is None else topic.id
 
@@ -93,13 +93,13 @@ class MetadataCache:
         return None if found is None else len(found.partitions)
 
     def partition(self, topic: str, partition: int) -> PartitionRegistration | None:
-        """Leader, epochs, replicas and in-sync replicas."""
+        """Returns leader, epochs, replicas and ISR."""
         found = self.image.topics.by_name.get(topic)
         return None if found is None else found.partitions.get(partition)
 
     def partition_leader_endpoint(self, topic: str, partition: int, listener: str) -> Node | None:
-        """Where a partition is led; None if the partition or its leader is unknown, NO_NODE if the leader has no
-        address on this listener.
+        """Returns the leader of a partition; None if the partition or its leader is unknown, NO_NODE if the leader has
+        no address on this listener.
         """
         image = self.image
         found = image.topics.by_name.get(topic)
@@ -108,7 +108,7 @@ class MetadataCache:
         return None if broker is None else broker.node(listener) or NO_NODE
 
     def partition_replica_endpoints(self, topic: str, partition: int, listener: str) -> dict[int, Node]:
-        """Where the replicas of a partition are, as far as they are alive and have an address on this listener."""
+        """Returns the replicas of a partition that are alive and have an address on this listener."""
         image = self.image
         found = image.topics.by_name.get(topic)
         registration = None if found is None else found.partitions.get(partition)
@@ -159,7 +159,7 @@ class MetadataCache:
     # -- configuration and features
 
     def config(self, resource: ConfigResource) -> Settings:
-        """What is set for this resource in the metadata; defaults are not looked up."""
+        """Returns the settings of this resource in the metadata, without defaults."""
         return self.image.configs.of(resource)
 
     def topic_config(self, topic: str) -> Settings:
@@ -180,7 +180,7 @@ class MetadataCache:
             levels[KRAFT_VERSION.name] = kraft_version
         return FinalizedFeatures(version, levels, image.offset)
 
-    # -- whole answers
+    # -- responses
 
     def topic_metadata(self, names: Iterable[str], listener: str, version: int) -> list[MetadataResponseTopic]:
         return topic_answers.topic_metadata(self.image, names, listener, version)
@@ -214,7 +214,7 @@ class MetadataCache:
 
 
 class MetadataCachePublisher(MetadataPublisher):
-    """Keeps a cache up to date. To be installed first, so that the others find in the cache what they are told."""
+    """Updates a cache. It must be installed first, so that other publishers find the new image in the cache."""
 
     def __init__(self, cache: MetadataCache) -> None:
         self._cache = cache

@@ -1,4 +1,4 @@
-"""The client quotas part of an image: which limits are set for whom."""
+"""The client quotas part of an image."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CLIENT_ID = "client-id"
 IP = "ip"
 
 _DESCRIBED_FIRST = ("consumer_byte_rate", "request_percentage", "producer_byte_rate")
-"""The order in which Kafka lists limits is that of the hash codes of their names, and there are clients whose tests
-expect it. Any order is right by the protocol; so it is this one."""
+"""Kafka lists limits in the order of the hash codes of their names, and the tests of some clients expect that order.
+The protocol allows any order, so it is this one."""
 
 _MATCH_EXACT = 0
 _MATCH_DEFAULT = 1
@@ -29,20 +29,20 @@ _MATCH_SPECIFIED = 2
 
 
 class ClientQuotaEntity(NamedTuple):
-    """Whom a quota is for: a user, a client id, a user with a client id, or an IP address.
+    """The entity of a quota: a user, a client ID, a user with a client ID, or an IP address.
 
-    A name of None is the default: the quota of all users, say, that have none of their own.
+    A name of None is the default, for example the quota of all users without their own.
 
     >>> ClientQuotaEntity.of({"client-id": "billing", "user": None})
     ClientQuotaEntity(parts=(('client-id', 'billing'), ('user', None)))
     """
 
     parts: tuple[tuple[str, str | None], ...]
-    """Type and name, sorted by type, so that the same entity is always the same tuple."""
+    """Type and name, sorted by type, so that equal entities are equal tuples."""
 
     @classmethod
     def of(cls, parts: Mapping[str, str | None]) -> ClientQuotaEntity:
-        # No two types are equal, so names, of which one may be None, are never compared.
+        # Types are distinct, so names, one of which may be None, are never compared.
         return cls(tuple(sorted(parts.items())))
 
     def to_dict(self) -> dict[str, str | None]:
@@ -50,14 +50,14 @@ class ClientQuotaEntity(NamedTuple):
 
 
 Limits = Mapping[str, float]
-"""The quotas of one entity by key, such as ``producer_byte_rate``. Not to be changed."""
+"""The quotas of one entity by key, such as ``producer_byte_rate``. Must not be modified."""
 
 _NO_LIMITS: Limits = {}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotasImage:
-    """Limits by entity; an entity without any is not in there."""
+    """Limits by entity; an entity without limits is not included."""
 
     entities: PersistentMap[ClientQuotaEntity, Limits] = field(default_factory=PersistentMap)
 
@@ -74,7 +74,7 @@ class ClientQuotasImage:
                 writer.write(ClientQuotaRecord(entity=parts, key=key, value=value))
 
     def describe(self, request: messages.DescribeClientQuotasRequest) -> messages.DescribeClientQuotasResponse:
-        """The entities that match a filter. A filter that makes no sense is an InvalidRequestError."""
+        """Returns the entities that match a filter. Raises InvalidRequestError for an invalid filter."""
         from barnabas.protocol.messages import describe_client_quotas as messages
 
         exact, specified = _read_filter(request.components)
@@ -89,7 +89,7 @@ class ClientQuotasImage:
         return messages.DescribeClientQuotasResponse(entries=entries)
 
     def _in_order(self) -> list[tuple[ClientQuotaEntity, Limits]]:
-        """All users, then those with a client id: what is for more clients comes first."""
+        """Returns users first, then users with a client ID: quotas for more clients come first."""
         return sorted(
             self.entities.items(),
             key=lambda item: (
@@ -105,7 +105,7 @@ def _described_order(key: str) -> tuple[int, str]:
 
 
 def _read_filter(components: Iterable[messages.ComponentData]) -> tuple[dict[str, str | None], set[str]]:
-    """The names wanted by type, and the types that may have any name."""
+    """Returns the requested names by type, and the types with any name."""
     exact: dict[str, str | None] = {}
     specified: set[str] = set()
     for component in components:
@@ -146,7 +146,7 @@ def _matches(
 
 
 class ClientQuotasDelta:
-    """Limits that change."""
+    """Changed limits."""
 
     def __init__(self, image: ClientQuotasImage) -> None:
         self.image = image
@@ -160,7 +160,7 @@ class ClientQuotasDelta:
 
     @property
     def changes(self) -> Mapping[ClientQuotaEntity, Mapping[str, float | None]]:
-        """The limits that change, by entity: the new value, or None for one that is gone."""
+        """The changed limits by entity: the new value, or None for a removed one."""
         return self._entities.changes
 
     def replay(self, record: ClientQuotaRecord) -> None:

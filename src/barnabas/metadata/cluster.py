@@ -1,4 +1,4 @@
-"""The cluster part of an image: who is there."""
+"""The cluster part of an image: brokers and controllers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """Brokers and controllers by id."""
+    """Brokers and controllers by ID."""
 
     brokers: PersistentMap[int, BrokerRegistration] = field(default_factory=PersistentMap)
     controllers: PersistentMap[int, ControllerRegistration] = field(default_factory=PersistentMap)
     derived: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """What readers have computed from this image and keep with it, as in a topic's image."""
+    """Data that readers have computed from this image and keep with it, as for a topic's image."""
 
     def __bool__(self) -> bool:
         return bool(self.brokers) or bool(self.controllers)
@@ -40,7 +40,7 @@ class ClusterImage:
         return self.brokers.get(broker_id)
 
     def broker_epoch(self, broker_id: int) -> int:
-        """The epoch of a broker's registration, -1 without one."""
+        """Returns the epoch of a broker's registration, -1 without one."""
         broker = self.brokers.get(broker_id)
         return -1 if broker is None else broker.epoch
 
@@ -56,7 +56,7 @@ class ClusterImage:
 
 
 class ClusterDelta:
-    """Registrations that change."""
+    """Changed registrations."""
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
@@ -72,7 +72,7 @@ class ClusterDelta:
 
     @property
     def changed_brokers(self) -> Mapping[int, BrokerRegistration | None]:
-        """The new registration by id, None for a broker that is gone."""
+        """The new registration by ID, None for a removed broker."""
         return self._brokers.changes
 
     @property
@@ -114,7 +114,7 @@ class ClusterDelta:
         return ClusterImage(self._brokers.apply(), self._controllers.apply())
 
     def _put(self, broker_id: int, broker: BrokerRegistration) -> None:
-        """Notes a registration, unless it is the one that is there: nobody needs to hear of that."""
+        """Stores a registration, unless it is unchanged."""
         if broker is not self._brokers.get(broker_id):
             self._brokers.put(broker_id, broker)
 

@@ -1,4 +1,4 @@
-"""Answers about the nodes of a cluster: the brokers in a Metadata answer, and the DescribeCluster API."""
+"""Responses about the nodes of a cluster: the brokers in a Metadata response, and the DescribeCluster API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from barnabas.protocol.messages.describe_cluster import (
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 
 Choose = Callable[[Sequence[int]], int]
-"""Picks one of several ids."""
+"""Picks one of several IDs."""
 
 NO_CONTROLLER_ID = -1
 
@@ -25,7 +25,7 @@ CONTROLLER_ENDPOINTS = 2
 
 
 def broker_nodes(image: MetadataImage, listener: str, include_fenced: bool = False) -> list[Node]:
-    """The brokers that have an address on this listener, by id."""
+    """Returns the brokers that have an address on this listener, by ID."""
     return [
         node
         for _, broker in sorted(image.cluster.brokers.items())
@@ -34,10 +34,10 @@ def broker_nodes(image: MetadataImage, listener: str, include_fenced: bool = Fal
 
 
 def choose_controller(nodes: Sequence[Node], choose: Choose) -> int:
-    """The node to name to clients as the controller: any broker that serves, -1 if there is none.
+    """Returns the node that clients see as the controller: any active broker, -1 if there is none.
 
-    Clients cannot reach the real one. They send what is for the controller to the one they are told, and that broker
-    forwards it (KIP-590); to name a different one each time spreads the work.
+    Clients cannot reach the real controller. They send controller requests to this broker, which forwards them
+    (KIP-590). A different one each time spreads the load.
     """
     ids = [node.id for node in nodes if not node.is_fenced]
     return choose(ids) if ids else NO_CONTROLLER_ID
@@ -51,7 +51,7 @@ def metadata_response(
     cluster_id: str,
     choose: Choose,
 ) -> MetadataResponse:
-    """The whole answer to a Metadata request of somebody who may see everything and creates nothing."""
+    """Returns the complete Metadata response for a client that is authorized for everything, without topic creation."""
     asked = requested_topics(image, request, version)
     known = topic_metadata(image, asked.names, listener, version)
     missing = []
@@ -78,7 +78,7 @@ def describe_cluster(
     cluster_id: str,
     choose: Choose,
 ) -> DescribeClusterResponse:
-    """The answer of a broker. Controllers are asked for at a controller, so that is an error here."""
+    """Returns the response of a broker. Controllers must be requested from a controller, so that is an error here."""
     if request.endpoint_type != BROKER_ENDPOINTS:
         if request.endpoint_type == CONTROLLER_ENDPOINTS:
             error = Errors.MISMATCHED_ENDPOINT_TYPE

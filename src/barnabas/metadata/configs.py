@@ -1,4 +1,4 @@
-"""The configurations part of an image: what was set dynamically, for topics, brokers and other resources."""
+"""The configurations part of an image: dynamic settings of topics, brokers and other resources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ConfigResourceType(IntEnum):
-    """What can have a configuration, with the codes of DescribeConfigs."""
+    """The types of resources with a configuration, with the codes of DescribeConfigs."""
 
     TOPIC = 2
     BROKER = 4
@@ -26,7 +26,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """Something that has a configuration. A broker is named by its id; the empty name is the default for all brokers.
+    """A resource with a configuration. A broker is named by its ID; the empty name is the default of all brokers.
 
     >>> ConfigResource(ConfigResourceType.TOPIC, "orders") == ConfigResource(2, "orders")
     True
@@ -41,19 +41,19 @@ class ConfigResource(NamedTuple):
 
     @classmethod
     def broker(cls, broker_id: int | None = None) -> ConfigResource:
-        """A broker; without an id the default for all of them."""
+        """Returns a broker resource; without an ID the default of all brokers."""
         return cls(ConfigResourceType.BROKER, "" if broker_id is None else str(broker_id))
 
 
 Settings = Mapping[str, str]
-"""The keys of one resource and their values. Not to be changed."""
+"""The settings of one resource. Must not be modified."""
 
 _NO_SETTINGS: Settings = {}
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationsImage:
-    """Settings by resource; a resource without any is not in there."""
+    """Settings by resource; a resource without settings is not included."""
 
     resources: PersistentMap[ConfigResource, Settings] = field(default_factory=PersistentMap)
 
@@ -61,7 +61,7 @@ class ConfigurationsImage:
         return bool(self.resources)
 
     def of(self, resource: ConfigResource) -> Settings:
-        """What is set for this resource itself; defaults are not looked up."""
+        """Returns the settings of this resource itself, without defaults."""
         return self.resources.get(resource, _NO_SETTINGS)
 
     def write(self, writer: ImageWriter, _options: ImageWriterOptions) -> None:
@@ -72,12 +72,12 @@ class ConfigurationsImage:
                 )
 
     def __repr__(self) -> str:
-        """Without values: some of them are passwords."""
+        """Leaves out values, because some of them are passwords."""
         return f"ConfigurationsImage({ {resource: sorted(settings) for resource, settings in self.resources.items()} })"
 
 
 class ConfigurationsDelta:
-    """Settings that change."""
+    """Changed settings."""
 
     def __init__(self, image: ConfigurationsImage) -> None:
         self.image = image
@@ -91,7 +91,7 @@ class ConfigurationsDelta:
 
     @property
     def changes(self) -> Mapping[ConfigResource, Mapping[str, str | None]]:
-        """The keys that change, by resource: the new value, or None for a key that is back at its default."""
+        """The changed keys by resource: the new value, or None for a key that is reset to its default."""
         return self._resources.changes
 
     def replay(self, record: ConfigRecord) -> None:
@@ -102,7 +102,7 @@ class ConfigurationsDelta:
             self._resources.put(resource, record.name, record.value)
 
     def remove_topic(self, name: str) -> None:
-        """A topic takes its configuration with it."""
+        """Removes the configuration of a deleted topic."""
         self._resources.remove_all(ConfigResource.topic(name))
 
     def finish_snapshot(self) -> None:

@@ -1,4 +1,4 @@
-"""A controller as it has registered."""
+"""The registration of a controller."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from barnabas.protocol.versions import VersionRange
 
 @dataclass(frozen=True, slots=True)
 class ControllerRegistration:
-    """What the cluster knows of a controller: where it is, and which feature levels it could go up to (KIP-919).
+    """The addresses and supported feature levels of a controller (KIP-919).
 
-    Not who the voters are: that is the quorum's own business.
+    The voters are not part of it: Raft manages them.
     """
 
     id: int

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DelegationToken(NamedTuple):
-    """A token as its owner got it, but for the secret, which is computed from the id when it is needed."""
+    """A token without its secret, which is computed from the ID when needed."""
 
     token_id: str
     owner: str
@@ -28,7 +28,7 @@ class DelegationToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DelegationTokensImage:
-    """Tokens by id."""
+    """Tokens by ID."""
 
     tokens: PersistentMap[str, DelegationToken] = field(default_factory=PersistentMap)
 
@@ -55,7 +55,7 @@ class DelegationTokensImage:
 
 
 class DelegationTokensDelta:
-    """Tokens that are new, renewed or gone."""
+    """New, renewed and removed tokens."""
 
     def __init__(self, image: DelegationTokensImage) -> None:
         self.image = image
@@ -69,7 +69,7 @@ class DelegationTokensDelta:
 
     @property
     def changes(self) -> Mapping[str, DelegationToken | None]:
-        """The token by id, None for one that is gone."""
+        """The token by ID, None for a removed one."""
         return self._tokens.changes
 
     def put(self, record: DelegationTokenRecord) -> None:

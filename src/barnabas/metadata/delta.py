@@ -1,4 +1,4 @@
-"""Changes to an image, not applied yet."""
+"""Changes of an image that are not applied yet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from barnabas.protocol.internal.framing import MetadataRecord
 
 
 class MetadataDelta:
-    """Collects records on top of an image, and makes the next image of them.
+    """Collects records on top of an image, and creates the next image.
 
     >>> from barnabas.metadata.provenance import MetadataProvenance
     >>> from barnabas.protocol.internal.metadata import ConfigRecord
@@ -33,11 +33,11 @@ class MetadataDelta:
     >>> dict(image.configs.resources)
     {ConfigResource(type=2, name='orders'): {'retention.ms': '60000'}}
 
-    There is a delta for each part of the image, made when the first record for that part comes; a part without one is
-    None here, and the same object in both images. Publishers read from these what has changed, instead of comparing
-    images: ``delta.topics`` is None if no record was about topics, and false if none of them changed anything.
+    Each part of the image has its own delta, created with the first record for that part. A part without one is None
+    here, and is the same object in both images. Publishers read the changes from these, instead of comparing images:
+    ``delta.topics`` is None if no record was about topics, and false if none of them changed anything.
 
-    Not for several threads: the loader fills it, and nobody changes it once it has been published.
+    Not thread-safe: the loader fills it, and nothing changes it after it was published.
     """
 
     __slots__ = (
@@ -67,9 +67,9 @@ class MetadataDelta:
 
     @classmethod
     def of_everything(cls, image: MetadataImage) -> MetadataDelta:
-        """The delta that leads from the empty image to this one: for a publisher that has seen nothing yet.
+        """Returns the delta from the empty image to this one, for a new publisher.
 
-        It takes the topics and all the rest over from the image, instead of writing them out and reading them again.
+        It takes all parts over from the image, instead of writing them as records and replaying them.
         """
         delta = cls(EMPTY_IMAGE)
         for part, kind in _KINDS.items():
@@ -84,11 +84,11 @@ class MetadataDelta:
 
     @property
     def metadata_version_change(self) -> MetadataVersion | None:
-        """The new ``metadata.version``, None if it stays."""
+        """The new ``metadata.version``, None if it is unchanged."""
         return None if self.features is None else self.features.metadata_version_change
 
     def replay(self, record: MetadataRecord) -> None:
-        """Takes a record in. One that does not fit is a MetadataReplayError, and changes nothing."""
+        """Adds a record. Raises MetadataReplayError for an inconsistent one, which changes nothing."""
         found = _REPLAY.get(type(record))
         if found is None:
             if type(record) not in _WITHOUT_EFFECT:
@@ -101,9 +101,9 @@ class MetadataDelta:
             self._remove_configuration(removed_topic)
 
     def finish_snapshot(self) -> None:
-        """To be called after the last record of a snapshot: makes a difference out of what was a whole.
+        """Computes the difference; must be called after the last record of a snapshot.
 
-        What the image has and the snapshot did not mention is gone; what both have has not changed.
+        Everything that the snapshot did not mention is removed; everything that is equal has not changed.
         """
         for part in PARTS:
             delta = getattr(self, part)
@@ -114,7 +114,7 @@ class MetadataDelta:
                 setattr(self, part, None)
 
     def apply(self, provenance: MetadataProvenance) -> MetadataImage:
-        """The next image. Costs as much as has changed."""
+        """Returns the next image. Its cost depends on the number of changes."""
         image = self.image
         return MetadataImage(
             provenance,
@@ -122,7 +122,7 @@ class MetadataDelta:
         )
 
     def _remove_configuration(self, topic: str) -> None:
-        """A topic takes its configuration with it, without a record for each setting."""
+        """Removes the configuration of a deleted topic, which has no records of its own for that."""
         if self.configs is not None or ConfigResource.topic(topic) in self.image.configs.resources:
             configs: ConfigurationsDelta = self._open("configs") if self.configs is None else self.configs
             configs.remove_topic(topic)
@@ -172,7 +172,7 @@ _REPLAY: dict[type[MetadataRecord], tuple[str, Callable[[Any, Any], str | None]]
     records.DelegationTokenRecord: ("delegation_tokens", DelegationTokensDelta.put),
     records.RemoveDelegationTokenRecord: ("delegation_tokens", DelegationTokensDelta.remove),
 }
-"""Which part a record belongs to, and what it does there. What is returned is the name of a topic that it removed."""
+"""The part and the method for each record type. The method returns the name of a topic that it removed."""
 
 _WITHOUT_EFFECT = frozenset({records.NoOpRecord, records.ZkMigrationStateRecord})
-"""Records that only move the offset on. Those of transactions are not among them: they must not get past the loader."""
+"""Records that only advance the offset. Those of transactions are not included: they must not get past the loader."""

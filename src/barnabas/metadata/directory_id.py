@@ -1,8 +1,8 @@
-"""Log directories by id: where on its disks a broker keeps a replica (KIP-858).
+"""IDs of log directories: identify the disk on which a broker keeps a replica (KIP-858).
 
-A broker with several log directories gives each an id, written into its ``meta.properties``. A partition names for each
-replica the directory it lies in, so that the controller can tell what a broken disk takes offline while the broker
-lives on. The first hundred ids are reserved; three of them stand for a state instead of a directory.
+A broker with several log directories gives each an ID, stored in its ``meta.properties``. A partition has the directory
+of each replica, so that the controller knows what a failed disk takes offline while the broker stays up. The first
+hundred IDs are reserved; three of them mean a state instead of a directory.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Collection
 from barnabas.common.identifiers import Uuid, random_uuid
 
 MIGRATING = Uuid(bytes(16))
-"""Placed in some directory, but nobody has told which: the partition is older than KIP-858."""
+"""In an unknown directory: the partition is older than KIP-858."""
 
 UNASSIGNED = Uuid(bytes(15) + b"\x01")
-"""Not placed yet: the broker chooses, and reports."""
+"""Not assigned yet: the broker chooses, and reports."""
 
 LOST = Uuid(bytes(15) + b"\x02")
-"""In a directory that has failed."""
+"""In a failed directory."""
 
 RESERVED = 100
 
@@ -34,9 +34,9 @@ def random_directory_id() -> Uuid:
 
 
 def is_online(directory: Uuid, online: Collection[Uuid]) -> bool:
-    """Whether a replica in this directory can be served by a broker whose working directories are ``online``.
+    """Returns whether a broker with these ``online`` directories can serve a replica in this directory.
 
-    A broker that has never listed its directories is trusted: it would have stopped if all of them had failed.
+    A broker that has never reported its directories is trusted: it would have stopped if all of them had failed.
     """
     if directory in (MIGRATING, UNASSIGNED):
         return True

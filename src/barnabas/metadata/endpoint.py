@@ -1,4 +1,4 @@
-"""Where the nodes of a cluster are reached."""
+"""Addresses of the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.protocol.versions import VersionRange
 
 
 class Endpoint(NamedTuple):
-    """A listener as a node has registered it: the address for clients that came in through a listener of this name."""
+    """A registered listener: the address for clients that use the listener of this name."""
 
     name: str
     host: str
@@ -20,7 +20,7 @@ class Endpoint(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A node at the address it has on one of its listeners."""
+    """A node with its address on one of its listeners."""
 
     id: int
     host: str
@@ -30,11 +30,11 @@ class Node(NamedTuple):
 
 
 NO_NODE = Node(-1, "", -1)
-"""Where a node should be, but none can be named."""
+"""Stands for a node that cannot be named."""
 
 
 class EndpointRecord(Protocol):
-    """An address inside a registration record, of a broker or of a controller."""
+    """An address in the registration record of a broker or a controller."""
 
     name: str
     host: str
@@ -43,7 +43,7 @@ class EndpointRecord(Protocol):
 
 
 class FeatureRecord(Protocol):
-    """A supported feature inside a registration record."""
+    """A supported feature in a registration record."""
 
     name: str
     min_supported_version: int

@@ -1,4 +1,4 @@
-"""What can go wrong with metadata."""
+"""Errors of metadata."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from barnabas.common.errors import BarnabasError
 
 
 class MetadataReplayError(BarnabasError):
-    """A record that does not fit the image it is applied to, such as a change to a partition that does not exist.
+    """A record does not fit the image it is applied to, such as a change of a partition that does not exist.
 
-    A correct log never has one. Whoever replays decides how bad it is: a broker that cannot follow the log must not
-    serve, a standby controller reports it and goes on.
+    A correct log never has one. The caller decides how severe it is: a broker that cannot follow the log must not
+    serve, a standby controller reports it and continues.
     """
 
 
 class UnwritableMetadataError(BarnabasError):
-    """Part of an image has no form in the records of the metadata version it is to be written for."""
+    """A part of an image cannot be expressed in the records of the requested metadata version."""

@@ -1,4 +1,4 @@
-"""Where the loader's work is done."""
+"""Executors of the loader's events."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Event = Callable[[], None]
 
 
 class EventExecutor(Protocol):
-    """Runs events one at a time, in the order in which they were given; usually the thread of an event queue.
+    """Runs events one at a time, in order; usually the thread of an event queue.
 
-    ``execute`` may be called from any thread and returns at once. It must not run the event itself: an event that
-    gives rise to another one has to come to its end before that one starts.
+    ``execute`` may be called from any thread and returns at once. It must not run the event itself: an event that adds
+    another one has to end before that one starts.
     """
 
     def execute(self, event: Event) -> None: ...
 
 
 class SteppedExecutor:
-    """An executor that does nothing until it is told to: for tests, and for simulations of a whole cluster.
+    """Runs events only on request, for tests and simulations of a whole cluster.
 
     >>> executor = SteppedExecutor()
     >>> executor.execute(lambda: print("first"))
@@ -43,14 +43,14 @@ class SteppedExecutor:
         self._events.append(event)
 
     def run_once(self) -> bool:
-        """Runs the next event; False if there is none."""
+        """Runs the next event; returns False if there is none."""
         if not self._events:
             return False
         self._events.popleft()()
         return True
 
     def run_all(self) -> int:
-        """Runs events, also those that come up meanwhile, until none is left. Returns how many there were."""
+        """Runs events, including new ones, until none is left. Returns their number."""
         count = 0
         while self.run_once():
             count += 1

@@ -1,4 +1,4 @@
-"""The features part of an image: which levels are in force."""
+"""The features part of an image: finalized levels."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FeaturesImage:
-    """``metadata.version``, and the features that have a level other than 0."""
+    """``metadata.version``, and the features with a level other than 0."""
 
     metadata_version: MetadataVersion | None = None
-    """None before the first record of the log, which says it."""
+    """None before the first record of the log, which sets it."""
     finalized: PersistentMap[str, int] = field(default_factory=PersistentMap)
-    """The others by name; never ``metadata.version``, nor ``kraft.version``, which raft keeps."""
+    """The others by name; never ``metadata.version``, nor ``kraft.version``, which Raft manages."""
 
     def __bool__(self) -> bool:
         return self.metadata_version is not None or bool(self.finalized)
@@ -40,7 +40,7 @@ class FeaturesImage:
         return self.level(ELR_VERSION.name) >= 1
 
     def write(self, writer: ImageWriter, options: ImageWriterOptions) -> None:
-        """First of all records, because ``metadata.version`` tells how to read the others."""
+        """Writes these records first, because ``metadata.version`` determines how to read the others."""
         writer.write(
             FeatureLevelRecord(name=metadata_versions.FEATURE_NAME, feature_level=options.metadata_version.value)
         )
@@ -54,7 +54,7 @@ class FeaturesImage:
 
 
 class FeaturesDelta:
-    """Levels that change."""
+    """Changed levels."""
 
     def __init__(self, image: FeaturesImage) -> None:
         self.image = image
@@ -70,14 +70,14 @@ class FeaturesDelta:
 
     @property
     def changes(self) -> Mapping[str, int | None]:
-        """The new level by feature, None for one that is off now; without ``metadata.version``."""
+        """The new level by feature, None for a disabled one; without ``metadata.version``."""
         return self._finalized.changes
 
     def replay(self, record: FeatureLevelRecord) -> None:
         if record.name == metadata_versions.FEATURE_NAME:
             self.metadata_version_change = MetadataVersion.for_level(record.feature_level)
         elif record.name == KRAFT_VERSION.name:
-            # Some logs have one by mistake (KAFKA-18979). The level that counts is in a control record.
+            # Some logs have one by mistake (KAFKA-18979). The actual level is in a control record.
             return
         elif record.feature_level == 0:
             self._finalized.remove(record.name)

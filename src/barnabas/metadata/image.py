@@ -1,4 +1,4 @@
-"""The metadata image: all that is known of a cluster as of one offset."""
+"""The metadata image: the state of a cluster at one offset."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything the metadata log says, up to the record that ``provenance`` names.
+    """The contents of the metadata log up to the record that ``provenance`` names.
 
-    Two nodes that have replayed the log to the same offset have equal images. Nothing in an image ever changes: whoever
-    holds a reference can read on at leisure, without a lock, while newer images come into being beside it. They share
-    all the parts, topics and partitions that have not changed in between.
+    Two nodes that have replayed the log to the same offset have equal images. An image is immutable: readers need no
+    lock, and can keep using it while newer images are created. Those share all parts, topics and partitions that have
+    not changed in between.
 
-    To read from two parts, take the image once: ``cache.image.topics`` followed by ``cache.image.cluster`` may be two
-    moments.
+    To read from two parts, take the image once: ``cache.image.topics`` followed by ``cache.image.cluster`` may use two
+    different images.
     """
 
     provenance: MetadataProvenance = NOWHERE
@@ -59,18 +59,18 @@ class MetadataImage:
 
     @property
     def offset(self) -> int:
-        """The offset of the last record in it, -1 for the empty image."""
+        """The offset of its last record, -1 for the empty image."""
         return self.provenance.last_contained_offset
 
     def same_content(self, other: MetadataImage) -> bool:
-        """Whether both say the same, wherever they got it from."""
+        """Returns whether the contents are equal, whatever their provenance."""
         return all(getattr(self, part) == getattr(other, part) for part in PARTS)
 
     def write(self, writer: ImageWriter, options: ImageWriterOptions | None = None) -> None:
-        """Writes records that make an equal image when they are replayed: the content of a snapshot.
+        """Writes records that create an equal image when they are replayed: the contents of a snapshot.
 
-        By default they are in the versions that the image's own ``metadata.version`` asks for. They come in an order
-        that depends on the content only, so that equal images make equal snapshots.
+        By default they have the versions of the image's own ``metadata.version``. Their order depends on the contents
+        only, so that equal images have equal snapshots.
         """
         from barnabas.metadata.writer import ImageWriterOptions
 
@@ -86,7 +86,7 @@ class MetadataImage:
 
 
 PARTS = (
-    "features",  # first, because metadata.version must precede what is read by it
+    "features",  # first, because metadata.version determines how to read the others
     "cluster",
     "topics",
     "configs",

@@ -1,4 +1,4 @@
-"""The metadata loader: follows the metadata log and tells the publishers."""
+"""The metadata loader: follows the metadata log and calls the publishers."""
 
 from __future__ import annotations
 
@@ -30,24 +30,25 @@ log = logging.getLogger(__name__)
 
 
 class MetadataLoader:
-    """Turns what raft commits into images, and hands each image to all publishers.
+    """Builds images from committed records, and passes each image to all publishers.
 
-    Raft calls the ``handle_...`` methods, in order, from its thread; they only queue an event. The work is done by the
-    executor, one event at a time, so the loader has no lock, and publishers never run side by side.
+    Raft calls the ``handle_...`` methods in order from its thread; they only queue an event. The executor runs one
+    event at a time, so the loader needs no lock, and publishers never run concurrently.
 
-    Publishers are told in the order in which they were installed: whoever came first, the cache say, has the new image
-    before the others hear of it. One that raises does not keep the next from its turn, and gets the next update.
+    Publishers are called in the order in which they were installed: the first one, for example the cache, has the new
+    image before the others are called. If one raises an error, the next ones are still called, and it gets the next
+    update.
 
-    *Catching up.* A node that starts replays a log that may be long, and during that time would tell its publishers of
-    topics that were deleted years ago. So they hear nothing until the loader has once reached the high watermark; they
-    then get one delta that holds everything. The same is given to a publisher that is installed later.
+    *Catching up.* A starting node replays a log that may be long. Its publishers would see topics that were deleted
+    years ago. So they are not called until the loader has reached the high watermark once; then they get one delta with
+    everything. A publisher that is installed later gets the same.
 
-    *Metadata that cannot be loaded* (a record that cannot be decoded or replayed, a gap between batches) end the
-    loader: no publisher hears of anything any more, and ``on_load_fault``, which ends the node, is called. An image
-    with a hole in it would have the broker put aside the logs of topics that are in the hole.
+    *Metadata that cannot be loaded* (a record that cannot be decoded or replayed, a gap between batches) stops the
+    loader: no publisher is called any more, and ``on_load_fault``, which ends the node, is called. With an incomplete
+    image the broker would set aside the logs of missing topics as stray.
 
-    ``high_watermark`` says up to where the log is committed, None while that is unknown. It is looked at again after
-    every event; if it can move without one, :meth:`high_watermark_advanced` makes the loader look.
+    ``high_watermark`` returns the high watermark of the log, None while it is unknown. It is checked after every event;
+    if it can advance without one, :meth:`high_watermark_advanced` triggers a check.
     """
 
     def __init__(
@@ -60,64 +61,64 @@ class MetadataLoader:
         *,
         on_load_fault: FaultHandler,
     ) -> None:
-        """``on_fault`` is told of publishers that fail, ``on_load_fault``, once, of metadata that cannot be loaded."""
+        """``on_fault`` gets errors of publishers; ``on_load_fault`` is called once if metadata cannot be loaded."""
         self._executor = executor
         self._high_watermark = high_watermark
         self._fault_handler = on_fault
         self._load_fault_handler = on_load_fault
         self._clock = clock
         self.metrics = metrics or MetadataLoaderMetrics()
-        # All of the following is changed by events only.
+        # Only events change the following.
         self._batches = MetadataBatchLoader(self._publish, self._on_load_fault, clock)
         self._image = EMPTY_IMAGE
         self._last_applied = NOWHERE
         self._leader_and_epoch = NO_CONTROLLER
         self._catching_up = True
         self._new_publishers: dict[str, MetadataPublisher] = {}
-        """Installed, but without their first update."""
+        """Installed publishers without their first update."""
         self._publishers: dict[str, MetadataPublisher] = {}
         self._failed_publishers: list[MetadataPublisher] = []
-        """Those that could not take their first update: later ones would be of no use to them. They are closed, too."""
+        """Publishers that failed at their first update, so that later ones would be of no use. They are closed, too."""
         self._failed = False
-        """Whether something could not be loaded. Raft is not given its reader back then, so it sends nothing more."""
+        """Whether loading has failed. Raft then does not get its reader back, so it sends nothing more."""
         self._closed = False
 
     # -- for any thread
 
     @property
     def image(self) -> MetadataImage:
-        """The newest image, published or not."""
+        """The latest image, published or not."""
         return self._image
 
     @property
     def last_applied(self) -> MetadataProvenance:
-        """How far all publishers have been told: what a broker reports in its heartbeats."""
+        """The last image that all publishers have processed: a broker reports it in its heartbeats."""
         return self._last_applied
 
     def handle_commit(self, batches: Iterable[MetadataBatch]) -> None:
-        """Committed batches, in order. They may be decoded while they are iterated over; see :func:`_close`."""
+        """Queues committed batches in order. They may be decoded while they are iterated over; see :func:`_close`."""
         self._enqueue(lambda: self._commit(batches), lambda: _close(batches))
 
     def handle_load_snapshot(self, provenance: MetadataProvenance, records: Iterable[MetadataRecord]) -> None:
-        """A snapshot that replaces everything known so far: the node was too far behind, or has just started."""
+        """Queues a snapshot that replaces everything: the node was too far behind, or has just started."""
         self._enqueue(lambda: self._load_snapshot(provenance, records), lambda: _close(records))
 
     def handle_leader_change(self, leader_and_epoch: LeaderAndEpoch) -> None:
         self._enqueue(lambda: self._change_leader(leader_and_epoch))
 
     def high_watermark_advanced(self) -> None:
-        """Looks whether the loader has caught up now."""
+        """Checks whether the loader has caught up."""
         self._enqueue(self._initialize_new_publishers)
 
     def install_publishers(self, publishers: Sequence[MetadataPublisher]) -> Future[None]:
-        """Adds publishers after those that are there. The future is done when they are; not yet told anything then."""
+        """Adds publishers after the existing ones. The future completes when they are added, before they are called."""
         return self._submit(lambda: self._install(publishers))
 
     def remove_and_close_publisher(self, publisher: MetadataPublisher) -> Future[None]:
         return self._submit(lambda: self._remove(publisher))
 
     def close(self) -> Future[None]:
-        """Closes all publishers, in order, after the events that are queued. Later events have no effect."""
+        """Closes all publishers in order, after the queued events. Later events have no effect."""
         return self._submit(self._shut_down)
 
     # -- events
@@ -133,7 +134,7 @@ class MetadataLoader:
                 if self._failed:
                     return
             self._batches.maybe_flush(self._leader_and_epoch)
-        except Exception as error:  # noqa: BLE001 - the batches are decoded as we go, so anything can be wrong
+        except Exception as error:  # noqa: BLE001 - decoding happens here, so any error is possible
             self._on_load_fault(f"cannot load a commit on top of offset {self._image.offset}", error)
         finally:
             _close(batches)
@@ -169,7 +170,7 @@ class MetadataLoader:
         for publisher in list(self._publishers.values()):
             try:
                 publisher.on_controller_change(leader_and_epoch)
-            except Exception as error:  # noqa: BLE001 - one publisher's fault is not the next one's
+            except Exception as error:  # noqa: BLE001 - must not affect other publishers
                 self._on_fault(f"publisher {publisher.name} failed on the controller change {leader_and_epoch}", error)
         self.metrics.current_controller_id = -1 if leader_and_epoch.leader_id is None else leader_and_epoch.leader_id
         self._initialize_new_publishers()
@@ -218,12 +219,12 @@ class MetadataLoader:
         for publisher in list(self._publishers.values()):
             try:
                 publisher.on_metadata_update(delta, image, manifest)
-            except Exception as error:  # noqa: BLE001 - one publisher's fault is not the next one's
+            except Exception as error:  # noqa: BLE001 - must not affect other publishers
                 self._on_fault(f"publisher {publisher.name} failed on the image up to offset {image.offset}", error)
         self._note_applied(image)
 
     def _initialize_new_publishers(self) -> None:
-        """Gives publishers that have seen nothing yet all there is, once the loader has caught up."""
+        """Passes everything to new publishers, once the loader has caught up."""
         if self._failed or not self._new_publishers or self._still_catching_up():
             return
         image = self._image
@@ -237,7 +238,7 @@ class MetadataLoader:
             try:
                 publisher.on_metadata_update(delta, image, manifest)
                 publisher.on_controller_change(self._leader_and_epoch)
-            except Exception as error:  # noqa: BLE001 - one publisher's fault is not the next one's
+            except Exception as error:  # noqa: BLE001 - must not affect other publishers
                 self._failed_publishers.append(publisher)
                 self._on_fault(f"publisher {name} failed on its first image, up to offset {image.offset}", error)
             else:
@@ -277,7 +278,7 @@ class MetadataLoader:
                 if self._closed:
                     raise RuntimeError("the metadata loader is closed")
                 event()
-            except Exception as error:  # noqa: BLE001 - it is the caller's
+            except Exception as error:  # noqa: BLE001 - passed to the caller's future
                 future.set_exception(error)
             else:
                 future.set_result(None)
@@ -291,7 +292,7 @@ class MetadataLoader:
 
     def _on_load_fault(self, what: str, error: BaseException) -> None:
         if self._failed:
-            return  # a batch loader goes on with the next record
+            return  # the batch loader continues with the next record
         self._failed = True
         self.metrics.faults += 1
         self._load_fault_handler(what, error)
@@ -299,12 +300,12 @@ class MetadataLoader:
     def _close_publisher(self, publisher: MetadataPublisher) -> None:
         try:
             publisher.close()
-        except Exception as error:  # noqa: BLE001 - the others are to be closed all the same
+        except Exception as error:  # noqa: BLE001 - the others must be closed too
             self._on_fault(f"cannot close publisher {publisher.name}", error)
 
 
 def _close(source: object) -> None:
-    """Lets go of what batches or records were read from, if it can be closed, as a generator can."""
+    """Closes the source of batches or records, if it can be closed, like a generator."""
     close = getattr(source, "close", None)
     if close is not None:
         close()

@@ -1,4 +1,4 @@
-"""What the loader shows of itself, under Kafka's names."""
+"""Metrics of the loader, with Kafka's names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 class MetadataLoaderMetrics:
     """``kafka.server:type=MetadataLoader``: the metadata version, the active controller, snapshots, feature levels.
 
-    Written by the loader's thread; a gauge reads the newest value when somebody looks.
+    The loader's thread writes them; a gauge reads the latest value.
     """
 
     def __init__(self, registry: MetricsRegistry | None = None) -> None:
@@ -20,7 +20,7 @@ class MetadataLoaderMetrics:
         self.snapshots_loaded = 0
         self.current_controller_id = -1
         self.faults = 0
-        """Records that could not be replayed, deltas that could not be applied, and publishers that failed."""
+        """The number of records that could not be replayed, deltas that could not be applied, and failed publishers."""
         self._levels: dict[str, int] = {}
         self._group.new_gauge("CurrentMetadataVersion", lambda: self.level(metadata_version.FEATURE_NAME))
         self._group.new_gauge("HandleLoadSnapshotCount", lambda: self.snapshots_loaded)
@@ -45,6 +45,6 @@ class MetadataLoaderMetrics:
 
 
 def _tags(feature: str) -> dict[str, str]:
-    """Names of metrics have no dots: ``group.version`` is shown as ``groupVersion``."""
+    """Converts the name of a feature: ``group.version`` becomes ``groupVersion``, because metric names have no dots."""
     first, *others = feature.split(".")
     return {"featureName": first + "".join(word.capitalize() for word in others)}

@@ -1,4 +1,4 @@
-"""What a change of topics means for one broker."""
+"""The effect of changed topics on one broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.metadata.partition_registration import PartitionRegistration
 
 
 class PartitionInfo(NamedTuple):
-    """A partition, and the id of the topic it belongs to."""
+    """A partition, and the ID of its topic."""
 
     topic_id: Uuid
     partition: PartitionRegistration
@@ -19,29 +19,29 @@ class PartitionInfo(NamedTuple):
 
 @dataclass(slots=True)
 class LocalReplicaChanges:
-    """The partitions for which a broker has to do something, by what there is to do.
+    """The partitions that a broker has to change, by kind of change.
 
-    ``deletes`` come first: a topic deleted and created again within one delta is in there with its old partitions and
-    among the leaders or followers with its new ones, under the same name.
+    ``deletes`` come first: a topic that was deleted and created again within one delta is in there with its old
+    partitions, and among the leaders or followers with its new ones, under the same name.
     """
 
     deletes: set[TopicPartition] = field(default_factory=set)
-    """The broker was a replica and is none any more, or the topic is gone."""
+    """The broker is no longer a replica, or the topic is deleted."""
     elected_leaders: dict[TopicPartition, PartitionInfo] = field(default_factory=dict)
-    """It was elected: there is a new leader epoch, and the broker leads in it. All of these are in ``leaders``, too."""
+    """The broker was elected leader in a new leader epoch. All of these are in ``leaders``, too."""
     leaders: dict[TopicPartition, PartitionInfo] = field(default_factory=dict)
-    """It leads, and something about the partition is new: an election, or other replicas or in-sync replicas."""
+    """The broker leads a changed partition: an election, or other replicas or ISR."""
     followers: dict[TopicPartition, PartitionInfo] = field(default_factory=dict)
-    """It is a replica that does not lead, and something is new: perhaps whom to follow."""
+    """The broker is a follower of a changed partition, possibly with another leader."""
     directory_ids: dict[TopicPartition, PartitionInfo] = field(default_factory=dict)
-    """The metadata names another log directory for this replica than before, or names one for the first time."""
+    """The metadata names a new log directory for this replica."""
 
     def __bool__(self) -> bool:
         return bool(self.deletes or self.leaders or self.followers or self.directory_ids)
 
     @property
     def topic_ids(self) -> dict[str, Uuid]:
-        """The ids of the topics that the broker leads or follows something new in, by name."""
+        """The IDs of the topics with new leaders or followers, by name."""
         return {
             topic_partition.topic: info.topic_id
             for infos in (self.leaders, self.followers)
@@ -55,7 +55,7 @@ class LocalReplicaChanges:
         info: PartitionInfo,
         previous: PartitionRegistration | None,
     ) -> None:
-        """Sorts one changed partition in."""
+        """Adds a changed partition to the right sets."""
         partition = info.partition
         if broker_id not in partition.replicas:
             if previous is not None and broker_id in previous.replicas:

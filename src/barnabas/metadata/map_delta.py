@@ -1,4 +1,4 @@
-"""Changes to a map, not applied yet."""
+"""Changes of a map that are not applied yet."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from barnabas.metadata.persistent_map import EMPTY_MAP, PersistentMap
 
 K = TypeVar("K")
 W = TypeVar("W")
-"""The owner of a map inside a map."""
+"""The owner of a nested map."""
 V = TypeVar("V")
 
 
 class MapDelta(Generic[K, V]):
-    """What is to become of the entries of a map: a new value, or None for gone.
+    """The changed entries of a map: a new value, or None for a removed one.
 
     >>> delta = MapDelta(PersistentMap({"a": 1, "b": 2}))
     >>> delta.put("a", 5)
@@ -22,9 +22,9 @@ class MapDelta(Generic[K, V]):
     >>> delta.changes, delta.get("b"), delta.apply()
     ({'a': 5, 'b': None}, None, PersistentMap({'a': 5}))
 
-    A snapshot is replayed the same way: its records are put, one by one, on top of what was known before, and
-    :meth:`finish_snapshot` then makes the difference out of it: what the snapshot did not mention is gone, and what it
-    only repeated has not changed.
+    A snapshot is replayed in the same way: its records are put on top of the previous state, and
+    :meth:`finish_snapshot` computes the difference: keys that the snapshot did not mention are removed, and equal
+    values have not changed.
     """
 
     __slots__ = ("base", "changes")
@@ -35,7 +35,7 @@ class MapDelta(Generic[K, V]):
 
     @classmethod
     def of_everything(cls, content: PersistentMap[K, V]) -> Self:
-        """The delta that leads from an empty map to this one."""
+        """Returns the delta from an empty map to this one."""
         delta = cls(EMPTY_MAP)
         delta.changes = dict(content.items())
         return delta
@@ -44,7 +44,7 @@ class MapDelta(Generic[K, V]):
         return bool(self.changes)
 
     def get(self, key: K) -> V | None:
-        """The value as it would be after :meth:`apply`."""
+        """Returns the value after :meth:`apply`."""
         if key in self.changes:
             return self.changes[key]
         return self.base.get(key)
@@ -53,7 +53,7 @@ class MapDelta(Generic[K, V]):
         self.changes[key] = value
 
     def remove(self, key: K) -> None:
-        """Takes a key out. One that was only put in this delta leaves no trace: nobody ever saw it."""
+        """Removes a key. One that was only put in this delta leaves no trace, because it was never published."""
         if key in self.base:
             self.changes[key] = None
         else:
@@ -80,7 +80,7 @@ class MapDelta(Generic[K, V]):
 
 
 class NestedMapDelta(Generic[W, K, V]):
-    """The same for a map of maps, such as settings by resource. An owner whose last entry goes, goes with it.
+    """Changes of a map of maps, such as settings by resource. An owner without entries is removed.
 
     >>> delta = NestedMapDelta(PersistentMap({"orders": {"retention.ms": "1000", "cleanup.policy": "delete"}}))
     >>> delta.remove("orders", "retention.ms")
@@ -103,7 +103,7 @@ class NestedMapDelta(Generic[W, K, V]):
 
     @property
     def changes(self) -> dict[W, Mapping[K, V | None]]:
-        """The entries that change, by owner: the new value, or None for one that is gone."""
+        """The changed entries by owner: the new value, or None for a removed one."""
         return {owner: delta.changes for owner, delta in self._deltas.items() if delta}
 
     def __bool__(self) -> bool:
@@ -116,7 +116,7 @@ class NestedMapDelta(Generic[W, K, V]):
         self._of(owner).remove(key)
 
     def remove_all(self, owner: W) -> None:
-        """Takes out all that the owner has, also what was only put in this delta."""
+        """Removes all entries of the owner, including those that were put in this delta."""
         if owner in self._deltas or owner in self.base:
             delta = self._of(owner)
             for key in {*delta.base, *delta.changes}:

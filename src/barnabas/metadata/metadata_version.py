@@ -1,4 +1,4 @@
-"""``metadata.version``: which records, in which versions, the nodes of a cluster may write to the metadata log."""
+"""``metadata.version``: the records and their versions that nodes may write to the metadata log."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from barnabas.metadata.errors import MetadataReplayError
 
 
 class MetadataVersion(IntEnum):
-    """A level of the feature ``metadata.version``, under Kafka's name: release 3.7, third internal version of it.
+    """A level of the feature ``metadata.version``, with Kafka's name: release 3.7, third internal version of it.
 
-    All nodes must be able to read what one of them writes, so during an upgrade everybody goes on writing as the old
-    release did, until an administrator raises this level. It is itself a record in the log, the first of all, and says
-    how to write those after it.
+    All nodes must be able to read what one of them writes. So during an upgrade all nodes write in the format of the
+    old release, until an administrator raises this level. It is itself a record, the first in the log, and determines
+    the format of the following ones.
 
     >>> MetadataVersion.IBP_4_0_IV1.release, MetadataVersion.IBP_4_0_IV1.partition_record_version
     ('4.0-IV1', 2)
     >>> MetadataVersion.IBP_3_7_IV2 <= MetadataVersion.for_release("3.8")
     True
 
-    Some levels stand for a change in how brokers talk to each other, and leave the records as they were; a cluster can
-    go back over those, but not over a level with :attr:`changes_metadata`.
+    Some levels change only the communication between brokers, not the records. A cluster can be downgraded over those,
+    but not over a level with :attr:`changes_metadata`.
     """
 
     IBP_3_3_IV3 = 7
-    """Controlled shutdown is in the registration. The oldest that Kafka 4 reads."""
+    """Controlled shutdown is in the registration. The oldest level that Kafka 4 supports."""
     IBP_3_4_IV0 = 8
     """Migration from ZooKeeper."""
     IBP_3_5_IV0 = 9
@@ -32,7 +32,7 @@ class MetadataVersion(IntEnum):
     IBP_3_5_IV2 = 11
     """SCRAM credentials."""
     IBP_3_6_IV0 = 12
-    """A shrinking ISR no longer raises the leader epoch."""
+    """Shrinking the ISR no longer increases the leader epoch."""
     IBP_3_6_IV1 = 13
     """Transactions of metadata records (KIP-868)."""
     IBP_3_6_IV2 = 14
@@ -71,7 +71,7 @@ class MetadataVersion(IntEnum):
 
     @classmethod
     def for_release(cls, text: str) -> MetadataVersion:
-        """The level that ``3.7-IV2`` names; for a whole release such as ``3.7`` or ``3.7.1`` its highest level."""
+        """Returns the level of ``3.7-IV2``; for a release such as ``3.7`` or ``3.7.1`` its highest level."""
         release, dash, internal = text.partition("-")
         short = ".".join(release.split(".")[:2])
         wanted = f"{short}-{internal}" if dash else f"{short}-"
@@ -96,14 +96,14 @@ class MetadataVersion(IntEnum):
 
     @property
     def changes_metadata(self) -> bool:
-        """Whether this level brought records, or fields of records, that the level before does not know."""
+        """Whether this level has records, or fields of records, that the previous level does not know."""
         return self in _CHANGES
 
     def can_be_reached_by_downgrade_from(self, higher: MetadataVersion) -> bool:
-        """Whether going back from ``higher`` to here loses nothing."""
+        """Returns whether a downgrade from ``higher`` loses nothing."""
         return not any(self < version <= higher for version in _CHANGES)
 
-    # -- what may be written
+    # -- supported records
 
     @property
     def supports_scram(self) -> bool:
@@ -139,7 +139,7 @@ class MetadataVersion(IntEnum):
 
     @property
     def raises_leader_epoch_on_isr_shrink(self) -> bool:
-        """Whether the controller has to elect the leader anew when a replica leaves the ISR."""
+        """Whether the controller must increase the leader epoch when a replica leaves the ISR."""
         return self < MetadataVersion.IBP_3_6_IV0
 
     @property

@@ -1,4 +1,4 @@
-"""A partition as the metadata has it."""
+"""The metadata of a partition."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ NO_RECOVERY_CHANGE = -1
 
 
 class LeaderRecoveryState(IntEnum):
-    """Whether the leader may have lost records that were acknowledged."""
+    """Whether the leader may have lost acknowledged records."""
 
     RECOVERED = 0
-    """Elected from replicas that had everything, or done with what follows an unclean election."""
+    """Elected from the ISR, or recovered after an unclean election."""
     RECOVERING = 1
-    """Elected although it may lack records (an unclean election), and not done with the consequences."""
+    """Elected by an unclean election, and not recovered yet."""
 
 
 _RECOVERY_STATES = {state.value: state for state in LeaderRecoveryState}
 
 
 class PartitionRegistration(NamedTuple):
-    """Replicas, leader and in-sync replicas of one partition, as of one offset of the metadata log.
+    """Replicas, leader and ISR of one partition, at one offset of the metadata log.
 
-    Two epochs tell a reader what happened. The *leader epoch* rises when a leader is elected, be it the same as before:
-    followers and clients use it to recognise a leader of the past. The *partition epoch* rises with every change: a
-    leader that asks for a smaller ISR names the one it knows, and is refused if it was late.
+    Two epochs count changes. The *leader epoch* increases when a leader is elected, even if it is the same: followers
+    and clients use it to detect an old leader. The *partition epoch* increases with every change: a leader that changes
+    the ISR sends the one it knows, and is rejected if it is outdated.
 
     ====================================  ============  ===============
-    what happens                          leader epoch  partition epoch
+    event                                 leader epoch  partition epoch
     ====================================  ============  ===============
     created                               0             0
-    replica 3 falls out of the ISR        0             1
-    leader dies, another one is elected   1             2
+    replica 3 leaves the ISR              0             1
+    leader fails, another one is elected  1             2
     ====================================  ============  ===============
 
-    It is a tuple, because there can be hundreds of thousands of them and each replaces its predecessor as a whole:
-    compared and made by C code, impossible to change.
+    It is a tuple, because there can be hundreds of thousands of them and each is replaced as a whole: C code compares
+    and creates it, and it is immutable.
     """
 
     replicas: tuple[int, ...]
-    """In order of preference: the first should lead."""
+    """In order of preference: the first is the preferred leader."""
     directories: tuple[Uuid, ...]
     """The log directory of each replica, in the order of ``replicas``; see :mod:`~barnabas.metadata.directory_id`."""
     isr: tuple[int, ...]
     removing_replicas: tuple[int, ...]
-    """Replicas that go when the reassignment under way is finished; ``adding_replicas`` came for it."""
+    """Replicas that are removed at the end of the reassignment; ``adding_replicas`` were added for it."""
     adding_replicas: tuple[int, ...]
     elr: tuple[int, ...]
-    """Eligible leader replicas: out of the ISR, yet sure to have every committed record (KIP-966)."""
+    """Eligible leader replicas: outside the ISR, but with every committed record (KIP-966)."""
     last_known_elr: tuple[int, ...]
     leader: int
     leader_recovery_state: LeaderRecoveryState
@@ -84,7 +84,7 @@ class PartitionRegistration(NamedTuple):
         )
 
     def merge(self, record: PartitionChangeRecord) -> PartitionRegistration:
-        """What the partition is after a change. A null list means "as before", an empty one means empty."""
+        """Returns the partition after a change. A null list means unchanged, an empty one means empty."""
         replicas = self.replicas if record.replicas is None else _shared(tuple(record.replicas))
         directories = self.directories
         if record.directories is not None or record.replicas is not None:
@@ -114,7 +114,7 @@ class PartitionRegistration(NamedTuple):
         )
 
     def without_elr(self) -> PartitionRegistration:
-        """The partition after a ClearElrRecord, which counts as a change only where there was something to clear."""
+        """Returns the partition after a ClearElrRecord, which is a change only if there was something to clear."""
         if not self.elr and not self.last_known_elr:
             return self
         return self._replace(elr=(), last_known_elr=(), partition_epoch=self.partition_epoch + 1)
@@ -137,7 +137,7 @@ class PartitionRegistration(NamedTuple):
         elif any(directory != MIGRATING for directory in self.directories):
             options.handle_loss("the log directories of replicas")
         if options.metadata_version.supports_elr:
-            # Tagged fields: left null they take no byte.
+            # Tagged fields: null takes no bytes.
             record.eligible_leader_replicas = list(self.elr) or None
             record.last_known_elr = list(self.last_known_elr) or None
         elif self.elr or self.last_known_elr:
@@ -161,7 +161,7 @@ class PartitionRegistration(NamedTuple):
         return bool(self.adding_replicas or self.removing_replicas)
 
     def directory(self, replica: int) -> Uuid | None:
-        """The log directory of a replica; None if this broker has none."""
+        """Returns the log directory of a replica; None if this broker is not a replica."""
         try:
             return self.directories[self.replicas.index(replica)]
         except ValueError:
@@ -176,7 +176,7 @@ class PartitionRegistration(NamedTuple):
         )
 
     def describe_change(self, previous: PartitionRegistration) -> str:
-        """What differs from before, for the log: ``leader: 1 -> 2, leader_epoch: 4 -> 5``."""
+        """Describes the difference for the log: ``leader: 1 -> 2, leader_epoch: 4 -> 5``."""
         return ", ".join(
             f"{name}: {_text(old)} -> {_text(new)}"
             for name, old, new in zip(self._fields, previous, self, strict=True)
@@ -196,7 +196,7 @@ def _recovery_state(value: int, record: object) -> LeaderRecoveryState:
 
 
 def _directories(directories: Sequence[Uuid], replicas: int, record: object) -> tuple[Uuid, ...]:
-    """The directories, one for each replica; where none is known all are MIGRATING, however many there are."""
+    """Returns one directory per replica; if none is known, all are MIGRATING."""
     if directories.count(MIGRATING) == len(directories):
         return _shared((MIGRATING,) * replicas)
     if len(directories) != replicas:
@@ -206,14 +206,14 @@ def _directories(directories: Sequence[Uuid], replicas: int, record: object) -> 
 
 _T = TypeVar("_T", bound=tuple[object, ...])
 _known: dict[Any, Any] = {}
-"""Tuples that partitions consist of. It is a cache and nothing more, so any thread may add to it or empty it."""
+"""Tuples that partitions consist of. A mere cache: any thread may add to it or clear it."""
 
 
 def _shared(value: _T) -> _T:
-    """The same tuple as the last partition that had an equal one.
+    """Returns the tuple of an earlier partition with an equal one.
 
-    Most partitions of a cluster have one of a few lists of replicas and of directories, but each arrives with lists of
-    its own: kept apart, they would take more memory than all the rest of a partition.
+    Most partitions of a cluster have one of a few lists of replicas and of directories, but each is decoded with lists
+    of its own, which would take more memory than the rest of a partition.
     """
     if len(_known) > 4096:
         _known.clear()

@@ -1,4 +1,4 @@
-"""A map that is never changed, only succeeded by another one that shares most of it."""
+"""An immutable map whose successors share most of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 _SHIFT = 20
-"""The bits of a hash above these choose the bucket. The lower ones are left to the bucket's own dictionary, which would
-put all its keys in one place if they were equal in the bits that it looks at first."""
+"""The bits of a hash above these select the bucket. The lower ones are left to the bucket's own dictionary, which would
+have collisions if all its keys were equal in the bits that it uses first."""
 
 
 class PersistentMap(Mapping[K, V], Generic[K, V]):
@@ -23,16 +23,15 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
     >>> before["orders"], after["orders"], "payments" in after
     (1, 3, False)
 
-    The keys lie in about √n dictionaries of about √n entries each. A changed entry copies its own dictionary and the
-    list of dictionaries, and takes over all the others as they are: with 10,000 topics that is two copies of a hundred
-    or so pointers, where one big dictionary would copy 10,000. A lookup is two steps, both of them C code underneath.
+    The keys are in about √n dictionaries of about √n entries each. A changed entry copies its own dictionary and the
+    list of dictionaries, and shares all others: with 10,000 topics that is two copies of about a hundred pointers,
+    while one big dictionary would copy 10,000. A lookup has two steps, both in C code.
 
-    Why not a trie, as functional languages have it? Its nodes have 32 entries, so it copies less, but takes as many
-    steps in Python as it has levels, on every lookup; metadata is looked up far more often than it changes. Why not a
-    big dictionary with a small one of changes above it? It has to be merged from time to time, and the update that
-    happens to do so is the slow one.
+    Why not a trie, as in functional languages? Its nodes have 32 entries, so it copies less, but every lookup takes as
+    many steps in Python as it has levels; metadata is looked up far more often than it changes. Why not a big
+    dictionary with a small one of changes above it? It has to be merged from time to time, and that update is slow.
 
-    The order of iteration is none in particular, and differs from process to process: whoever shows it sorts it.
+    The order of iteration is undefined, and differs between processes: sort before showing it.
     """
 
     __slots__ = ("_buckets", "_mask", "_size")
@@ -86,7 +85,7 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
             if self._size != other._size:
                 return False
             if self._mask == other._mask:
-                return self._buckets == other._buckets  # shared buckets are equal without being looked into
+                return self._buckets == other._buckets  # shared buckets are compared by identity
         if not isinstance(other, Mapping):
             return NotImplemented
         return len(self) == len(other) and all(key in other and other[key] == value for key, value in self.items())
@@ -96,10 +95,10 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
     def __repr__(self) -> str:
         return f"PersistentMap({dict(self.items())!r})"
 
-    # -- succeeding
+    # -- updating
 
     def updated(self, changed: Mapping[K, V], removed: Iterable[K] = ()) -> PersistentMap[K, V]:
-        """The map without the keys ``removed`` and then with the entries ``changed``.
+        """Returns the map without the keys ``removed`` and then with the entries ``changed``.
 
         Keys to remove need not be there.
         """
@@ -131,12 +130,12 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
         return len(self._buckets)
 
     def shared_buckets(self, other: PersistentMap[K, V]) -> int:
-        """How many buckets are the very same object in both maps."""
+        """Returns how many buckets are the same object in both maps."""
         return len({id(bucket) for bucket in self._buckets} & {id(bucket) for bucket in other._buckets})
 
 
 class _Keys(KeysView[K]):
-    """Mapping's own views would look every key up again; these go through the buckets."""
+    """Iterates over the buckets; Mapping's own views would look up every key again."""
 
     _mapping: PersistentMap[K, Any]
 
@@ -159,11 +158,11 @@ class _Items(ItemsView[K, V]):
 
 
 _SMALL = 64
-"""Up to here one dictionary is as good as several."""
+"""Up to this size one dictionary is used."""
 
 
 def _bucket_count(size: int) -> int:
-    """The power of two whose square holds ``size`` entries."""
+    """Returns the power of two whose square holds ``size`` entries."""
     return 1 if size <= _SMALL else 1 << ((size - 1).bit_length() + 1) // 2
 
 
@@ -177,9 +176,9 @@ def _spread(entries: Iterable[tuple[K, V]], mask: int) -> list[dict[K, V]]:
 
 
 def _make(buckets: list[dict[K, V]], size: int) -> PersistentMap[K, V]:
-    """A map of these buckets, spread anew when they have become too full or too empty.
+    """Creates a map of these buckets, and rehashes when they have become too full or too empty.
 
-    That takes n steps, but between two times the map has quadrupled, or shrunk to a sixteenth.
+    That takes n steps, but in between the map has quadrupled, or shrunk to a sixteenth.
     """
     count = len(buckets)
     if size > max(_SMALL, 4 * count * count) or (count > 1 and 16 * size < count * count):

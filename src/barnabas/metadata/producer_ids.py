@@ -1,4 +1,4 @@
-"""The producer ids part of an image: one number."""
+"""The producer IDs part of an image: one number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsImage:
-    """All ids below ``next_producer_id`` were handed out, in blocks, to brokers; -1 if none ever was."""
+    """All IDs below ``next_producer_id`` were allocated in blocks to brokers; -1 if none ever was."""
 
     next_producer_id: int = -1
 
@@ -22,7 +22,7 @@ class ProducerIdsImage:
 
     def write(self, writer: ImageWriter, _options: ImageWriterOptions) -> None:
         if self.next_producer_id >= 0:
-            # Who got the last block is not remembered.
+            # The owner of the last block is not stored.
             writer.write(ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id))
 
 

@@ -1,4 +1,4 @@
-"""How far an image goes."""
+"""The position of an image in the log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from barnabas.raft.client import OffsetAndEpoch
 
 
 class MetadataProvenance(NamedTuple):
-    """The last record that an image contains.
+    """The last record of an image.
 
     >>> MetadataProvenance(last_contained_offset=99, epoch=3, log_append_time_ms=0, is_batch_aligned=True).snapshot_name
     '00000000000000000100-0000000003'
@@ -19,19 +19,19 @@ class MetadataProvenance(NamedTuple):
     """The epoch of the controller that wrote it."""
     log_append_time_ms: int
     is_batch_aligned: bool
-    """Whether that record is the last of its batch. After a snapshot the log goes on with the next batch, so only of an
-    aligned image can a snapshot be taken."""
+    """Whether that record is the last of its batch. The log continues with the next batch after a snapshot, so only an
+    aligned image can become a snapshot."""
 
     @property
     def snapshot_id(self) -> OffsetAndEpoch:
-        """A snapshot is named after the offset that follows what it contains."""
+        """The ID of a snapshot has the offset after its last record."""
         return OffsetAndEpoch(self.last_contained_offset + 1, self.epoch)
 
     @property
     def snapshot_name(self) -> str:
-        """Its file, without the extension."""
+        """The file name without the extension."""
         return f"{self.last_contained_offset + 1:020d}-{self.epoch:010d}"
 
 
 NOWHERE = MetadataProvenance(-1, -1, -1, is_batch_aligned=False)
-"""That of the empty image, before the first record."""
+"""The provenance of the empty image, before the first record."""

@@ -1,4 +1,4 @@
-"""Publishers: who is told when the metadata changes, and what they are told."""
+"""Publishers: process changes of the metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.metadata.provenance import MetadataProvenance
 from barnabas.raft.client import UNKNOWN_LEADER, LeaderAndEpoch
 
 NO_CONTROLLER = UNKNOWN_LEADER
-"""Who leads the metadata log is the active controller; before the first is elected, there is none."""
+"""The leader of the metadata log is the active controller; before the first election there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class LogDeltaManifest:
     num_batches: int
     num_bytes: int
     elapsed_ns: int
-    """How long replaying them took."""
+    """How long the replay took."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotManifest:
-    """The delta is the difference between what was known and a snapshot, or, for a new publisher, everything."""
+    """The delta is the difference to a snapshot, or, for a new publisher, everything."""
 
     provenance: MetadataProvenance
     elapsed_ns: int
@@ -39,27 +39,25 @@ LoaderManifest: TypeAlias = LogDeltaManifest | SnapshotManifest
 
 
 class MetadataPublisher(abc.ABC):
-    """Turns changes of the metadata into deeds: starts replicas, changes quotas, swaps the cache.
+    """Applies changes of the metadata: starts replicas, changes quotas, replaces the cache.
 
-    All methods run on the loader's thread, one call at a time, and in the order of the log. A publisher that blocks
-    keeps the whole node from hearing news. Nothing that is handed over may be changed; images may be kept, as they
-    never change.
+    All methods run on the loader's thread, one call at a time, in the order of the log. A publisher that blocks delays
+    all updates of the node. Arguments must not be modified; images may be kept, because they are immutable.
 
-    The first call of a publisher is always :meth:`on_metadata_update` with everything there is, as a delta from the
-    empty image.
+    The first call of a publisher is always :meth:`on_metadata_update` with everything, as a delta from the empty image.
     """
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """What it is called in the log, and known by: no two publishers of a loader have the same name."""
+        """Its name in the log, unique among the publishers of a loader."""
 
     @abc.abstractmethod
     def on_metadata_update(self, delta: MetadataDelta, new_image: MetadataImage, manifest: LoaderManifest) -> None:
-        """There is a new image; ``delta`` is what led to it from the one before (``delta.image``)."""
+        """Processes a new image; ``delta`` has the changes since the previous one (``delta.image``)."""
 
-    def on_controller_change(self, leader_and_epoch: LeaderAndEpoch) -> None:  # noqa: B027 - most do not care
-        """There is another active controller, or none."""
+    def on_controller_change(self, leader_and_epoch: LeaderAndEpoch) -> None:  # noqa: B027 - optional
+        """Processes a change of the active controller."""
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """There will be no further call."""
+    def close(self) -> None:  # noqa: B027 - optional
+        """Is called last."""

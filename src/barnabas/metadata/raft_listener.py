@@ -1,4 +1,4 @@
-"""Between Raft and the metadata loader: what Raft commits, in the form that the loader takes it."""
+"""Passes committed records from Raft to the metadata loader."""
 
 from __future__ import annotations
 
@@ -55,10 +55,9 @@ class _SnapshotRecords:
 
 
 class MetadataRaftListener:
-    """The loader's ear at Raft: a :class:`~barnabas.raft.client.RaftListener` that hands everything on.
+    """The loader's :class:`~barnabas.raft.client.RaftListener`.
 
-    Nothing is decoded here, on Raft's thread; that happens when the loader gets to it, and the loader closes the reader
-    when it is through.
+    It decodes nothing on Raft's thread: the loader does that when it processes the event, and then closes the reader.
     """
 
     def __init__(self, loader: MetadataLoader) -> None:
@@ -70,8 +69,8 @@ class MetadataRaftListener:
     def handle_load_snapshot(self, reader: SnapshotReader[ApiMessageAndVersion]) -> None:
         snapshot_id = reader.snapshot_id
         if snapshot_id.offset == 0 and not any(batch.records for batch in reader):
-            # What formatting leaves where the voters are in the log: it has voters, and no metadata. For the loader to
-            # have seen it would mean to have seen the cluster, and it would announce one without metadata.version.
+            # Formatting creates it if the voters are in the log: it has voters but no metadata. The loader must not see
+            # it, or it would publish a cluster without metadata.version.
             log.debug("Ignoring the empty snapshot before the first record")
             reader.close()
             return
@@ -87,7 +86,7 @@ class MetadataRaftListener:
         self._loader.handle_leader_change(leader)
 
     def begin_shutdown(self) -> None:
-        """The loader is closed by whoever has made it."""
+        """Does nothing: the owner of the loader closes it."""
 
     def __repr__(self) -> str:
         return "MetadataRaftListener"

@@ -1,4 +1,4 @@
-"""Which replicas can be reached by clients of one listener."""
+"""Determines which replicas clients of one listener can reach."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NO_LEADER_ID = -1
 
 
 class _Memo(dict[K, V]):
-    """Values that are computed when they are first asked for. A hit does not leave C code.
+    """Computes values at their first use. A hit is handled in C code.
 
-    Two threads may compute the same value at once; which of the two is kept makes no difference.
+    Two threads may compute the same value at once; it does not matter which one is kept.
     """
 
     __slots__ = ("_compute",)
@@ -33,11 +33,11 @@ class _Memo(dict[K, V]):
 
 
 class Reachability:
-    """What a client that came in through one listener can reach of a cluster.
+    """The reachable part of a cluster for clients of one listener.
 
-    Partitions share their lists of replicas with many others, so each answer is worked out once and kept, as long as
-    the cluster stays as it is: with three brokers and any number of partitions there are six of them. The lists that
-    are handed out are those that are kept: not to be changed.
+    Many partitions have the same lists of replicas, so each result is computed once and kept as long as the cluster
+    does not change: with three brokers and any number of partitions there are six of them. The returned lists are
+    shared and must not be modified.
     """
 
     __slots__ = ("_brokers", "alive", "leaders", "listener", "lists", "replicas")
@@ -46,15 +46,15 @@ class Reachability:
         self._brokers = cluster.brokers
         self.listener = listener
         self.leaders: _Memo[int, tuple[int, int]] = _Memo(self._leader)
-        """For a leader's id: the error code, and the id to tell the client."""
+        """By leader ID: the error code, and the ID for the client."""
         self.replicas: _Memo[tuple[tuple[int, ...], tuple[Uuid, ...]], tuple[list[int], list[int]]] = _Memo(
             self._replicas_and_offline
         )
-        """For replicas and their directories: the replicas, and those of them that are offline."""
+        """By replicas and their directories: the replicas, and the offline ones."""
         self.alive: _Memo[tuple[int, ...], list[int]] = _Memo(lambda ids: [id_ for id_ in ids if self._is_alive(id_)])
-        """For brokers: those that are neither unknown nor fenced, and have an address on this listener."""
+        """By brokers: those that are registered, unfenced, and have an address on this listener."""
         self.lists: _Memo[tuple[int, ...], list[int]] = _Memo(list)
-        """For brokers: the same ids as messages have them."""
+        """By brokers: the same IDs as lists, as messages need them."""
 
     @classmethod
     def of(cls, cluster: ClusterImage, listener: str) -> Reachability:
@@ -65,7 +65,7 @@ class Reachability:
         return reachability
 
     def _leader(self, broker_id: int) -> tuple[int, int]:
-        """LISTENER_NOT_FOUND is for a leader that is there, but not for this client."""
+        """Returns LISTENER_NOT_FOUND for a leader that is alive but has no address on this listener."""
         broker = self._brokers.get(broker_id)
         if broker is None:
             return Errors.LEADER_NOT_AVAILABLE.value, NO_LEADER_ID
@@ -74,7 +74,7 @@ class Reachability:
         return Errors.NONE.value, broker_id
 
     def _replicas_and_offline(self, key: tuple[tuple[int, ...], tuple[Uuid, ...]]) -> tuple[list[int], list[int]]:
-        """Offline is a replica whose broker is unknown, fenced or not on this listener, or whose directory failed."""
+        """A replica is offline if its broker is unknown, fenced or not on this listener, or if its directory failed."""
         replicas, directories = key
         offline = [
             broker_id

@@ -1,4 +1,4 @@
-"""The SCRAM part of an image: what is needed to check a password, but not the password."""
+"""The SCRAM part of an image: the data to verify a password, without the password."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class ScramMechanism(IntEnum):
 
 
 class ScramUser(NamedTuple):
-    """A user together with a mechanism: a user can have a credential for each."""
+    """A user and a mechanism: a user can have a credential for each."""
 
     mechanism: int
     name: str
 
 
 class ScramCredential(NamedTuple):
-    """What the server keeps of a password."""
+    """The server's data to verify a password."""
 
     salt: bytes
     stored_key: bytes
@@ -41,7 +41,7 @@ class ScramCredential(NamedTuple):
     iterations: int
 
     def __repr__(self) -> str:
-        """Keys are left out: with them one can pass for the server."""
+        """Leaves out keys, with which one could impersonate the server."""
         return f"ScramCredential(iterations={self.iterations})"
 
 
@@ -77,7 +77,7 @@ class ScramImage:
     def describe(
         self, request: messages.DescribeUserScramCredentialsRequest
     ) -> messages.DescribeUserScramCredentialsResponse:
-        """Which mechanisms users have a credential for. No users named: all that have one."""
+        """Returns the mechanisms for which users have a credential. Without names: all users."""
         from barnabas.protocol.messages import describe_user_scram_credentials as messages
 
         asked = Counter(user.name for user in request.users or ())
@@ -101,7 +101,7 @@ class ScramImage:
 
 
 class ScramDelta:
-    """Credentials that change."""
+    """Changed credentials."""
 
     def __init__(self, image: ScramImage) -> None:
         self.image = image
@@ -115,11 +115,11 @@ class ScramDelta:
 
     @property
     def changes(self) -> Mapping[ScramUser, ScramCredential | None]:
-        """The credential by mechanism and user, None for one that is gone."""
+        """The credential by mechanism and user, None for a removed one."""
         return self._credentials.changes
 
     def put(self, record: UserScramCredentialRecord) -> None:
-        # Bytes of a decoded record may be views of its buffer, which must not be kept alive by an image.
+        # Bytes of a decoded record may be views of its buffer, which an image must not keep alive.
         credential = ScramCredential(
             bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
         )

@@ -1,4 +1,4 @@
-"""Snapshots of the metadata, made when it is time for one."""
+"""Creates snapshots of the metadata when they are due."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ log = logging.getLogger(__name__)
 
 
 class Emitter(Protocol):
-    """Makes a snapshot of an image."""
+    """Writes a snapshot of an image."""
 
     def maybe_emit(self, image: MetadataImage) -> bool:
-        """Whether there was none yet."""
+        """Returns whether it did not exist yet."""
         ...
 
 
 class SnapshotEmitter:
     """Writes an image as records into a snapshot of the replicated log.
 
-    The image never changes, so this can take its time on a thread of its own while the log grows on.
+    The image is immutable, so this can run slowly on another thread while the log grows.
     """
 
     def __init__(self, raft: RaftClient[ApiMessageAndVersion], clock: Clock = SYSTEM_CLOCK) -> None:
         self._raft = raft
         self._clock = clock
         self.latest_snapshot_generated_ms: int | None = None
-        """When the last one was finished."""
+        """When the last one was completed."""
 
     def maybe_emit(self, image: MetadataImage) -> bool:
         provenance = image.provenance
@@ -69,17 +69,17 @@ def _into(writer: SnapshotWriter[ApiMessageAndVersion]) -> BatchWriter:
 
 
 class SnapshotGenerator(MetadataPublisher):
-    """Has a snapshot made after so many bytes of log, or after so much time in which anything was written.
+    """Requests a snapshot after a number of bytes, or after a time in which anything was written.
 
-    Without snapshots the log would grow for ever, and so would the time to start. ``max_bytes`` is
+    Without snapshots the log, and the time to start, would grow forever. ``max_bytes`` is
     ``metadata.log.max.record.bytes.between.snapshots``, ``max_interval_ms`` ``metadata.log.max.snapshot.interval.ms``;
-    0 switches the second off.
+    0 disables the second.
 
-    It counts on the loader's thread, with every update, and has the work done by an executor: one snapshot at a time,
-    and when one takes longer than the next is due, that one waits until it is noticed again.
+    It counts on the loader's thread with every update, and an executor does the work: one snapshot at a time. If one
+    takes longer than the next is due, the next waits for a later update.
 
-    A snapshot ends where a batch ends, since the log goes on behind it. So there is none in the middle of a metadata
-    transaction: the next update after it is soon enough.
+    A snapshot ends at the end of a batch, because the log continues after it. So there is none in the middle of a
+    metadata transaction: the next update after it is soon enough.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class SnapshotGenerator(MetadataPublisher):
         self._bytes = 0
         self._since_ns = clock.nanoseconds()
         self._is_busy = False
-        """Whether a snapshot is being made. Set by the loader's thread, and taken back by the executor's."""
+        """Whether a snapshot is in progress. Set by the loader's thread, and reset by the executor's."""
         self._closed = False
 
     @property
@@ -110,7 +110,7 @@ class SnapshotGenerator(MetadataPublisher):
 
     def on_metadata_update(self, delta: MetadataDelta, new_image: MetadataImage, manifest: LoaderManifest) -> None:  # noqa: ARG002 - interface
         if not isinstance(manifest, LogDeltaManifest):
-            self._reset()  # just loaded from one, or begun
+            self._reset()  # just loaded from one, or started
             return
         self._bytes += manifest.num_bytes
         if self._bytes >= self._max_bytes:
@@ -130,7 +130,7 @@ class SnapshotGenerator(MetadataPublisher):
             if not self._closed:
                 log.info("Writing snapshot %s: %s", image.provenance.snapshot_name, reason)
                 self._emitter.maybe_emit(image)
-        except Exception as error:  # noqa: BLE001 - the log is whole without it; the fault handler decides
+        except Exception as error:  # noqa: BLE001 - the log is complete without it; the fault handler decides
             self._on_fault(f"cannot write snapshot {image.provenance.snapshot_name}", error)
         finally:
             self._is_busy = False
@@ -140,5 +140,5 @@ class SnapshotGenerator(MetadataPublisher):
         self._since_ns = self._clock.nanoseconds()
 
     def close(self) -> None:
-        """None is begun any more; one that is being written is finished."""
+        """Starts no more snapshots; one in progress is completed."""
         self._closed = True

@@ -1,10 +1,10 @@
-"""Answers about topics: the Metadata and DescribeTopicPartitions APIs.
+"""Responses about topics: the Metadata and DescribeTopicPartitions APIs.
 
-Everything here is a function of an image. A request handler takes the image once, and asks all its questions of that.
+Everything here is a function of an image. A request handler takes the image once, and uses it for the whole response.
 
-Metadata is the request that every client sends first, then every few minutes, and again after each error; in a cluster
-of many topics the answers are large. So the partitions of an answer are kept with the topic's image: they are made once
-for each listener, and again only when the topic has changed, or a broker has come or gone.
+Every client sends Metadata first, then every few minutes, and again after each error; in a cluster with many topics the
+responses are large. So the partitions of a response are cached with the topic's image: they are built once per
+listener, and again only when the topic has changed, or a broker was added or removed.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from barnabas.protocol.messages.metadata import (
 
 @dataclass(frozen=True, slots=True)
 class RequestedTopics:
-    """The topics that a Metadata request is about."""
+    """The topics of a Metadata request."""
 
     names: Sequence[str]
-    """Each once. If they were asked for by id, those that exist; by name, whatever was asked for."""
+    """Without duplicates. Requested by ID: those that exist; by name: all requested ones."""
     unknown_ids: Sequence[MetadataResponseTopic]
-    """The answers for ids that no topic has."""
+    """The responses for unknown IDs."""
     all_topics: bool
-    """Whether the client asked for all topics. It then must not learn of those that it may not see."""
+    """Whether the client requested all topics. Then it must not see topics that it may not describe."""
     by_id: bool
 
 
 def requested_topics(image: MetadataImage, request: MetadataRequest, version: int) -> RequestedTopics:
-    """Reads what a request asks for: all topics (null, or an empty list in v0), some by name, or by id from v12 on."""
+    """Parses a request: all topics (null, or an empty list in v0), some by name, or by ID from v12 on."""
     topics = request.topics
     if topics is None or (not topics and version == 0):
         return RequestedTopics(image.topics.sorted_names, (), all_topics=True, by_id=False)
@@ -79,10 +79,10 @@ def requested_topics(image: MetadataImage, request: MetadataRequest, version: in
 def topic_metadata(
     image: MetadataImage, names: Iterable[str], listener: str, version: int
 ) -> list[MetadataResponseTopic]:
-    """The answers for those of the topics that exist.
+    """Returns the responses of the topics that exist.
 
-    The topics are new objects, to be filled up by the caller; their partitions are shared with other answers and must
-    not be changed.
+    The topics are new objects, which the caller may complete; their partitions are shared with other responses and must
+    not be modified.
     """
     by_name = image.topics.by_name
     reachability = Reachability.of(image.cluster, listener)
@@ -99,7 +99,7 @@ def topic_metadata(
 
 
 def missing_topic(name: str) -> MetadataResponseTopic:
-    """The answer for a name that no topic has: it might be created, or could not even be."""
+    """Returns the response for a name without a topic: the name may be valid or not."""
     return MetadataResponseTopic(error_code=_why_missing(name), name=name, is_internal=is_internal_topic(name))
 
 
@@ -108,10 +108,10 @@ def _why_missing(name: str) -> Errors:
 
 
 def _partitions(topic: TopicImage, reachability: Reachability, version: int) -> list[MetadataResponsePartition]:
-    """The partitions of a topic, as they were made the last time if nothing has changed since.
+    """Returns the partitions of a topic, from the cache if nothing has changed since.
 
-    There are three kinds of answers: v0, v1 to v5, and the rest. They are kept together with what they were made from,
-    which is another object as soon as any broker changes.
+    There are three formats: v0, v1 to v5, and the rest. They are cached together with the objects they were built from,
+    which are replaced as soon as any broker changes.
     """
     kind = 0 if version == 0 else 1 if version < 6 else 2
     kept = topic.derived
@@ -134,23 +134,23 @@ def _make_partitions(topic: TopicImage, reachability: Reachability, kind: int) -
         replicas, offline = replicas_and_offline[partition.replicas, partition.directories]
         isr = lists[partition.isr]
         if kind < 2 and error:
-            error = Errors.LEADER_NOT_AVAILABLE.value  # LISTENER_NOT_FOUND came with v6
+            error = Errors.LEADER_NOT_AVAILABLE.value  # LISTENER_NOT_FOUND exists since v6
         if kind == 0:
-            # Later clients are told of replicas that are down, these get them taken out, and an error for it.
+            # Later versions list offline replicas; these leave them out, and return an error.
             replicas, isr = reachability.alive[partition.replicas], reachability.alive[partition.isr]
             if not error and (len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)):
                 error = Errors.REPLICA_NOT_AVAILABLE.value
         # Field by field: a call of the constructor takes five times as long, and there may be 100,000 partitions.
-        answer = new(MetadataResponsePartition)
-        answer.unknown_tagged_fields = None
-        answer.error_code = error
-        answer.partition_index = number
-        answer.leader_id = leader
-        answer.leader_epoch = partition.leader_epoch
-        answer.replica_nodes = replicas
-        answer.isr_nodes = isr
-        answer.offline_replicas = offline
-        made.append(answer)
+        response = new(MetadataResponsePartition)
+        response.unknown_tagged_fields = None
+        response.error_code = error
+        response.partition_index = number
+        response.leader_id = leader
+        response.leader_epoch = partition.leader_epoch
+        response.replica_nodes = replicas
+        response.isr_nodes = isr
+        response.offline_replicas = offline
+        made.append(response)
     return made
 
 
@@ -158,7 +158,7 @@ def _make_partitions(topic: TopicImage, reachability: Reachability, kind: int) -
 
 
 def described_topics(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> Sequence[str]:
-    """The topics that are left to describe, from the cursor on, in order."""
+    """Returns the remaining topics, from the cursor on, in order."""
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise InvalidRequestError(f"the partition of the cursor must not be negative: {cursor.partition_index}")
@@ -178,10 +178,10 @@ def describe_topic_partitions(
     max_partitions: int = 2000,
     is_authorized: Callable[[str], bool] = lambda _name: True,
 ) -> DescribeTopicPartitionsResponse:
-    """One page: up to ``max_partitions`` partitions, fewer if the client wants fewer, but at least one.
+    """Returns one page: up to ``max_partitions`` partitions, fewer if the client requests fewer, but at least one.
 
-    A topic that does not fit is cut; the next page goes on with the rest. ``is_authorized`` is asked in the order of
-    the names, and only as far as the page goes; what it denies is left out, or an error if it was asked for by name.
+    A topic that does not fit is split; the next page continues with the rest. ``is_authorized`` is called in the order
+    of the names, and only as far as the page goes; a denied topic is left out, or an error if requested by name.
     """
     remaining = max(min(max_partitions, request.response_partition_limit), 1)
     cursor = request.cursor
@@ -194,7 +194,7 @@ def describe_topic_partitions(
                 denied.append(_described(name, Errors.TOPIC_AUTHORIZATION_FAILED, internal=False))
             continue
         if remaining == 0:
-            # Whether this topic exists is for the next page to find out.
+            # The next page finds out whether this topic exists.
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         topic = image.topics.by_name.get(name)
@@ -233,7 +233,7 @@ def _describe_partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=reachability.lists[partition.isr],
-        # Never null, although the schema would allow it: Kafka's admin client fails on null.
+        # Never null, although the schema allows it: Kafka's admin client fails on null.
         eligible_leader_replicas=reachability.lists[partition.elr],
         last_known_elr=reachability.lists[partition.last_known_elr],
         offline_replicas=offline,

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class TopicImage:
-    """A topic: its name, its id, its partitions by number and in their order. Never changed once made.
+    """A topic: its name, its ID, its partitions by number and in order. Immutable.
 
-    ``derived`` is a place for readers to keep what they have computed from this topic: it goes away with it, and cannot
-    be out of date as far as it depends on the topic alone. Two threads may compute the same at once; one of them wins.
+    ``derived`` holds data that readers have computed from this topic. It is discarded with the topic, and cannot be
+    outdated as far as it depends on the topic alone. Two threads may compute the same data at once; one of them wins.
     """
 
     __slots__ = ("derived", "id", "name", "partitions")
@@ -55,10 +55,10 @@ class TopicImage:
 
 
 class TopicsImage:
-    """All topics, by id and by name.
+    """All topics, by ID and by name.
 
-    The metadata log speaks of ids: a topic that is deleted and created again under its old name is another topic. Most
-    clients speak of names.
+    The metadata log uses IDs: a topic that is deleted and created again with its old name is another topic. Most
+    clients use names.
     """
 
     __slots__ = ("_sorted_names", "by_id", "by_name")
@@ -88,7 +88,7 @@ class TopicsImage:
 
     @property
     def sorted_names(self) -> tuple[str, ...]:
-        """All names in order. Sorted by the first who asks, and handed on as long as no topic comes or goes."""
+        """All names, sorted by the first caller. Successors share them while no topic is added or removed."""
         names = self._sorted_names
         if names is None:
             names = self._sorted_names = tuple(sorted(self.by_name))
@@ -96,7 +96,7 @@ class TopicsImage:
 
     @property
     def known_sorted_names(self) -> tuple[str, ...] | None:
-        """The same if somebody has asked before."""
+        """The sorted names, if they have been computed."""
         return self._sorted_names
 
     def topic(self, name: str) -> TopicImage | None:

@@ -1,4 +1,4 @@
-"""Changes to topics, not applied yet."""
+"""Changes of topics that are not applied yet."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _NO_PARTITIONS: Mapping[int, PartitionRegistration] = {}
 
 
 class TopicDelta:
-    """The partitions of one topic that change, or that are new.
+    """The changed and new partitions of one topic.
 
-    ``image`` is the topic as it was before; without partitions if it is new.
+    ``image`` is the topic before; without partitions if it is new.
     """
 
     __slots__ = ("_restated", "elr_elections", "image", "partition_changes", "unclean_elections")
@@ -36,11 +36,11 @@ class TopicDelta:
         self.image = image
         self.partition_changes: dict[int, PartitionRegistration] = {}
         self.unclean_elections: dict[int, int] = {}
-        """How many leaders were elected although they may lack records, by partition."""
+        """The number of unclean leader elections by partition."""
         self.elr_elections: dict[int, int] = {}
-        """How many leaders were elected from the eligible leader replicas, by partition."""
+        """The number of leaders elected from the ELR, by partition."""
         self._restated = restated
-        """Whether a TopicRecord has begun the topic anew, so that partitions that it had do not count any more."""
+        """Whether a TopicRecord has started the topic anew, so that its earlier partitions do not count any more."""
 
     @property
     def name(self) -> str:
@@ -57,14 +57,14 @@ class TopicDelta:
 
     @property
     def removed_partitions(self) -> dict[int, PartitionRegistration]:
-        """Partitions that a snapshot does not have any more. In the log partitions only go with their topic."""
+        """Partitions that a snapshot no longer has. In the log partitions are only removed with their topic."""
         if not self._restated:
             return {}
         changes = self.partition_changes
         return {number: partition for number, partition in self.image.partitions.items() if number not in changes}
 
     def partition(self, number: int) -> PartitionRegistration | None:
-        """A partition as it would be after :meth:`apply`."""
+        """Returns a partition as it would be after :meth:`apply`."""
         found = self.partition_changes.get(number)
         return found if found is not None or self._restated else self.image.partitions.get(number)
 
@@ -93,7 +93,7 @@ class TopicDelta:
                 self.partition_changes[number] = after
 
     def drop_repetitions(self) -> bool:
-        """After a snapshot: forgets what it only repeated. Returns whether anything is left."""
+        """Drops unchanged partitions after a snapshot. Returns whether anything is left."""
         before = self.image.partitions
         if not self.removed_partitions:
             self._restated = False
@@ -138,19 +138,19 @@ class TopicDelta:
 
 
 class TopicsDelta:
-    """Topics that are new, changed or gone.
+    """New, changed and deleted topics.
 
     A topic that was created and deleted between two images leaves no trace. One that was deleted and created again is
-    two topics of the same name: the old id is among ``deleted_topic_ids``, the new one among ``created_topic_ids``.
+    two topics of the same name: the old ID is in ``deleted_topic_ids``, the new one in ``created_topic_ids``.
     """
 
     def __init__(self, image: TopicsImage) -> None:
         self.image = image
         self.changed_topics: dict[Uuid, TopicDelta] = {}
-        """What changes in a topic, by id; new topics are in here, deleted ones are not."""
+        """Changes by topic ID; including new topics, without deleted ones."""
         self.deleted_topic_ids: set[Uuid] = set()
         self._created_names: dict[str, Uuid] = {}
-        """The topics that are there and that the image does not have, by name."""
+        """The new topics by name."""
 
     @classmethod
     def of_everything(cls, image: TopicsImage) -> TopicsDelta:
@@ -168,21 +168,21 @@ class TopicsDelta:
 
     @property
     def deleted_topics(self) -> Iterator[TopicImage]:
-        """The topics that are gone, as they were."""
+        """The deleted topics, as they were."""
         return (self.image.by_id[topic_id] for topic_id in self.deleted_topic_ids)
 
     def changed_topic(self, topic_id: Uuid) -> TopicDelta | None:
         return self.changed_topics.get(topic_id)
 
     def topic_was_deleted(self, name: str) -> bool:
-        """Whether the topic that had this name before is gone, even if another one has the name now."""
+        """Returns whether the previous topic of this name is deleted, even if a new one has the name now."""
         topic = self.image.by_name.get(name)
         return topic is not None and topic.id in self.deleted_topic_ids
 
-    # -- replaying
+    # -- replay
 
     def create_topic(self, record: TopicRecord) -> None:
-        """A new topic; or, in a snapshot, one that is known, and that is stated again from the beginning."""
+        """Creates a topic; or, in a snapshot, restates a known one from the beginning."""
         topic_id, name = record.topic_id, record.name
         known = self.image.by_id.get(topic_id)
         if known is None and topic_id in self.changed_topics:
@@ -207,7 +207,7 @@ class TopicsDelta:
         self._changing(record.topic_id).change_partition(record)
 
     def remove_topic(self, record: RemoveTopicRecord) -> str:
-        """Returns the name of the topic, whose configuration goes with it."""
+        """Deletes a topic and returns its name, whose configuration has to be removed too."""
         topic_id = record.topic_id
         name = self._existing(topic_id).name
         self.changed_topics.pop(topic_id, None)
@@ -263,7 +263,7 @@ class TopicsDelta:
     # -- for publishers
 
     def local_changes(self, broker_id: int) -> LocalReplicaChanges:
-        """What this means for the replicas of one broker."""
+        """Returns the changes for the replicas of one broker."""
         from barnabas.metadata.local_replica_changes import LocalReplicaChanges
 
         changes = LocalReplicaChanges()

@@ -1,4 +1,4 @@
-"""Writing an image as records: what a snapshot is made of."""
+"""Writes an image as records: the contents of a snapshot."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from barnabas.protocol.internal.framing import MetadataRecord
 
 
 class ImageWriter(Protocol):
-    """Takes the records of an image, one after the other, each with the version to encode it in."""
+    """Receives the records of an image in order, each with the version to encode it in."""
 
     def write(self, record: MetadataRecord, version: int = 0) -> None: ...
 
     def close(self, complete: bool) -> None:
-        """Ends the writing. Not ``complete`` means that what was written so far is to be thrown away."""
+        """Ends the writing. If not ``complete``, everything written so far must be discarded."""
         ...
 
 
@@ -27,10 +27,10 @@ def _raise(error: UnwritableMetadataError) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ImageWriterOptions:
-    """For which metadata version to write, and what to do about something that it cannot express.
+    """The metadata version to write for, and how to handle data that it cannot express.
 
-    Writing for the version that the image itself has never loses anything. Writing for an older one, before a
-    downgrade, may: by default that is an error, and ``on_loss`` can be given to note it instead and go on.
+    Writing for the image's own version never loses anything. Writing for an older one, before a downgrade, may: by
+    default that is an error, and ``on_loss`` can record it and continue instead.
     """
 
     metadata_version: MetadataVersion
@@ -43,7 +43,7 @@ class ImageWriterOptions:
 
 
 class RecordListWriter:
-    """Keeps the records in a list, with their versions.
+    """Collects the records in a list, with their versions.
 
     >>> from barnabas.protocol.internal.metadata import NoOpRecord
     >>> writer = RecordListWriter()
@@ -68,10 +68,10 @@ class RecordListWriter:
 
 
 class BatchWriter:
-    """Hands the records on in batches, to what makes record batches of them.
+    """Passes the records on in batches.
 
-    A snapshot of a large cluster has a million records; this holds no more than one batch of them at a time. ``end`` is
-    told whether the image was written to its end.
+    A snapshot of a large cluster has a million records; this holds only one batch at a time. ``end`` is called with
+    whether the image was written completely.
     """
 
     def __init__(
