@@ -27,6 +27,7 @@ import pytest
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock, MockClock
 from barnabas.metrics.registry import Metrics
+from barnabas.metrics.yammer.histogram import Histogram
 from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.network.channel import KafkaChannel
 from barnabas.network.channel_factory import ChannelFactory, plaintext
@@ -329,8 +330,9 @@ class Plane:
     def count_of(self, api: str, histogram: str) -> int:
         """How many requests of an API a histogram has counted."""
         for mbean, metric in self.registry.metrics.items():
-            if mbean.name == histogram and dict(mbean.tags or {}) == {"request": api} and hasattr(metric, "snapshot"):
-                return int(metric.count)
+            if mbean.name == histogram and dict(mbean.tags or {}) == {"request": api}:
+                assert isinstance(metric, Histogram)
+                return metric.count
         return 0
 
     def times_of(self, name: str) -> dict[str, float]:
