@@ -1,12 +1,12 @@
-"""The offsets that say what of a log may be seen, and by whom.
+"""The offsets of a log, which bound what its readers see.
 
 ::
 
     log start offset <= last stable offset <= high watermark <= log end offset
 
 * The **log start offset** is the first one that may be read. Before it there may still be records on disk.
-* The **high watermark** is how far all in-sync replicas have got. What is before it cannot be lost by an election, so
-  consumers see that and no more.
+* The **high watermark** is the smallest log end offset of the in-sync replicas. Records before it cannot be lost by an
+  election, so consumers see those and no more.
 * The **last stable offset** is the first one that belongs to a transaction which is not decided, or the high watermark
   if that comes first.
 """
@@ -26,7 +26,7 @@ from barnabas.log.producer_states import ProducerStates
 logger = logging.getLogger(__name__)
 
 HighWatermarkListener = Callable[[int], object]
-"""Told of every high watermark, with the log's lock held: it must be quick, and take no lock that is held elsewhere
+"""Called with every high watermark, with the log's lock held: it must be quick, and take no lock that is held elsewhere
 while a log is called."""
 
 

@@ -31,7 +31,7 @@ FetchResults = Sequence[tuple[TopicIdPartition, FetchPartitionData]]
 
 
 class DelayedFetchMetrics:
-    """How many fetches were answered because their time was over."""
+    """Counts the fetches whose ``max_wait_ms`` passed."""
 
     def __init__(self, registry: MetricsRegistry) -> None:
         group = KafkaMetricsGroup(registry, "kafka.server", "DelayedFetchMetrics")
@@ -40,7 +40,7 @@ class DelayedFetchMetrics:
 
 
 class Reads(Protocol):
-    """Who reads from the logs, for all partitions of a fetch."""
+    """Reads the partitions of a fetch."""
 
     def read_from_log(
         self,
@@ -63,7 +63,7 @@ _ANSWER_WITH_ERROR = (
 class DelayedFetch(DelayedOperation):
     """A fetch for which there was not enough to read.
 
-    It can be answered when one of these holds:
+    It completes when one of these holds:
 
     A. this broker does not lead one of the partitions any more
     B. the replica is not available on this broker
@@ -75,8 +75,8 @@ class DelayedFetch(DelayedOperation):
     G. all partitions together have as many bytes as the reader wants
     H. the reader's log parts from this one, and it has to cut off something
 
-    All this is found out from offsets and their places in files, without touching a file. The answer is then read anew,
-    from all partitions: more may be there than woke it up, and errors get into the answer on the way.
+    All this follows from offsets and their file positions, without touching a file. Then all partitions are read again:
+    more may be there than woke the fetch up, and errors become results on the way.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class DelayedFetch(DelayedOperation):
         self._params = params
         self._fetch_infos = fetch_infos
         self._results = results
-        """What the read found that came to too little."""
+        """The results of the first read, which found too little."""
         self._keys = keys
         """Topic and number of each partition, which it is watched under."""
         self._partitions = partitions
@@ -117,8 +117,7 @@ class DelayedFetch(DelayedOperation):
         self._metrics = metrics
 
     def safe_try_complete_or_else(self, action: Callable[[], object]) -> bool:
-        """Without the first attempt, which the read was that came to too little just now: the second is the one that
-        must not be left out."""
+        """Leaves out the first attempt: the read has just found too little. The second must not be left out."""
         with self._lock:
             action()
             return self.try_complete()
@@ -161,7 +160,7 @@ class DelayedFetch(DelayedOperation):
         return available >= params.min_bytes and self.force_complete()  # G
 
     def _is_throttled(self, partition: Partition) -> bool:
-        """Whether what this partition has does not count, because the follower may not have it now."""
+        """Whether records of this partition do not count, because the follower is throttled."""
         params = self._params
         return params.is_from_follower and should_leader_throttle(self._quota, partition, params.replica_id)
 
@@ -175,7 +174,7 @@ class DelayedFetch(DelayedOperation):
 
 
 def should_leader_throttle(quota: ReplicaQuota, partition: Partition, replica_id: int) -> bool:
-    """Whether a follower has to do without records for now.
+    """Whether a follower is throttled.
 
     One that is in sync never has to: it would fall out, catch up in a burst, and so on.
     """

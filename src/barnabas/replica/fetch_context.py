@@ -1,10 +1,10 @@
 """Fetch contexts: what a fetch request asks for, whether it says so itself or its session does.
 
 A handler gets a context from the :class:`~barnabas.replica.fetch_session_manager.FetchManager`, reads its partitions,
-and gives the outcome back to it. What is different about the four kinds of requests stays in here:
+and gives the results back to it. What differs between the four kinds of requests stays in here:
 
 ======================= ===================== ===============================================
-context                 partitions            answer
+context                 partitions            response
 ======================= ===================== ===============================================
 SessionlessFetchContext those of the request  all of them, no session
 FullFetchContext        those of the request  all of them, and a new session if there is room
@@ -56,7 +56,7 @@ class FetchContext(ABC):
         """Every partition to read, in order, with what the reader asks about it.
 
         No lock is held while the caller goes through them. A partition whose topic is None has an id that this broker
-        does not know; its answer is UNKNOWN_TOPIC_ID.
+        does not know; its response is UNKNOWN_TOPIC_ID.
         """
 
     @abstractmethod
@@ -73,18 +73,18 @@ class FetchContext(ABC):
 
     @abstractmethod
     def get_response_size(self, updates: Updates, version: int) -> int:
-        """How large the answer would be, for the quota. Changes nothing: if the reader is throttled, it is not sent."""
+        """The size of the response, for the quota. Changes nothing: it is not sent to a throttled reader."""
 
     @abstractmethod
     def update_and_generate_response_data(
         self, updates: Updates, node_endpoints: Sequence[NodeEndpoint] = ()
     ) -> FetchResponse:
-        """The answer. From here on the session takes it as sent."""
+        """The response. From here on the session takes it as sent."""
 
     def get_throttled_response(
         self, throttle_time_ms: int, node_endpoints: Sequence[NodeEndpoint] = ()
     ) -> FetchResponse:
-        """The empty answer to a reader that is over its quota; the session is as if nobody had asked."""
+        """The empty response to a reader that is over its quota; the session does not change."""
         return make_response((), throttle_time_ms=throttle_time_ms, node_endpoints=node_endpoints)
 
 
@@ -110,7 +110,7 @@ class SessionErrorContext(FetchContext):
         updates: Updates,  # noqa: ARG002 - there are none
         node_endpoints: Sequence[NodeEndpoint] = (),
     ) -> FetchResponse:
-        log.debug("Fetch answered with %s", self.error.name)
+        log.debug("Fetch refused with %s", self.error.name)
         return make_response((), error=self.error, node_endpoints=node_endpoints)
 
 
@@ -139,7 +139,7 @@ class SessionlessFetchContext(FetchContext):
 
 
 class FullFetchContext(SessionlessFetchContext):
-    """For a full request that wants a session, which is made with the answer: its partitions are those answered."""
+    """For a full request that wants a session, which is created with the response, of the partitions in it."""
 
     __slots__ = ("_cache", "_clock", "_is_follower", "_uses_topic_ids")
 
@@ -162,7 +162,7 @@ class FullFetchContext(SessionlessFetchContext):
             len(updates),
             lambda: [self._told(partition, data) for partition, data in updates.items()],
         )
-        log.debug("Full fetch answered with session %d and %d partitions", session_id, len(updates))
+        log.debug("Full fetch: session %d and %d partitions", session_id, len(updates))
         return make_response(updates.items(), session_id, node_endpoints=node_endpoints)
 
     def _told(self, partition: TopicIdPartition, data: PartitionData) -> CachedPartition:
@@ -175,8 +175,8 @@ class FullFetchContext(SessionlessFetchContext):
 class IncrementalFetchContext(FetchContext):
     """For a request that is the next one of its session.
 
-    Between this context and its answer lies the wait for data. If the session has gone on in the meantime, with a
-    request that the reader sent again over another connection, then this answer is no longer what anybody waits for.
+    Between this context and its response lies the wait for data. If the session has gone on in the meantime, with a
+    request that the reader sent again over another connection, nobody waits for this response any more.
     """
 
     __slots__ = ("_next_epoch", "_topic_names", "session")

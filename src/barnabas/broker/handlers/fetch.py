@@ -1,25 +1,24 @@
-"""Fetch (v4-18): reads from partitions, for consumers and for followers.
+"""Fetch: reads from partitions, for consumers and for followers.
 
-1. **Context.** The session manager says which partitions the request is about: those it lists, or those of its
+1. **Context.** The session manager finds the partitions that the request is about: those it lists, or those of its
    session.
-2. **Buckets.** Followers need ClusterAction on the cluster, consumers Read on each topic (one question for all). What
-   is unknown (UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION) or denied (TOPIC_AUTHORIZATION_FAILED) is *erroneous* and
-   has its answer, the rest is *interesting*.
-3. **Read.** The replica manager calls back with what it found: at once if that is enough, else when it is, or after
+2. **Checks.** Followers need ClusterAction on the cluster, consumers Read on each topic (one authorization for all).
+   Partitions that are unknown (UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION) or denied (TOPIC_AUTHORIZATION_FAILED) are
+   *erroneous*, the others *interesting*.
+3. **Read.** The replica manager calls back with the results: at once if they are enough, else when they are, or after
    ``max_wait_ms``. No more than ``fetch.max.bytes`` is read, and for a consumer no more than its quota allows in one
-   window: more would be throttled for certain, and the consumer never get anything.
-4. **Answer.** What a session has told its reader before is left out. A consumer that is over its quota, for bytes or
-   for request time, gets an empty answer and is held back for the longer of the two; its session stays as it was.
-   Followers are never held back here: their limit was seen to when the records were read.
+   window: a larger response would always be throttled, and the consumer would never get anything.
+4. **Response.** One pass over the results creates a struct for each partition with news. A consumer that is over its
+   quota, for bytes or for request time, gets an empty response and is throttled for the longer of the two; its session
+   does not change. Followers are never throttled here: their limit was applied when the records were read.
 
-Records stay where they are: the answer names a region of the log file, which the network thread has sent from there.
+Records stay in their file: the response names a region of it, which the network thread sends.
 
-A reader that came to the wrong broker, or with an epoch from before a change of leader, is told from v16 on who the
-leader is. KAFKA_STORAGE_ERROR is NOT_LEADER_OR_FOLLOWER for readers of v5 and before, who do not know it and would give
-up.
+From v16 on, a reader with an old leader or leader epoch is told the current leader. Readers of v5 and before get
+NOT_LEADER_OR_FOLLOWER instead of KAFKA_STORAGE_ERROR, which they do not know and would give up at.
 
-Three fields are for the metadata quorum, whose fetches do not come here, and make no difference: ``cluster_id``, and
-the ``replica_directory_id`` and ``high_watermark`` of a partition.
+Three fields are for the metadata quorum, whose fetches do not come here, and are ignored: ``cluster_id``, and the
+``replica_directory_id`` and ``high_watermark`` of a partition.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ FetchInfos = Sequence[tuple[TopicIdPartition, FetchPartition]]
 FetchResults = Sequence[tuple[TopicIdPartition, FetchPartitionData]]
 
 _INLINE_PARTITIONS: Final = 256
-"""How many partitions of a session a network thread reads itself."""
+"""The largest session, in partitions, that a network thread reads itself."""
 _STORAGE_ERROR: Final = 6
 _PREFERRED_REPLICA: Final = 11
 _LEADER_HINTS: Final = 16
@@ -93,7 +92,7 @@ class RecordReader(Protocol):
 
 
 class FetchHandler:
-    """Gives readers what they ask for."""
+    """Handles Fetch requests."""
 
     def __init__(
         self,
@@ -177,7 +176,7 @@ class FetchHandler:
             pending.respond(())
 
     def _denied_topics(self, request: Request, context: FetchContext, is_follower: bool) -> set[str | None]:
-        """The topics that the reader may not read. A follower may read all or none, even of those without a name."""
+        """The topics that the reader may not read. A follower may read all or none, even topics without a name."""
         names = {partition.topic for partition, _ in context.partitions()}
         if is_follower:
             may = self._auth.authorize(
@@ -406,7 +405,7 @@ class PendingFetch:
 
 
 def _error(partition: TopicIdPartition, error: Errors) -> PartitionData:
-    """The answer for a partition that was not even looked for."""
+    """The response for a partition that is not read."""
     return PartitionData(partition_index=partition.partition, error_code=error, high_watermark=-1, records=b"")
 
 
