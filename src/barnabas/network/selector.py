@@ -180,7 +180,8 @@ class Selector:
         Returns what it was on before, which is not watched any more, and is for the caller to close.
         """
         transport, _ = self._channel_factory(channel.id, sock)
-        former, events = channel.transport, channel.events
+        former: TransportLayer = channel.transport
+        events = channel.events
         self._watch(channel, 0)
         channel.transport = transport
         channel.fd = transport.fileno()

@@ -12,6 +12,7 @@ import random
 import select
 import socket
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -34,7 +35,8 @@ binaries = st.binary(max_size=300)
 
 
 def compiled(name: str) -> ModuleType:
-    return pytest.importorskip(f"barnabas._kernels.compiled.{name}", reason="not built")
+    module: ModuleType = pytest.importorskip(f"barnabas._kernels.compiled.{name}", reason="not built")
+    return module
 
 
 def pure(name: str) -> ModuleType:
@@ -176,7 +178,7 @@ def _(kernel: Any, given: Any) -> Any:
 @case("append_state.AppendState", st.lists(record_inputs, max_size=5))
 def _(kernel: Any, given: Any) -> Any:
     appender = kernel.AppendState(None, 10_000, 1.0)
-    results = [outcome(lambda record=record: appender.append(*record)) for record in given]
+    results = [outcome(partial(appender.append, *record)) for record in given]
     return results, bytes(appender.take(0))
 
 
@@ -194,7 +196,7 @@ def _(kernel: Any, given: Any) -> Any:
         [api.to_bytes(2, "big", signed=True), version.to_bytes(2, "big", signed=True), b"\0\0\0\7", size]
     ) + (client_id or b"")
     parse = kernel.header_parser(_APIS, ParsedHeader, parse_request_header_pure)
-    return [outcome(lambda buffer=buffer: parse(buffer)) for buffer in (data + rest, data, rest)]
+    return [outcome(partial(parse, buffer)) for buffer in (data + rest, data, rest)]
 
 
 @case("columns.combined_crc32c", st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 10**9)))

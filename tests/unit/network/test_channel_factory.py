@@ -37,7 +37,7 @@ class GreetingTransport(PlaintextTransportLayer):
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
         self.greeted = False
-        self.is_ready = False  # type: ignore[misc]
+        self.is_ready = False
 
     def handshake(self) -> int:
         if not self.greeted:
@@ -45,7 +45,7 @@ class GreetingTransport(PlaintextTransportLayer):
             self.greeted = True
             return READ
         try:
-            self.is_ready = self.recv(1) == b"c"  # type: ignore[misc]
+            self.is_ready = self.recv(1) == b"c"
         except BlockingIOError:
             return READ
         return 0
@@ -72,7 +72,10 @@ def test_a_handshake_chooses_what_is_watched() -> None:
         __slots__ = ()
 
         def handshake(self) -> int:
-            return super().handshake() if self.greeted or asked else asked.append(1) or WRITE
+            if self.greeted or asked:
+                return super().handshake()
+            asked.append(1)
+            return WRITE
 
     asked: list[int] = []
     selector = Selector(channel_factory=lambda _id, sock: (Asking(sock), KnowsAlice()))
@@ -124,7 +127,7 @@ def test_handlers_and_quotas_of_a_node_see_the_principal(tmp_path: Path, monkeyp
             if not self.greeted:
                 self.greeted = bool(self.send(b"c"))
             try:
-                self.is_ready = self.recv(1) == b"s"  # type: ignore[misc]
+                self.is_ready = self.recv(1) == b"s"
             except BlockingIOError:
                 return READ
             return 0

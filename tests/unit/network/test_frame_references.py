@@ -623,7 +623,7 @@ def test_nobody_has_to_follow_who_has_not_agreed() -> None:
     with with_us, with_them:
         with_us.setblocking(False)
         layer, _ = plaintext("c", with_us)
-        assert layer.references is None
+        assert layer.special_frame is None
         with_them.send(wrong(struct.pack(">bii", 2, 10, 1)))
         with pytest.raises(InvalidReceiveError, match="-2 bytes"):
             channel_on(layer).read()

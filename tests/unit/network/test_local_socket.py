@@ -144,7 +144,8 @@ class Real:
     def socket(self) -> socket.socket:
         channel = self.selector.channel("1")
         assert channel is not None
-        return channel.transport.socket
+        found: socket.socket = channel.transport.socket
+        return found
 
     @property
     def is_local(self) -> bool:

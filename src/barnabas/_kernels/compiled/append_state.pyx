@@ -10,7 +10,8 @@ from cpython.tuple cimport PyTuple_CheckExact
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
-from barnabas._kernels.compiled.record_codec cimport as_bytes, encode_headers, payload_size, put, size_of, zigzag64
+from barnabas._kernels.compiled.record_codec cimport as_bytes, encode_headers, payload_size
+from barnabas._kernels.compiled.varint cimport put_varint, varint_size, zigzag
 
 cdef extern from "Python.h":
     Py_ssize_t PY_SSIZE_T_MAX
@@ -186,14 +187,14 @@ cdef class AppendState:
             return False
         if self._count == 0:
             return True
-        size = 1 + size_of(<uint64_t>self._next_delta << 1) + payload_size(key, value, headers)
+        size = 1 + varint_size(<uint64_t>self._next_delta << 1) + payload_size(key, value, headers)
         if timestamp_ms is None:
             size += 10
         else:
             # Unsigned: it wraps for the one difference that is too large, which still comes to ten bytes.
             difference = <uint64_t>check_timestamp(timestamp_ms) - <uint64_t>self._base_timestamp
-            size += size_of(zigzag64(<int64_t>difference))
-        size += size_of(<uint64_t>size << 1)
+            size += varint_size(zigzag(<int64_t>difference))
+        size += varint_size(<uint64_t>size << 1)
         return size <= self.max_size - self._estimate()
 
     @cython.critical_section
@@ -275,22 +276,22 @@ cdef class AppendState:
         # Both are -1 or more, so this is the one difference that 64 bits cannot hold.
         if timestamp == INT64_MAX and base == -1:
             raise ValueError(f"timestamp {timestamp} is too far from the base timestamp {base}")
-        timestamp_delta = zigzag64(timestamp - base)
+        timestamp_delta = zigzag(timestamp - base)
         if key is None:
             payload = 1
         else:
             key_bytes = as_bytes(key)
             key_length = PyBytes_GET_SIZE(key_bytes)
-            payload = size_of(<uint64_t>key_length << 1) + key_length
+            payload = varint_size(<uint64_t>key_length << 1) + key_length
         if value is None:
             payload += 1
         else:
             value_bytes = as_bytes(value)
             value_length = PyBytes_GET_SIZE(value_bytes)
-            payload += size_of(<uint64_t>value_length << 1) + value_length
+            payload += varint_size(<uint64_t>value_length << 1) + value_length
         payload += 1 if header_bytes is None else PyBytes_GET_SIZE(header_bytes)
-        body = 1 + size_of(timestamp_delta) + size_of(<uint64_t>delta << 1) + payload
-        size = body + size_of(<uint64_t>body << 1)
+        body = 1 + varint_size(timestamp_delta) + varint_size(<uint64_t>delta << 1) + payload
+        size = body + varint_size(<uint64_t>body << 1)
         if limit != NO_LIMIT and (
             (self._count != 0 and size > self.max_size - self._estimate()) or self._estimate(size) >= limit
         ):
@@ -301,20 +302,20 @@ cdef class AppendState:
             self._grow(size)
 
         out = <uint8_t *>PyByteArray_AS_STRING(self._buffer) + self._used
-        out = put(out, <uint64_t>body << 1)
+        out = put_varint(out, <uint64_t>body << 1)
         out[0] = 0
-        out = put(out + 1, timestamp_delta)
-        out = put(out, <uint64_t>delta << 1)
+        out = put_varint(out + 1, timestamp_delta)
+        out = put_varint(out, <uint64_t>delta << 1)
         if key_length < 0:
-            out = put(out, 1)
+            out = put_varint(out, 1)
         else:
-            out = put(out, <uint64_t>key_length << 1)
+            out = put_varint(out, <uint64_t>key_length << 1)
             memcpy(out, PyBytes_AS_STRING(key_bytes), key_length)
             out += key_length
         if value_length < 0:
-            out = put(out, 1)
+            out = put_varint(out, 1)
         else:
-            out = put(out, <uint64_t>value_length << 1)
+            out = put_varint(out, <uint64_t>value_length << 1)
             memcpy(out, PyBytes_AS_STRING(value_bytes), value_length)
             out += value_length
         if header_bytes is None:

@@ -28,50 +28,21 @@ from cpython.bytearray cimport (
     PyByteArray_Resize,
 )
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
 from barnabas._kernels.compiled.faults cimport *
-from barnabas._kernels.compiled.record_codec cimport short_number
+from barnabas._kernels.compiled.octets cimport int16_at, int32_at, int64_at, put_int16, put_int32, put_int64
+from barnabas._kernels.compiled.varint cimport put_varint, short_number, varint_size, zigzag
 from barnabas._kernels.compiled.checksum cimport combined, crc32c_of
 
 from barnabas._kernels.faults import section_error
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__) || defined(__clang__)
-    #define fetch_early(address) __builtin_prefetch(address)
-    #else
-    #define fetch_early(address) ((void) (address))
-    #endif
-    """
+cdef extern from "columns.h":
     # Asks for memory that will be read soon, so that its way into the cache need not be waited for then.
     void fetch_early(const void *address) noexcept nogil
 
-cdef extern from *:
-    """
-    #include <errno.h>
-    #if defined(_WIN32)
-    static int read_file(int fd, void *into, size_t size, long long position) {
-        (void) fd; (void) into; (void) size; (void) position;
-        return 0;
-    }
-    #else
-    #include <unistd.h>
-    static int read_file(int fd, void *into, size_t size, long long position) {
-        char *at = (char *) into;
-        while (size) {
-            ssize_t count = pread(fd, at, size, (off_t) position);
-            if (count < 0 && errno == EINTR) continue;
-            if (count <= 0) return 0;
-            at += count;
-            position += count;
-            size -= (size_t) count;
-        }
-        return 1;
-    }
-    #endif
-    """
+cdef extern from "columns.h":
     # Whether all of so many bytes could be read.
     bint read_file(int fd, void *into, size_t size, long long position) noexcept nogil
 
@@ -179,12 +150,9 @@ def seal(
     if size < HEADER_SIZE:
         raise ValueError(f"{size} bytes are no batch")
     if producer_id != -1:
-        for index in range(8):
-            data[PRODUCER_ID + index] = <uint8_t>(<uint64_t>producer_id >> (56 - 8 * index))
-        for index in range(2):
-            data[PRODUCER_EPOCH + index] = <uint8_t>(<uint32_t>epoch >> (8 - 8 * index))
-        for index in range(4):
-            data[BASE_SEQUENCE + index] = <uint8_t>(<uint32_t>sequence >> (24 - 8 * index))
+        put_int64(data + PRODUCER_ID, producer_id)
+        put_int16(data + PRODUCER_EPOCH, epoch)
+        put_int32(data + BASE_SEQUENCE, sequence)
         if transactional:
             data[CRC_COVERS + 1] |= TRANSACTIONAL
     crc = combined(
@@ -311,27 +279,6 @@ cdef inline int64_t entries(HeaderColumn column, int64_t index, int64_t *begin) 
     if begin[0] < 0 or end < begin[0] or end > column.keys.length:
         return -2
     return end - begin[0]
-
-
-cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
-    return (<uint64_t> value << 1) ^ <uint64_t> (value >> 63)
-
-
-cdef inline int varint_size(uint64_t raw) noexcept nogil:
-    cdef int size = 1
-    while raw >= 0x80:
-        raw >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t *put_varint(uint8_t *out, uint64_t raw) noexcept nogil:
-    while raw >= 0x80:
-        out[0] = <uint8_t> (raw | 0x80)
-        out += 1
-        raw >>= 7
-    out[0] = <uint8_t> raw
-    return out + 1
 
 
 cdef inline uint8_t *put_bytes(uint8_t *out, const uint8_t *data, int64_t length) noexcept nogil:
@@ -1401,14 +1348,6 @@ cdef class Section:
 
 # --- batches --------------------------------------------------------------------------------------------------------
 
-cdef inline uint64_t big_endian(const uint8_t *data, int size) noexcept nogil:
-    cdef uint64_t number = 0
-    cdef int index
-    for index in range(size):
-        number = number << 8 | data[index]
-    return number
-
-
 cdef struct Head:
     # What is needed of a batch's header.
     int64_t length
@@ -1422,11 +1361,11 @@ cdef inline bint read_head(const uint8_t *batch, int64_t left, Head *head) noexc
     """False if there is no whole batch of the one format that there is."""
     if left < HEADER_SIZE:
         return False
-    head.length = OVERHEAD + <int64_t> (<int32_t> big_endian(batch + 8, 4))
-    head.attributes = <int64_t> big_endian(batch + 21, 2)
-    head.base_offset = <int64_t> big_endian(batch, 8)
-    head.last_delta = <int32_t> big_endian(batch + 23, 4)
-    head.count = <int32_t> big_endian(batch + 57, 4)
+    head.length = OVERHEAD + <int64_t>int32_at(batch + 8)
+    head.attributes = <int64_t>(<uint16_t>int16_at(batch + 21))
+    head.base_offset = int64_at(batch)
+    head.last_delta = int32_at(batch + 23)
+    head.count = int32_at(batch + 57)
     return HEADER_SIZE <= head.length <= left and batch[MAGIC_AT] == 2
 
 
@@ -1445,7 +1384,7 @@ cdef inline bint is_cut_off(const uint8_t *batch, int64_t left) noexcept nogil:
     cdef int64_t length
     if left <= MAGIC_AT or batch[MAGIC_AT] != 2:
         return False
-    length = OVERHEAD + <int64_t> (<int32_t> big_endian(batch + 8, 4))
+    length = OVERHEAD + <int64_t>int32_at(batch + 8)
     return length >= HEADER_SIZE and length > left
 
 
@@ -1484,11 +1423,11 @@ def plain_sections(
         section = Section.__new__(Section)
         section.begin(
             held, at + HEADER_SIZE, head.length - HEADER_SIZE, head.count, head.base_offset, head.last_delta,
-            <int64_t> big_endian(batch + 27, 8), head.attributes & APPEND_TIME, <int64_t> big_endian(batch + 35, 8),
+            int64_at(batch + 27), head.attributes & APPEND_TIME, int64_at(batch + 35),
             start_offset, scale,
         )
         if not section.scan(
-            <int64_t> big_endian(batch + CRC_START, 4) if check_crc else -1, sink, fd, position + at + HEADER_SIZE
+            <int64_t>(<uint32_t>int32_at(batch + CRC_START)) if check_crc else -1, sink, fd, position + at + HEADER_SIZE
         ):
             break
         if source is not None:

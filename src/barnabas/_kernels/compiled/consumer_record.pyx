@@ -13,7 +13,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t, uint8_t
 
 from barnabas._kernels.compiled.faults cimport TIMESTAMP_RANGE, TRAILING_BYTES
-from barnabas._kernels.compiled.record_codec cimport Fields, get_varint, parse_record
+from barnabas._kernels.compiled.record_codec cimport Fields, parse_record
+from barnabas._kernels.compiled.varint cimport get_varint
 
 from barnabas.common.serialization_errors import RecordDeserializationError
 from barnabas.common.topic_partition import TopicPartition

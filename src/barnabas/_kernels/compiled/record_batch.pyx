@@ -5,7 +5,8 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
 
-from barnabas._kernels.compiled.record_codec cimport Fields, parse_record, short_number
+from barnabas._kernels.compiled.record_codec cimport Fields, parse_record
+from barnabas._kernels.compiled.varint cimport short_number
 from barnabas._kernels.compiled.checksum cimport crc32c_of
 from barnabas._kernels.compiled.octets cimport int16_at, int32_at, int64_at
 

@@ -16,6 +16,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint
 from libc.string cimport memcpy
 
 from barnabas._kernels.compiled.faults cimport *
+from barnabas._kernels.compiled.varint cimport get_varint, get_varlong, put_varint, varint_size, zigzag
 from barnabas._kernels.faults import record_error
 
 cdef extern from "Python.h":
@@ -24,31 +25,6 @@ cdef extern from "Python.h":
 
 
 # ---------------------------------------------------------------------------------------------------- numbers
-
-cdef inline uint32_t zigzag32(int32_t value) noexcept nogil:
-    return (<uint32_t>value << 1) ^ <uint32_t>(value >> 31)
-
-
-cdef inline int get_varlong(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, int64_t *value) noexcept nogil:
-    cdef Py_ssize_t at = position[0]
-    cdef uint64_t raw = 0
-    cdef uint8_t byte
-    cdef int shift = 0
-    while True:
-        if at >= size:
-            return TRUNCATED
-        byte = data[at]
-        at += 1
-        if shift == 63 and byte > 0x01:
-            return OVERLONG_VARINT
-        raw |= <uint64_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-    position[0] = at
-    value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
-    return NO_FAULT
-
 
 cdef inline bint add_overflows(int64_t a, int64_t b) noexcept nogil:
     return (b > 0 and a > INT64_MAX - b) or (b < 0 and a < INT64_MIN - b)
@@ -372,31 +348,31 @@ cpdef bytes encode_headers(headers):
         except UnicodeEncodeError:
             key = (<str>key).encode("utf-8", "surrogateescape")
             length = PyBytes_GET_SIZE(key)
-        size += size_of(<uint64_t>length << 1) + length
+        size += varint_size(<uint64_t>length << 1) + length
         fields.append(key)
         if value is None:
             size += 1
         else:
             value = as_bytes(value)
             length = PyBytes_GET_SIZE(value)
-            size += size_of(<uint64_t>length << 1) + length
+            size += varint_size(<uint64_t>length << 1) + length
         fields.append(value)
         count += 1
-    size += size_of(<uint64_t>count << 1)
+    size += varint_size(<uint64_t>count << 1)
     if size > INT32_MAX:
         raise ValueError(f"headers of {size} bytes are more than a record can hold")
     section = PyBytes_FromStringAndSize(NULL, size)
-    out = put(<uint8_t *>PyBytes_AS_STRING(section), <uint64_t>count << 1)
+    out = put_varint(<uint8_t *>PyBytes_AS_STRING(section), <uint64_t>count << 1)
     for field in fields:
         if field is None:
-            out = put(out, 1)
+            out = put_varint(out, 1)
             continue
         if PyBytes_CheckExact(field):
             text = PyBytes_AS_STRING(field)
             length = PyBytes_GET_SIZE(field)
         else:
             text = PyUnicode_AsUTF8AndSize(field, &length)
-        out = put(out, <uint64_t>length << 1)
+        out = put_varint(out, <uint64_t>length << 1)
         memcpy(out, text, length)
         out += length
     return section
@@ -422,4 +398,4 @@ cdef inline Py_ssize_t size_of_field(object field) except -1:
         length = field.nbytes
     else:
         length = len(field)
-    return size_of(<uint64_t>length << 1) + length
+    return varint_size(<uint64_t>length << 1) + length

@@ -520,7 +520,7 @@ class KafkaChannel:
 
     @property
     def is_ready(self) -> bool:
-        return self.transport.is_ready and self.authenticator.complete
+        return bool(self.transport.is_ready and self.authenticator.complete)
 
     @property
     def principal(self) -> Any:

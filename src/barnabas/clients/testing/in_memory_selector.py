@@ -110,7 +110,7 @@ class InMemorySelector:
         node_id = next((node.id for node in self._cluster.nodes.values() if node.host == address[0]), None)
         if node_id is None or node_id in self._cluster.down:
             raise ConnectionRefusedError(f"{address[0]} is not running")
-        channel = KafkaChannel(channel_id, _Transport(), _LIMIT, UNBOUNDED, ANONYMOUS)  # type: ignore[arg-type]
+        channel = KafkaChannel(channel_id, _Transport(), _LIMIT, UNBOUNDED, ANONYMOUS)
         self._channels[channel_id] = channel
         self._hosts[channel_id] = node_id
         self._events.append(_Event(self._now(), channel, None, is_connect=True))
@@ -133,7 +133,7 @@ class InMemorySelector:
 
     def send(self, channel: KafkaChannel, send: NetworkSend) -> bool:
         send.write_to(channel.transport)
-        written: bytearray = channel.transport.written  # type: ignore[attr-defined]
+        written: bytearray = channel.transport.written
         while len(written) >= 4 and len(written) >= (size := 4 + int.from_bytes(written[:4])):
             payload = bytes(written[4:size])
             del written[:size]
