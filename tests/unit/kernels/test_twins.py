@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas import _kernels
@@ -322,7 +322,7 @@ def test_the_same_inputs_give_the_same_results(name: str) -> None:
     first, second = compiled(kernel), pure(kernel)
     inputs, function = CASES[name]
 
-    @settings(deadline=None)
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(inputs)
     def check(given: Any) -> None:
         assert function(first, given) == function(second, given)
