@@ -10,33 +10,10 @@ from barnabas import _kernels
 PACKAGE = Path(_kernels.__file__).parents[1]
 KERNELS = PACKAGE / "_kernels"
 
-BYPASSES = {
-    "broker/handlers/_frame.pxd",
-    "broker/handlers/_fetch_answer.pyx",
-    "broker/handlers/_plain_produce.pyx",
-    "broker/handlers/_produce_answer.pyx",
-    "broker/handlers/fetch_answer.py",
-    "broker/handlers/plain_produce.py",
-    "broker/handlers/produce_answer.py",
-    "log/_plain_append.pyx",
-    "log/plain_append.py",
-    "protocol/_produce_codec.pyx",
-    "protocol/produce_codec.py",
-    "replica/_fetch_results.pyx",
-    "replica/_log_ends.pyx",
-    "replica/_plain_appends.pyx",
-    "replica/_plain_reads.pyx",
-    "replica/fetch_results.py",
-    "replica/log_ends.py",
-    "replica/plain_appends.py",
-    "replica/plain_reads.py",
-}
-"""Fast paths beside the ordinary one that are about to be deleted, and their choosers. To shrink to nothing."""
-
 
 def sources(pattern: str) -> dict[str, str]:
     paths = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob(pattern)}
-    return {name: path.read_text() for name, path in paths.items() if name not in BYPASSES}
+    return {name: path.read_text() for name, path in paths.items()}
 
 
 def test_compiled_code_is_a_kernel() -> None:
@@ -78,7 +55,3 @@ def test_byte_access_is_defined_once() -> None:
         if re.search(r"cdef inline .*\b(int16_at|int32_at|int64_at|put_int32)\(", text)
     ]
     assert definitions == ["_kernels/compiled/octets.pxd"]
-
-
-def test_the_bypasses_that_are_listed_are_still_there() -> None:
-    assert not [name for name in BYPASSES if not (PACKAGE / name).exists()], "deleted: take them off the list"

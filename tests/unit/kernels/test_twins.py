@@ -112,13 +112,6 @@ def _(kernel: Any, given: Any) -> Any:
     return kernel.is_plain_batch(memoryview(damaged(seed)), max_size, 1_005, 2**63 - 1, 3_600_000, keys_needed)
 
 
-@case("record_batch.place_batch", st.tuples(seeds, st.integers(0, 2**63 - 1), st.integers(-1, 2**31 - 1)))
-def _(kernel: Any, given: Any) -> Any:
-    seed, offset, epoch = given
-    data = damaged(seed)
-    return outcome(lambda: tuple(kernel.place_batch(memoryview(data), offset, epoch))), bytes(data)
-
-
 @case("record_batch.offset_after", st.lists(seeds, max_size=4))
 def _(kernel: Any, given: Any) -> Any:
     return kernel.offset_after(memoryview(b"".join(map(damaged, given))))
