@@ -1,1 +1,1 @@
-"""What every layer shares: errors, identifiers, configuration, clocks."""
+"""Utilities for every layer: errors, identifiers, configuration, clocks."""

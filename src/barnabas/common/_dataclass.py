@@ -1,4 +1,4 @@
-"""What `barnabas.common.dataclass` is at run time."""
+"""The run-time implementation of `barnabas.common.dataclass`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Final
 
 _MISSING: Final = object()
 FEW: Final = 3
-"""So many instances of a class are made without a compiled ``__init__``: that takes as long as ten of them."""
+"""The number of instances that are created without a compiled ``__init__``: compiling takes as long as ten of them."""
 _SPECS: Final = "__barnabas_fields__"
 _NO_METADATA: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class FieldSpec:
-    """One field of a class: its name, its default, and what takes part in what."""
+    """One field of a class: its name, its default, and the methods it takes part in."""
 
     __slots__ = ("compare", "default", "default_factory", "init", "kw_only", "metadata", "name", "repr")
 
@@ -63,7 +63,7 @@ def fields(class_or_instance: Any) -> tuple[FieldSpec, ...]:
 
 
 def replace(instance: Any, /, **changes: Any) -> Any:
-    """A copy with some fields changed."""
+    """Returns a copy with some fields changed."""
     for spec in fields(instance):
         if not spec.init:
             if spec.name in changes:
@@ -174,7 +174,7 @@ def _check_order(cls: type, specs: Mapping[str, FieldSpec]) -> None:
 
 
 def _with_slots(cls: type, namespace: dict[str, Any], own: Mapping[str, FieldSpec]) -> type:
-    """The class again, for a class cannot be given slots when it is there."""
+    """Creates the class again, because slots cannot be added to an existing class."""
     if "__slots__" in cls.__dict__:
         raise TypeError(f"{cls.__name__} already specifies __slots__")
     taken: set[str] = set()
@@ -200,7 +200,7 @@ def _name(method: Any, name: str, cls: type) -> None:
 
 
 def _key(names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """The fields of an instance as one value that compares and hashes like a tuple of them."""
+    """Returns a function that maps an instance to a value that compares and hashes like a tuple of its fields."""
     if not names:
         return lambda _: ()
     getter = attrgetter(*names)
@@ -247,7 +247,7 @@ def _make_order(key: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def _make_state(names: tuple[str, ...]) -> tuple[Any, Any]:
-    """A pickle of a frozen instance: its fields in a list."""
+    """Returns methods that pickle a frozen instance as a list of its fields."""
 
     def __getstate__(self: Any) -> list[Any]:  # noqa: N807
         return [getattr(self, name) for name in names]
@@ -281,7 +281,7 @@ def _frozen_error(message: str) -> AttributeError:
 
 
 class _StandardFields:
-    """``__dataclass_fields__``, by which the standard library's functions know a data class; made when they ask."""
+    """``__dataclass_fields__``, which the standard library's functions use; created on demand."""
 
     __slots__ = ()
 
@@ -308,7 +308,7 @@ def _set_lazy_init(made: Any, specs: Mapping[str, FieldSpec], *, frozen: bool, s
 
     def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:  # noqa: N807
         nonlocal few
-        # Two threads may both come here; they make the same thing.
+        # Two threads may both get here; they create the same function.
         if few > 0:
             few -= 1
             values = _bind(specs, arguments, keywords, slots=slots)
@@ -330,7 +330,7 @@ def _set_lazy_init(made: Any, specs: Mapping[str, FieldSpec], *, frozen: bool, s
 def _bind(
     specs: Mapping[str, FieldSpec], arguments: tuple[Any, ...], keywords: Mapping[str, Any], *, slots: bool
 ) -> dict[str, Any] | None:
-    """What an ``__init__`` with these arguments sets; None if they do not fit, which the compiled one says best."""
+    """Returns the values that ``__init__`` sets; None for invalid arguments, for which the compiled one raises."""
     positional = [spec.name for spec in specs.values() if spec.init and not spec.kw_only]
     given = dict(zip(positional, arguments, strict=False))
     if len(arguments) > len(positional) or not given.keys().isdisjoint(keywords):
@@ -372,7 +372,7 @@ def _compile_init(made: type, specs: Mapping[str, FieldSpec], *, frozen: bool, s
         if spec.init:
             (keyword_only if spec.kw_only else positional).append(parameter)
         elif spec.default is _MISSING and spec.default_factory is _MISSING:
-            continue  # for __post_init__ to set
+            continue  # __post_init__ sets it
         elif not slots and spec.default_factory is _MISSING:
             continue  # the class has the default
         if not frozen:

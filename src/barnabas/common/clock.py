@@ -1,13 +1,13 @@
-"""Clocks: the only place that knows what time it is.
+"""Clocks: the only source of time.
 
 Everything that measures, waits or times out is given a :class:`Clock`. In a running broker that is
-:class:`SystemClock`; in a test it is :class:`MockClock`, whose time stands still until the test moves it. So a test of
-a ten-minute idle timeout takes no time at all, and gives the same result on a loaded machine as on an idle one.
+:class:`SystemClock`; in a test it is :class:`MockClock`, whose time stands still until the test advances it. So a test
+of a ten-minute idle timeout takes no time, and gives the same result on a loaded machine as on an idle one.
 
 Two kinds of time are kept apart, as in Kafka's ``Time``:
 
-* :meth:`Clock.milliseconds` is the date, for timestamps that people or other machines see. It can jump.
-* :meth:`Clock.nanoseconds` never goes back and has no meaning beyond the difference of two readings.
+* :meth:`Clock.milliseconds` is the wall clock, for timestamps that people or other machines see. It can jump.
+* :meth:`Clock.nanoseconds` is monotonic, and only the difference of two readings has a meaning.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of the system may ask about time."""
+    """The interface of clocks."""
 
     def milliseconds(self) -> int:
-        """Milliseconds since 1970."""
+        """Returns milliseconds since 1970."""
         ...
 
     def nanoseconds(self) -> int:
-        """A steady count of nanoseconds, for intervals."""
+        """Returns monotonic nanoseconds, for intervals."""
         ...
 
     def hi_res_milliseconds(self) -> int:
-        """The steady count in milliseconds: what timers and timeouts are computed from."""
+        """Returns the monotonic time in milliseconds, for timers and timeouts."""
         ...
 
     def sleep(self, milliseconds: float) -> None: ...
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        """Waits on a condition whose lock the caller holds, like ``condition.wait``, for at most so long on this clock.
+        """Waits on a condition whose lock the caller holds, like ``condition.wait``, for at most this time on this
+        clock.
 
-        Returns whether the wait may have been ended by a notification. As with any condition wait the caller has to
-        look again at what it waits for, and at the time.
+        Returns whether it may have been notified. As with any condition, the caller must check again what it waits for,
+        and the time.
         """
         ...
 
@@ -52,7 +53,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     nanoseconds = staticmethod(time.perf_counter_ns)
-    """The function itself, not a method around it: the broker reads this clock five times for every request."""
+    """The function itself without a wrapper: the broker reads this clock five times for every request."""
 
     def hi_res_milliseconds(self) -> int:
         return time.perf_counter_ns() // 1_000_000
@@ -69,16 +70,16 @@ SYSTEM_CLOCK = SystemClock()
 
 
 class MockClock:
-    """A clock that a test moves by hand.
+    """A clock that a test advances.
 
     >>> clock = MockClock(milliseconds=1_000)
     >>> clock.advance(250)
     >>> clock.milliseconds()
     1250
 
-    A thread that sleeps or waits on this clock blocks until :meth:`advance` has carried time past its deadline; a test
-    can see with :meth:`await_waiters` that it has got there, and needs no real sleep to let it. ``auto_tick_ms`` moves
-    the clock by itself on every reading, for code that loops until a deadline.
+    A thread that sleeps or waits on this clock blocks until :meth:`advance` has moved time past its deadline. A test
+    can wait for that with :meth:`await_waiters`, without a real sleep. ``auto_tick_ms`` advances the clock on every
+    reading, for code that loops until a deadline.
     """
 
     def __init__(self, milliseconds: int = 1_700_000_000_000, auto_tick_ms: float = 0) -> None:
@@ -109,7 +110,7 @@ class MockClock:
         self._steady_ns += self._auto_tick_ns
 
     def advance(self, milliseconds: float) -> None:
-        """Moves time on and wakes whoever was waiting for it."""
+        """Advances time and wakes up the waiting threads."""
         step = int(milliseconds * 1_000_000)
         with self._changed:
             self._wall_ns += step
@@ -121,7 +122,7 @@ class MockClock:
                 condition.notify_all()
 
     def set_milliseconds(self, milliseconds: int) -> None:
-        """Sets the date, which may jump back; the steady count is not touched."""
+        """Sets the wall clock, possibly back; the monotonic clock does not change."""
         with self._changed:
             self._wall_ns = milliseconds * 1_000_000
 
@@ -154,6 +155,6 @@ class MockClock:
             return deadline is None or self._steady_ns < deadline
 
     def await_waiters(self, count: int = 1, timeout_s: float = 10) -> bool:
-        """For tests: blocks, in real time, until so many threads sleep or wait on this clock."""
+        """Blocks, in real time, until this number of threads sleep or wait on this clock. For tests."""
         with self._changed:
             return self._changed.wait_for(lambda: self._sleepers + sum(self._waiting.values()) >= count, timeout_s)

@@ -1,8 +1,7 @@
-"""Definitions of settings: their names, types, defaults and bounds, and how a configuration becomes typed values.
+"""Definitions of settings: names, types, defaults and bounds, and the parsing of a configuration.
 
-Each part of the system states its own settings once, as a `ConfigDef`, under Kafka's names and with Kafka's defaults.
-From that come the parsing of a properties file, the error message for a wrong value, and what ``DescribeConfigs``
-tells about a setting.
+Each part of the system defines its own settings once, as a `ConfigDef`, with Kafka's names and defaults. The definition
+is used to parse properties, to report invalid values, and to describe settings for ``DescribeConfigs``.
 
     LISTENER = ConfigDef()
     LISTENER.define("port", Type.INT, 9092, Range.between(0, 65535), Importance.HIGH, "Where to listen; 0 for any.")
@@ -13,8 +12,8 @@ tells about a setting.
     values.get_optional_str("host")     # None: the default
     values.unknown                      # {"my.plugin.colour": "red"}
 
-Names nobody defined are not an error: they may be meant for a plug-in, so they are kept. A parsed configuration does
-not change any more. It is what a frozen dataclass of the part concerned is made from, and goes no further than there.
+Unknown names are not an error: they may be meant for a plug-in, so they are kept. A parsed configuration is immutable.
+A part of the system creates its own frozen dataclass from it, and passes only that on.
 """
 
 from __future__ import annotations
@@ -71,12 +70,12 @@ __all__ = [
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# What Java's trim() takes off both ends: everything up to the space.
+# Java's trim() removes these from both ends: everything up to the space.
 _BLANKS: Final = bytes(range(0x21)).decode()
 
 
 class Type(Enum):
-    """The type of a setting. The values are the codes that ``DescribeConfigs`` uses on the wire."""
+    """The type of a setting. The values are the codes in ``DescribeConfigs``."""
 
     BOOLEAN = 1
     STRING = 2
@@ -85,11 +84,11 @@ class Type(Enum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
-    """Texts with commas between them; a tuple once parsed."""
+    """Comma-separated strings; a tuple once parsed."""
     CLASS = 8
     """A Python class by its dotted name; the class itself once parsed."""
     PASSWORD = 9
-    """A text that is never shown."""
+    """A string that is never shown."""
 
     @property
     def is_sensitive(self) -> bool:
@@ -100,7 +99,7 @@ _INTEGER_BITS: Final = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}
 
 
 class Importance(Enum):
-    """How likely somebody needs to know of a setting; documentation is sorted by it."""
+    """The importance of a setting; documentation is sorted by it."""
 
     HIGH = 0
     MEDIUM = 1
@@ -112,11 +111,11 @@ class _NoDefault(Enum):
 
 
 NO_DEFAULT: Final = _NoDefault.NO_DEFAULT
-"""The default of a setting that must be given. None is different: it is a default, which says "not set"."""
+"""The default of a required setting. None is different: it is a default, which means "not set"."""
 
 
 class Password:
-    """A secret that does not end up in a log by accident: only `value` gives it away."""
+    """A secret that is not logged by accident: only `value` returns it."""
 
     __slots__ = ("value",)
 
@@ -137,7 +136,7 @@ class Password:
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One setting: what it is called, what it can be, what it is if nobody says."""
+    """One setting: its name, its allowed values, and its default."""
 
     name: str
     type: Type
@@ -146,7 +145,7 @@ class ConfigKey:
     importance: Importance = Importance.MEDIUM
     documentation: str = ""
     internal: bool = False
-    """Works like any other, but is not shown to anybody: for tests and for the system's own use."""
+    """Whether it is hidden from users: for tests and internal use."""
 
     @property
     def has_default(self) -> bool:
@@ -159,7 +158,7 @@ class ConfigKey:
 
 @dataclass(slots=True)
 class ConfigValue:
-    """What `ConfigDef.validate` found out about one setting: its value, or everything that is wrong with it."""
+    """The result of `ConfigDef.validate` for one setting: its value, or all its errors."""
 
     name: str
     value: Any = None
@@ -167,10 +166,10 @@ class ConfigValue:
 
 
 class ConfigValues(Mapping[str, Any]):
-    """A parsed configuration: a value of the right type for every defined setting. It cannot be changed.
+    """A parsed configuration: a typed value for every defined setting. Immutable.
 
-    The getters are for the type checker's sake. A getter for another type than the setting was defined with is a
-    mistake in the program, and so is one without ``optional`` for a setting that may be None: both raise `TypeError`.
+    The getters are for the type checker. Using a getter of another type, or one without ``optional`` for a setting that
+    may be None, is a bug in the program: both raise `TypeError`.
     """
 
     __slots__ = ("_values", "originals", "unknown")
@@ -180,9 +179,9 @@ class ConfigValues(Mapping[str, Any]):
     ) -> None:
         self._values = MappingProxyType(dict(values))
         self.unknown: Mapping[str, object] = MappingProxyType(dict(unknown))
-        """Settings that nobody has defined, as they were given."""
+        """Unknown settings, as they were given."""
         self.originals: Mapping[str, object] = MappingProxyType(dict(originals))
-        """Everything as it was given, before any parsing; what is not in here has its default."""
+        """Everything as it was given, before parsing; other settings have their defaults."""
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -206,7 +205,7 @@ class ConfigValues(Mapping[str, Any]):
         return self._of(name, str)
 
     def get_int(self, name: str) -> int:
-        """The value of a SHORT, an INT or a LONG: they are all int here."""
+        """Returns the value of a SHORT, an INT or a LONG, which are all int here."""
         return self._of(name, int)
 
     def get_float(self, name: str) -> float:
@@ -244,12 +243,12 @@ class ConfigValues(Mapping[str, Any]):
 
 
 class ConfigDef:
-    """A set of settings. It grows while a module is loaded and stays as it is from then on."""
+    """A set of settings. It is built while a module is loaded and does not change afterwards."""
 
     __slots__ = ("_keys",)
 
     def __init__(self, *parts: ConfigDef) -> None:
-        """A definition of its own, or one that starts with what others define."""
+        """Creates a definition, empty or with the settings of others."""
         self._keys: dict[str, ConfigKey] = {}
         for part in parts:
             for key in part.keys.values():
@@ -257,7 +256,7 @@ class ConfigDef:
 
     @property
     def keys(self) -> Mapping[str, ConfigKey]:
-        """The settings by name, in the order in which they were defined."""
+        """The settings by name, in the order of definition."""
         return MappingProxyType(self._keys)
 
     def define(
@@ -271,7 +270,7 @@ class ConfigDef:
         *,
         internal: bool = False,
     ) -> Self:
-        """Adds a setting. Its default is parsed and checked like any value, so a wrong one shows at once."""
+        """Adds a setting. Its default is parsed and validated like any value, so an invalid one fails at once."""
         if default is not NO_DEFAULT:
             default = parse_type(name, default, kind)
             if validator is not None:
@@ -288,7 +287,7 @@ class ConfigDef:
         return {key.name: key.default for key in self._keys.values() if key.has_default}
 
     def parse(self, properties: Mapping[str, Any]) -> ConfigValues:
-        """Typed values for all settings, from texts or from values that have their type already.
+        """Returns typed values of all settings, from strings or from values that already have their type.
 
         Raises `ConfigError` for the first setting that is missing or wrong.
         """
@@ -300,14 +299,14 @@ class ConfigDef:
         return ConfigValues(values, unknown, properties)
 
     def parse_value(self, name: str, value: object) -> Any:
-        """One value of a defined setting: parsed and checked."""
+        """Parses and validates one value of a defined setting."""
         return self._parse_value(self._keys[name], value, is_set=True)
 
     def _parse_value(self, key: ConfigKey, value: object, *, is_set: bool) -> Any:
         if is_set:
             parsed = parse_type(key.name, value, key.type)
         elif key.has_default:
-            return key.default  # checked when it was defined
+            return key.default  # validated when it was defined
         else:
             raise ConfigError(f"Configuration {key.name} is missing and has no default.", name=key.name)
         if isinstance(key.validator, ValidList) and parsed is not None:
@@ -320,7 +319,7 @@ class ConfigDef:
         return parsed
 
     def validate(self, properties: Mapping[str, Any]) -> list[ConfigValue]:
-        """The same without stopping at the first error: one entry for each setting, in the order of definition."""
+        """Validates without stopping at the first error: returns one entry per setting, in the order of definition."""
         results = []
         for key in self._keys.values():
             result = ConfigValue(key.name)
@@ -333,7 +332,7 @@ class ConfigDef:
 
 
 def parse_type(name: str, value: object, kind: Type) -> Any:
-    """The value of a setting in its type: out of a text, or as it is if it has the type already. None stays None."""
+    """Converts a value to the type of a setting, unless it already has it. None stays None."""
     if value is None:
         return None
     text = value.strip(_BLANKS) if isinstance(value, str) else None
@@ -401,7 +400,7 @@ def _wrong_type(name: str, value: object, wanted: str, kind: type[Any] | None = 
 
 
 def _load_class(name: str, text: str) -> type[Any]:
-    """The class of a dotted name; the longest part of it that is a module gets imported."""
+    """Returns the class of a dotted name; imports the longest prefix that is a module."""
     parts = text.split(".")
     if not all(part.isidentifier() for part in parts):
         raise ConfigError.invalid(name, text, "it must be the dotted name of a class")
@@ -411,7 +410,7 @@ def _load_class(name: str, text: str) -> type[Any]:
             found: Any = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name is not None and (module_name + ".").startswith(error.name + "."):
-                continue  # there is no such module; a shorter name may be one, and the rest classes inside it
+                continue  # not a module; a shorter prefix may be one, and the rest classes inside it
             raise ConfigError.invalid(name, text, f"module {module_name} needs {error.name}") from error
         except Exception as error:
             raise ConfigError.invalid(name, text, f"module {module_name} cannot be imported ({error})") from error
@@ -424,7 +423,7 @@ def _load_class(name: str, text: str) -> type[Any]:
 
 
 def convert_to_string(value: object, kind: Type | None = None) -> str | None:
-    """The text form of a parsed value, which parses to the same value again; a password stays hidden."""
+    """Returns the string form of a parsed value, which parses to the same value; a password stays hidden."""
     match value:
         case None:
             return None

@@ -1,7 +1,7 @@
-"""What a setting's value may be, beyond its type.
+"""Validators: restrict the values of a setting beyond its type.
 
-A validator has one method, which returns nothing or raises, and a text that tells a person what it allows: that is
-what documentation and ``DescribeConfigs`` show.
+A validator has one method, which returns nothing or raises, and a string that describes the allowed values for
+documentation and ``DescribeConfigs``.
 
     define("segment.ms", Type.LONG, 604800000, Range.at_least(1), ...)
     define("message.timestamp.type", Type.STRING, "CreateTime", ValidString.of("CreateTime", "LogAppendTime"), ...)
@@ -18,10 +18,10 @@ from barnabas.common.numerals import shortened
 
 
 class ConfigError(InvalidConfigurationError):
-    """A setting that is missing or has a value it cannot have.
+    """A setting is missing or has an invalid value.
 
-    `name` is the setting; the message always repeats it, because it is often all that the person who wrote the
-    configuration gets to see.
+    `name` is the setting. The message always repeats it, because it is often the only thing that the author of the
+    configuration sees.
     """
 
     def __init__(self, message: str, *, name: str | None = None) -> None:
@@ -44,7 +44,7 @@ def _shown(value: object) -> str:
 
 
 class Validator(Protocol):
-    """Looks at a value that has its type already."""
+    """Validates a value that already has its type."""
 
     def ensure_valid(self, name: str, value: object) -> None:
         """Raises `ConfigError` if the setting `name` cannot have this value."""
@@ -52,7 +52,7 @@ class Validator(Protocol):
 
 
 class Range:
-    """A number between two others, both allowed; None stands for no bound."""
+    """A number between two bounds, both inclusive; None means no bound."""
 
     __slots__ = ("highest", "lowest")
 
@@ -85,7 +85,7 @@ class Range:
 
 
 class ValidString:
-    """One of a few texts, exactly as they are written here."""
+    """One of a few strings, case-sensitive."""
 
     __slots__ = ("allowed",)
 
@@ -105,7 +105,7 @@ class ValidString:
 
 
 class CaseInsensitiveValidString:
-    """One of a few texts, in capital or small letters."""
+    """One of a few strings, case-insensitive."""
 
     __slots__ = ("allowed",)
 
@@ -126,10 +126,9 @@ class CaseInsensitiveValidString:
 
 
 class ValidList:
-    """A list without empty entries and without repeats, of any texts or of a few allowed ones.
+    """A list without empty and duplicate entries, of any strings or of a few allowed ones.
 
-    A list with repeats is a mistake nobody should be stopped by: `ConfigDef` drops the repeats, says so in the log,
-    and only then asks the validator.
+    Duplicates are tolerated: `ConfigDef` removes them, logs a warning, and then calls the validator.
     """
 
     __slots__ = ("allowed", "empty_allowed", "null_allowed")
@@ -172,7 +171,7 @@ class ValidList:
 
 
 class ListSize:
-    """A list of at most so many entries."""
+    """A list with a maximum number of entries."""
 
     __slots__ = ("highest",)
 
@@ -189,7 +188,7 @@ class ListSize:
 
 
 class NonEmptyString:
-    """A text of at least one character, or none at all: a setting without a value is somebody else's business."""
+    """A string of at least one character, or None: other validators decide about missing values."""
 
     __slots__ = ()
 
@@ -202,7 +201,7 @@ class NonEmptyString:
 
 
 class NonEmptyStringWithoutControlChars(NonEmptyString):
-    """The same, for names that are shown to people: nothing in it that a terminal would act upon."""
+    """The same, without control characters, for names that are shown on terminals."""
 
     __slots__ = ()
 
@@ -220,7 +219,7 @@ class NonEmptyStringWithoutControlChars(NonEmptyString):
 
 
 class NonNull:
-    """Anything, but something."""
+    """Any value but None."""
 
     __slots__ = ()
 
@@ -233,7 +232,7 @@ class NonNull:
 
 
 class CompositeValidator:
-    """All of several validators, in their order."""
+    """Applies several validators in order."""
 
     __slots__ = ("validators",)
 

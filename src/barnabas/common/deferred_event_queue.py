@@ -1,4 +1,4 @@
-"""Where answers wait until what they tell of is committed."""
+"""Defers responses until their records are committed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ log = logging.getLogger(__name__)
 
 
 class DeferredEvent(Protocol):
-    """Something that is to be completed when the log reaches an offset."""
+    """An event that completes when the log is committed up to an offset."""
 
     def complete(self, error: Exception | None) -> None:
-        """With None: committed. With an error: it will not be, or nobody knows."""
+        """Completes the event: with None if committed, with an error if it failed or the outcome is unknown."""
         ...
 
 
 class DeferredEventQueue:
-    """A purgatory of answers: a line ordered by offset, of which the head is released as the log is committed.
+    """A purgatory of responses: a queue ordered by offset, whose head completes as the log is committed.
 
-    Belongs to one thread at a time, that of the controller's or the coordinator's event loop.
+    It belongs to one thread at a time, that of the controller's or the coordinator's event loop.
     """
 
     __slots__ = ("_pending",)

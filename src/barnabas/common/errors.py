@@ -1,27 +1,27 @@
 """Kafka's error codes, and the exceptions that carry them.
 
-The table is a plain list of names and numbers; everything else about a code hangs on its exception class in
-`barnabas.common.exceptions`, which this module passes on, so that one import serves for both:
+The table has only names and numbers; everything else about a code is in its exception class in
+`barnabas.common.exceptions`, which this module re-exports, so that one import serves for both:
 
     from barnabas.common.errors import Errors, UnknownTopicOrPartitionError, raise_for_code
 
-    raise_for_code(response.error_code)                 # on the side that reads an answer
-    response.error_code = Errors.for_exception(error)   # on the side that writes one
+    raise_for_code(response.error_code)                 # when reading a response
+    response.error_code = Errors.for_exception(error)   # when writing one
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from barnabas.common.exceptions import *  # noqa: F403 - passed on, see above
+from barnabas.common.exceptions import *  # noqa: F403 - re-exported, see above
 from barnabas.common.exceptions import EXCEPTIONS, ApiError, ProtocolError
 
 
 class Errors(IntEnum):
     """Every error code of the protocol under Kafka's name.
 
-    A member is its code, so it can be written into a message as it is. `exception` is the class to raise, None for
-    NONE only; `retriable` says whether the same request may succeed later; `message` is what to tell a person.
+    A member is its code, so it can be written into a message directly. `exception` is the class to raise, None for NONE
+    only; `retriable` says whether the same request may succeed later; `message` is the text for users.
     """
 
     exception: type[ApiError] | None
@@ -174,12 +174,12 @@ class Errors(IntEnum):
 
     @classmethod
     def for_code(cls, code: int) -> Errors:
-        """The member for a code from the wire; a code of a later Kafka counts as UNKNOWN_SERVER_ERROR."""
+        """Returns the member of a code; an unknown code of a later Kafka becomes UNKNOWN_SERVER_ERROR."""
         return _BY_CODE.get(code, cls.UNKNOWN_SERVER_ERROR)
 
     @classmethod
     def for_exception(cls, error: BaseException) -> Errors:
-        """The code to answer with when `error` ended the request: the one of its class or nearest base."""
+        """Returns the error code for a response when `error` ended the request: that of its class or nearest base."""
         for kind in type(error).__mro__:
             found = _BY_CLASS.get(kind)
             if found is not None:
@@ -187,12 +187,12 @@ class Errors(IntEnum):
         return cls.UNKNOWN_SERVER_ERROR
 
     def to_exception(self, message: str | None = None) -> ApiError | None:
-        """An exception ready to raise, None for NONE."""
+        """Returns an exception to raise, None for NONE."""
         return None if self.exception is None else self.exception(message)
 
 
 def raise_for_code(code: int, message: str | None = None) -> None:
-    """Raises what `code` stands for, nothing for 0. `message` is the one that came with the code, if any."""
+    """Raises the exception of `code`, nothing for 0. `message` is the one in the response, if any."""
     error = Errors.for_code(code)
     if message is None and error != code:
         message = f"The broker returned error code {code}, which is unknown to this version."
@@ -204,7 +204,7 @@ def raise_for_code(code: int, message: str | None = None) -> None:
 _BY_CODE: dict[int, Errors] = {error.value: error for error in Errors}
 _BY_CLASS: dict[type[BaseException], Errors] = {
     **{error.exception: error for error in Errors if error.exception is not None},
-    # Kafka puts whatever goes wrong while it parses a request into an InvalidRequestException.
+    # Kafka turns every error while parsing a request into an InvalidRequestException.
     ProtocolError: Errors.INVALID_REQUEST,
     TimeoutError: Errors.REQUEST_TIMED_OUT,
 }

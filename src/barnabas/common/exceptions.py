@@ -1,16 +1,16 @@
 """The exceptions of Kafka's error codes, one class for each code, in the order of the codes.
 
-Import them from `barnabas.common.errors`, which also has the table of codes. The docstring of a class is the message of
-its errors when nobody gives a better one. Names are Kafka's with `Error` for `Exception`. So is the hierarchy, which
-says what a client can do about an error:
+Import them from `barnabas.common.errors`, which also has the table of codes. The docstring of a class is the default
+message of its errors. Names are Kafka's with `Error` for `Exception`. So is the hierarchy, which says how a client can
+react to an error:
 
-    ApiError                            it has a code on the wire
-    ├── RetriableError                  send the same again, and it may work
-    │   └── RefreshRetriableError       ... but first ask again where to send it
-    │       └── InvalidMetadataError    ... because the topic's metadata was out of date
+    ApiError                            it has an error code
+    ├── RetriableError                  retry the same request
+    │   └── RefreshRetriableError       ... after finding out where to send it
+    │       └── InvalidMetadataError    ... because the topic's metadata was outdated
     ├── ApplicationRecoverableError     start again with a new producer or consumer
     ├── InvalidOffsetError              choose another offset
-    └── InvalidConfigurationError       change a setting or a right
+    └── InvalidConfigurationError       change a setting or a permission
         ├── AuthenticationError
         └── AuthorizationError
 """
@@ -19,23 +19,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-#: Every class below that has a code of its own, by that code.
+#: Every class below with its own code, by that code.
 EXCEPTIONS: dict[int, type[ApiError]] = {}
 
 
 class BarnabasError(Exception):
-    """The root of everything this package raises on purpose."""
+    """The base of everything that this package raises on purpose."""
 
 
 class ProtocolError(BarnabasError):
-    """Bytes that the protocol does not allow; the message says what was wrong and where."""
+    """Bytes violate the protocol; the message says what was wrong and where."""
 
 
 class ApiError(BarnabasError):
-    """An error that has a code on the wire.
+    """An error with an error code.
 
-    A subclass states its code in its first line; one without a code, such as a refinement that only a client needs to
-    tell apart, goes by the code of its base:
+    A subclass states its code in its first line; one without a code, such as a refinement for clients, has the code of
+    its base:
 
         class InvalidTimestampError(ApiError, code=32): ...
     """
@@ -55,38 +55,38 @@ class ApiError(BarnabasError):
 
     @classmethod
     def summary(cls) -> str:
-        """The first line of the docstring, or the bare name where Python runs without docstrings (-OO)."""
+        """Returns the first line of the docstring, or the name if Python runs without docstrings (-OO)."""
         return (cls.__doc__ or cls.__name__).partition("\n")[0]
 
 
 class RetriableError(ApiError):
-    """Something that passes: the same request may succeed later."""
+    """A temporary error: the same request may succeed later."""
 
     retriable = True
 
 
 class RefreshRetriableError(RetriableError):
-    """The request went to the wrong place: find out the right one, then try again."""
+    """The request went to the wrong broker: find the right one, then retry."""
 
 
 class InvalidMetadataError(RefreshRetriableError):
-    """What the client knows about the topic is out of date."""
+    """The client's metadata of the topic is outdated."""
 
 
 class ApplicationRecoverableError(ApiError):
-    """This producer or consumer cannot go on, but the application can with a new one."""
+    """This producer or consumer cannot continue, but the application can with a new one."""
 
 
 class InvalidOffsetError(ApiError):
-    """The partition has nothing to read at this offset."""
+    """The partition has no record at this offset."""
 
 
 class InvalidConfigurationError(ApiError, code=40):
-    """A setting has a value that is not allowed."""
+    """A setting has an invalid value."""
 
 
 class AuthenticationError(InvalidConfigurationError):
-    """The broker does not believe that the client is who it says."""
+    """The client could not be authenticated."""
 
 
 class AuthorizationError(InvalidConfigurationError):
@@ -94,7 +94,7 @@ class AuthorizationError(InvalidConfigurationError):
 
 
 class UnknownServerError(ApiError, code=-1):
-    """The broker ran into something it did not expect; only its log can tell what."""
+    """The broker had an unexpected error; see its log."""
 
 
 class OffsetOutOfRangeError(InvalidOffsetError, code=1):
@@ -102,39 +102,39 @@ class OffsetOutOfRangeError(InvalidOffsetError, code=1):
 
 
 class CorruptRecordError(RetriableError, code=2):
-    """A record batch that is damaged: bad checksum, broken lengths, lying counts."""
+    """A record batch is corrupt: wrong checksum, lengths or counts."""
 
 
 class UnknownTopicOrPartitionError(InvalidMetadataError, code=3):
-    """This broker does not know the topic or partition; it may not exist, or the metadata may be old."""
+    """This broker does not know the topic or partition; it may not exist, or the metadata may be outdated."""
 
 
 class InvalidFetchSizeError(ApiError, code=4):
-    """A fetch asked for a number of bytes that makes no sense."""
+    """A fetch requested an invalid number of bytes."""
 
 
 class LeaderNotAvailableError(InvalidMetadataError, code=5):
-    """The partition has no leader just now; an election usually ends this soon."""
+    """The partition has no leader now; an election usually follows soon."""
 
 
 class NotLeaderOrFollowerError(InvalidMetadataError, code=6):
-    """The request went to a broker that does not lead the partition, or does not hold a replica of it."""
+    """The broker is neither the leader nor a follower of the partition."""
 
 
 class KafkaTimeoutError(RetriableError, TimeoutError, code=7):
-    """The time limit passed before the request was done; whether it took effect is not known."""
+    """The request timed out; it may or may not have taken effect."""
 
 
 class BrokerNotAvailableError(ApiError, code=8):
-    """The broker cannot be reached or is not part of the cluster at the moment."""
+    """The broker is unreachable or not part of the cluster now."""
 
 
 class ReplicaNotAvailableError(InvalidMetadataError, code=9):
-    """The broker should hold a replica of this partition but cannot serve it at the moment."""
+    """The broker is a replica of this partition but cannot serve it now."""
 
 
 class RecordTooLargeError(ApiError, code=10):
-    """A record, or the batch it is in, is bigger than the broker or the topic accepts."""
+    """A record, or its batch, is larger than the broker or the topic accepts."""
 
     def __init__(
         self, message: str | None = None, *, record_too_large_partitions: Mapping[tuple[str, int], int] | None = None
@@ -145,31 +145,31 @@ class RecordTooLargeError(ApiError, code=10):
 
 
 class ControllerMovedError(ApiError, code=11):
-    """The request carries the epoch of an earlier controller; another one has taken over."""
+    """The request has the epoch of an earlier controller; another one has taken over."""
 
 
 class OffsetMetadataTooLargeError(ApiError, code=12):
-    """The note that goes with a committed offset is longer than the broker accepts."""
+    """The metadata of a committed offset is longer than the broker accepts."""
 
 
 class NetworkError(InvalidMetadataError, code=13):
-    """The connection broke before the answer came; whether the request took effect is not known."""
+    """The connection was lost before the response arrived; the request may or may not have taken effect."""
 
 
 class CoordinatorLoadInProgressError(RetriableError, code=14):
-    """The coordinator is still reading its state from the log and cannot answer yet."""
+    """The coordinator is still loading its state from the log."""
 
 
 class CoordinatorNotAvailableError(RefreshRetriableError, code=15):
-    """No broker acts as coordinator for this group or transactional id at the moment."""
+    """No broker is the coordinator of this group or transactional ID now."""
 
 
 class NotCoordinatorError(RefreshRetriableError, code=16):
-    """This broker is not the coordinator of this group or transactional id; look it up again."""
+    """This broker is not the coordinator of this group or transactional ID; find it again."""
 
 
 class InvalidTopicError(InvalidConfigurationError, code=17):
-    """The topic name breaks the naming rules, or the topic is an internal one that clients may not touch."""
+    """The topic name is invalid, or the topic is internal and not accessible to clients."""
 
     def __init__(self, message: str | None = None, *, invalid_topics: Iterable[str] = ()) -> None:
         super().__init__(message)
@@ -177,35 +177,35 @@ class InvalidTopicError(InvalidConfigurationError, code=17):
 
 
 class RecordBatchTooLargeError(InvalidConfigurationError, code=18):
-    """A record batch is bigger than one segment of the log may become."""
+    """A record batch is larger than a segment of the log may be."""
 
 
 class NotEnoughReplicasError(RetriableError, code=19):
-    """Nothing was written: fewer replicas are in sync than min.insync.replicas asks for."""
+    """Nothing was written: fewer replicas are in sync than min.insync.replicas requires."""
 
 
 class NotEnoughReplicasAfterAppendError(RetriableError, code=20):
-    """The records were written, but fewer replicas than min.insync.replicas have them so far."""
+    """The records were written, but to fewer replicas than min.insync.replicas so far."""
 
 
 class InvalidRequiredAcksError(InvalidConfigurationError, code=21):
-    """The acks of a produce request may only be 0, 1 or -1 (all)."""
+    """The acks of a produce request must be 0, 1 or -1 (all)."""
 
 
 class IllegalGenerationError(ApplicationRecoverableError, code=22):
-    """The member speaks of a generation of the group that is not the current one."""
+    """The generation of the member is not the current one of the group."""
 
 
 class InconsistentGroupProtocolError(ApiError, code=23):
-    """The member offers no protocol that the rest of its group could agree on, or none at all."""
+    """The member has no protocol in common with the rest of its group, or none at all."""
 
 
 class InvalidGroupIdError(ApiError, code=24):
-    """The group id is empty or otherwise not usable."""
+    """The group ID is empty or otherwise invalid."""
 
 
 class UnknownMemberIdError(ApplicationRecoverableError, code=25):
-    """The group has no member of this id; it may have been expelled for missing its heartbeats."""
+    """The group has no member with this ID; it may have been removed for missing heartbeats."""
 
 
 class InvalidSessionTimeoutError(ApiError, code=26):
@@ -213,11 +213,11 @@ class InvalidSessionTimeoutError(ApiError, code=26):
 
 
 class RebalanceInProgressError(ApiError, code=27):
-    """The group is handing out its partitions anew; the member has to join again."""
+    """The group is rebalancing; the member must rejoin."""
 
 
 class InvalidCommitOffsetSizeError(ApiError, code=28):
-    """An offset commit is too big to be stored as one record."""
+    """An offset commit is too large for one record."""
 
 
 class TopicAuthorizationError(AuthorizationError, code=29):
@@ -237,99 +237,99 @@ class GroupAuthorizationError(AuthorizationError, code=30):
 
 
 class ClusterAuthorizationError(AuthorizationError, code=31):
-    """The principal lacks a permission on the cluster as a whole."""
+    """The principal lacks a permission on the cluster."""
 
 
 class InvalidTimestampError(ApiError, code=32):
-    """A record's timestamp is too far from the broker's clock for this topic."""
+    """The timestamp of a record is too far from the broker's clock for this topic."""
 
 
 class UnsupportedSaslMechanismError(AuthenticationError, code=33):
-    """The listener does not offer the SASL mechanism that the client asked for."""
+    """The listener does not support the requested SASL mechanism."""
 
 
 class IllegalSaslStateError(AuthenticationError, code=34):
-    """This request has no place at this point of the SASL exchange."""
+    """The request is not valid in this state of the SASL exchange."""
 
 
 class UnsupportedVersionError(InvalidConfigurationError, code=35):
-    """A version, or a field in a version, that is not supported."""
+    """The version, or a field in this version, is not supported."""
 
 
 class TopicExistsError(ApiError, code=36):
-    """There is a topic of this name already."""
+    """A topic with this name already exists."""
 
 
 class InvalidPartitionsError(ApiError, code=37):
-    """The partition count is not possible: below one, or not more than the topic has already."""
+    """The number of partitions is invalid: less than one, or not more than the topic has."""
 
 
 class InvalidReplicationFactorError(InvalidConfigurationError, code=38):
-    """The replication factor is below one or asks for more replicas than there are brokers."""
+    """The replication factor is less than one or greater than the number of brokers."""
 
 
 class InvalidReplicaAssignmentError(ApiError, code=39):
-    """The replicas given by hand do not fit: unknown brokers, repeats, or uneven lists."""
+    """The manual replica assignment is invalid: unknown brokers, duplicates, or lists of different lengths."""
 
 
 class NotControllerError(RetriableError, code=41):
-    """This node is not the active controller; find out who is and ask there."""
+    """This node is not the active controller; find it and send the request there."""
 
 
 class InvalidRequestError(ApiError, code=42):
-    """The request contradicts itself or the protocol; a client bug or a version mix-up is the usual cause."""
+    """The request is inconsistent or violates the protocol, usually because of a bug or a wrong client version."""
 
 
 class UnsupportedForMessageFormatError(InvalidConfigurationError, code=43):
-    """The stored batch format is too old for what was asked."""
+    """The stored message format is too old for this request."""
 
 
 class PolicyViolationError(ApiError, code=44):
-    """A policy that the cluster's operator has installed forbids this."""
+    """A policy of the cluster forbids this."""
 
 
 class OutOfOrderSequenceError(ApiError, code=45):
-    """A batch's sequence number does not follow the last one of its producer: a batch in between is missing."""
+    """The sequence number of a batch does not follow the last one of its producer: a batch in between is missing."""
 
 
 class DuplicateSequenceError(ApiError, code=46):
-    """The broker has this batch already, from an earlier try of the same producer."""
+    """The broker already has this batch, from an earlier attempt of the same producer."""
 
 
 class InvalidProducerEpochError(ApplicationRecoverableError, code=47):
-    """The producer's epoch is older than the one the partition has seen."""
+    """The producer's epoch is older than the latest one in the partition."""
 
 
 class InvalidTxnStateError(ApiError, code=48):
-    """The transaction is in a state that does not allow this operation."""
+    """The state of the transaction does not allow this operation."""
 
 
 class InvalidPidMappingError(ApplicationRecoverableError, code=49):
-    """The producer id is not, or no longer, the one that belongs to this transactional id."""
+    """The producer ID does not, or no longer, belong to this transactional ID."""
 
 
 class InvalidTxnTimeoutError(ApiError, code=50):
-    """The transaction timeout is longer than transaction.max.timeout.ms of the broker."""
+    """The transaction timeout is longer than the broker's transaction.max.timeout.ms."""
 
 
 class ConcurrentTransactionsError(RetriableError, code=51):
-    """The transactional id is still busy with the step before; try again shortly."""
+    """The previous operation of the transactional ID is still in progress; retry soon."""
 
 
 class TransactionCoordinatorFencedError(ApiError, code=52):
-    """A transaction marker came from a coordinator that has been replaced."""
+    """A transaction marker came from a coordinator that was replaced."""
 
 
 class TransactionalIdAuthorizationError(AuthorizationError, code=53):
-    """The principal lacks a permission on the transactional id."""
+    """The principal lacks a permission on the transactional ID."""
 
 
 class SecurityDisabledError(ApiError, code=54):
-    """No authorizer is configured, so there are no access rules to read or change."""
+    """No authorizer is configured, so there are no ACLs."""
 
 
 class OperationNotAttemptedError(ApiError, code=55):
-    """Left undone because another operation of the same request failed first."""
+    """The operation was not attempted because another one of the same request failed first."""
 
 
 class KafkaStorageError(InvalidMetadataError, code=56):
@@ -341,19 +341,19 @@ class LogDirNotFoundError(ApiError, code=57):
 
 
 class SaslAuthenticationError(AuthenticationError, code=58):
-    """The credentials were refused during the SASL exchange."""
+    """The credentials were rejected during the SASL exchange."""
 
 
 class UnknownProducerIdError(OutOfOrderSequenceError, code=59):
-    """The broker has no memory of this producer, most likely because all its records have been deleted."""
+    """The broker has no state of this producer, probably because all its records were deleted."""
 
 
 class ReassignmentInProgressError(ApiError, code=60):
-    """The partition is being moved to other brokers already."""
+    """A reassignment of the partition is already in progress."""
 
 
 class DelegationTokenDisabledError(ApiError, code=61):
-    """The cluster has no key for delegation tokens and so cannot issue or check any."""
+    """The cluster has no secret key for delegation tokens."""
 
 
 class DelegationTokenNotFoundError(ApiError, code=62):
@@ -361,11 +361,11 @@ class DelegationTokenNotFoundError(ApiError, code=62):
 
 
 class DelegationTokenOwnerMismatchError(ApiError, code=63):
-    """Only the token's owner or one of its renewers may do this."""
+    """Only the owner of the token or one of its renewers may do this."""
 
 
 class UnsupportedByAuthenticationError(ApiError, code=64):
-    """The way this connection was authenticated may not be used to ask for delegation tokens."""
+    """Connections with this kind of authentication cannot request delegation tokens."""
 
 
 class DelegationTokenAuthorizationError(AuthorizationError, code=65):
@@ -373,31 +373,31 @@ class DelegationTokenAuthorizationError(AuthorizationError, code=65):
 
 
 class DelegationTokenExpiredError(ApiError, code=66):
-    """The delegation token is past its end."""
+    """The delegation token has expired."""
 
 
 class InvalidPrincipalTypeError(ApiError, code=67):
-    """The type of a principal is one the broker does not know; "User" is the usual one."""
+    """The type of the principal is unknown; use "User"."""
 
 
 class GroupNotEmptyError(ApiError, code=68):
-    """The group still has members, so it cannot be deleted."""
+    """The group has members, so it cannot be deleted."""
 
 
 class GroupIdNotFoundError(ApiError, code=69):
-    """There is no group of this id."""
+    """The group ID does not exist."""
 
 
 class FetchSessionIdNotFoundError(RetriableError, code=70):
-    """The broker has dropped this fetch session; open a new one with a full fetch."""
+    """The broker has closed this fetch session; open a new one with a full fetch."""
 
 
 class InvalidFetchSessionEpochError(RetriableError, code=71):
-    """Client and broker disagree about the step of the fetch session; open a new one with a full fetch."""
+    """The epoch of the fetch session is wrong; open a new one with a full fetch."""
 
 
 class ListenerNotFoundError(InvalidMetadataError, code=72):
-    """The leader is not reachable through a listener of the name this client came in by."""
+    """The leader has no listener with the name that this client uses."""
 
 
 class TopicDeletionDisabledError(ApiError, code=73):
@@ -405,67 +405,67 @@ class TopicDeletionDisabledError(ApiError, code=73):
 
 
 class FencedLeaderEpochError(InvalidMetadataError, code=74):
-    """The client's metadata knows an older leader epoch than the broker."""
+    """The client's metadata has an older leader epoch than the broker."""
 
 
 class UnknownLeaderEpochError(RetriableError, code=75):
-    """The client's metadata knows a newer leader epoch than the broker, which has yet to catch up."""
+    """The client's metadata has a newer leader epoch than the broker, which has to catch up."""
 
 
 class UnsupportedCompressionTypeError(ApiError, code=76):
-    """A compression type this side cannot handle."""
+    """The compression type is not supported."""
 
 
 class StaleBrokerEpochError(ApiError, code=77):
-    """The request carries an epoch from before the broker registered again."""
+    """The request has an epoch from before the broker registered again."""
 
 
 class OffsetNotAvailableError(RetriableError, code=78):
-    """A new leader is still finding out how far the log is committed, so it cannot name an end offset yet."""
+    """A new leader does not know the high watermark yet, so it cannot return an end offset."""
 
 
 class MemberIdRequiredError(ApiError, code=79):
-    """The group has given out a member id; join once more with it."""
+    """The coordinator has assigned a member ID; join again with it."""
 
 
 class PreferredLeaderNotAvailableError(InvalidMetadataError, code=80):
-    """The first replica in the assignment is not in a state to lead the partition."""
+    """The preferred leader of the partition is not available."""
 
 
 class GroupMaxSizeReachedError(ApiError, code=81):
-    """The group has as many members as the broker permits."""
+    """The group has the maximum number of members."""
 
 
 class FencedInstanceIdError(ApplicationRecoverableError, code=82):
-    """Another consumer has taken over this group.instance.id."""
+    """Another consumer uses this group.instance.id now."""
 
 
 class EligibleLeadersNotAvailableError(InvalidMetadataError, code=83):
-    """No replica that may lead the partition is alive."""
+    """No eligible replica of the partition is available as leader."""
 
 
 class ElectionNotNeededError(InvalidMetadataError, code=84):
-    """The leader that the election would bring in leads already."""
+    """The replica that would be elected is already the leader."""
 
 
 class NoReassignmentInProgressError(ApiError, code=85):
-    """The partition is not being moved, so there is nothing to cancel."""
+    """No reassignment of the partition is in progress."""
 
 
 class GroupSubscribedToTopicError(ApiError, code=86):
-    """Offsets of a topic cannot be deleted while members of the group read it."""
+    """Offsets of a topic cannot be deleted while the group subscribes to it."""
 
 
 class InvalidRecordError(InvalidConfigurationError, code=87):
-    """A record batch that is intact but breaks a rule of the format."""
+    """A record batch is intact but violates a rule of the format."""
 
 
 class UnstableOffsetCommitError(RetriableError, code=88):
-    """Offsets committed in a transaction that is still open stand in the way of a stable answer."""
+    """The partition has offsets of an open transaction, so there is no stable offset now."""
 
 
 class ThrottlingQuotaExceededError(RetriableError, code=89):
-    """A quota is used up; the operation may be tried again after the throttle time."""
+    """A quota is exceeded; retry after the throttle time."""
 
     def __init__(self, message: str | None = None, *, throttle_time_ms: int = 0) -> None:
         super().__init__(message)
@@ -473,11 +473,11 @@ class ThrottlingQuotaExceededError(RetriableError, code=89):
 
 
 class ProducerFencedError(ApplicationRecoverableError, code=90):
-    """Another producer has started with the same transactional id, which shuts this one out for good."""
+    """Another producer with the same transactional ID has started and fenced this one."""
 
 
 class ResourceNotFoundError(ApiError, code=91):
-    """The request refers to something that does not exist."""
+    """The request refers to a resource that does not exist."""
 
     def __init__(self, message: str | None = None, *, resource: str | None = None) -> None:
         super().__init__(message)
@@ -485,7 +485,7 @@ class ResourceNotFoundError(ApiError, code=91):
 
 
 class DuplicateResourceError(ApiError, code=92):
-    """The request names the same thing more than once."""
+    """The request has the same resource more than once."""
 
     def __init__(self, message: str | None = None, *, resource: str | None = None) -> None:
         super().__init__(message)
@@ -493,159 +493,159 @@ class DuplicateResourceError(ApiError, code=92):
 
 
 class UnacceptableCredentialError(ApiError, code=93):
-    """The credential is too weak or malformed, for instance with too few SCRAM iterations."""
+    """The credential is too weak or malformed, for example with too few SCRAM iterations."""
 
 
 class InconsistentVoterSetError(ApiError, code=94):
-    """Sender and receiver do not agree on who votes in the quorum."""
+    """Sender and receiver have different voter sets."""
 
 
 class InvalidUpdateVersionError(ApiError, code=95):
-    """A feature cannot be moved to this level."""
+    """The feature cannot be changed to this level."""
 
 
 class FeatureUpdateFailedError(ApiError, code=96):
-    """The features could not be updated; the controller's log has the reason."""
+    """The features could not be updated; see the controller's log."""
 
 
 class PrincipalDeserializationError(ApiError, code=97):
-    """The principal inside a forwarded request could not be read; broker and controller are configured differently."""
+    """The principal of a forwarded request could not be decoded; broker and controller are configured differently."""
 
 
 class SnapshotNotFoundError(ApiError, code=98):
-    """The quorum's leader does not have this snapshot any more."""
+    """The leader of the quorum no longer has this snapshot."""
 
 
 class PositionOutOfRangeError(ApiError, code=99):
-    """A snapshot was asked for bytes before its start or beyond its end."""
+    """The position is before the start or after the end of the snapshot."""
 
 
 class UnknownTopicIdError(InvalidMetadataError, code=100):
-    """This broker does not know a topic with this id; it may be deleted, or the metadata may be old."""
+    """This broker does not know a topic with this ID; it may be deleted, or the metadata may be outdated."""
 
 
 class DuplicateBrokerRegistrationError(ApiError, code=101):
-    """A running broker has this node id already."""
+    """Another active broker has this node ID."""
 
 
 class BrokerIdNotRegisteredError(ApiError, code=102):
-    """No broker of this id is registered with the controller."""
+    """No broker with this ID is registered with the controller."""
 
 
 class InconsistentTopicIdError(InvalidMetadataError, code=103):
-    """The topic id of the request and the one in the log differ: the topic was deleted and made anew."""
+    """The topic IDs of the request and of the log differ: the topic was deleted and created again."""
 
 
 class InconsistentClusterIdError(ApiError, code=104):
-    """The request is meant for a cluster of another id."""
+    """The request has the ID of another cluster."""
 
 
 class TransactionalIdNotFoundError(ApiError, code=105):
-    """The coordinator has no state for this transactional id."""
+    """The coordinator has no state of this transactional ID."""
 
 
 class FetchSessionTopicIdError(RetriableError, code=106):
-    """One fetch session mixes topic names and topic ids."""
+    """The fetch session mixes topic names and topic IDs."""
 
 
 class IneligibleReplicaError(ApiError, code=107):
-    """A replica that is fenced or shutting down cannot be taken into the in-sync set."""
+    """A replica that is fenced or shutting down cannot join the ISR."""
 
 
 class NewLeaderElectedError(ApiError, code=108):
-    """The change was made, and with it the partition got another leader."""
+    """The change was applied, and caused the election of another leader."""
 
 
 class OffsetMovedToTieredStorageError(ApiError, code=109):
-    """The leader keeps this offset in remote storage only; a follower has to start further on."""
+    """The leader has this offset only in remote storage; a follower must start later."""
 
 
 class FencedMemberEpochError(ApiError, code=110):
-    """The coordinator has ended this member's epoch; it has to give up its partitions and join again."""
+    """The coordinator has fenced this member epoch; the member must abandon its partitions and rejoin."""
 
 
 class UnreleasedInstanceIdError(ApiError, code=111):
-    """Another member of the group still holds this instance id."""
+    """Another member of the group still uses this instance ID."""
 
 
 class UnsupportedAssignorError(ApiError, code=112):
-    """The group coordinator does not offer this assignor."""
+    """The group coordinator does not support this assignor."""
 
 
 class StaleMemberEpochError(ApiError, code=113):
-    """The member's epoch has moved on; the next heartbeat tells the new one."""
+    """The member epoch is outdated; the next heartbeat returns the new one."""
 
 
 class MismatchedEndpointTypeError(ApiError, code=114):
-    """A request for brokers reached a controller, or the other way round."""
+    """A request for brokers reached a controller, or vice versa."""
 
 
 class UnsupportedEndpointTypeError(ApiError, code=115):
-    """Endpoints of this type are not implemented."""
+    """This endpoint type is not supported."""
 
 
 class UnknownControllerIdError(ApiError, code=116):
-    """No controller has this id."""
+    """No controller has this ID."""
 
 
 class UnknownSubscriptionIdError(ApiError, code=117):
-    """The metrics were pushed for a telemetry subscription that has changed; fetch the current one."""
+    """The telemetry subscription of the pushed metrics is outdated; request the current one."""
 
 
 class TelemetryTooLargeError(ApiError, code=118):
-    """The pushed metrics take up more bytes than the broker accepts."""
+    """The pushed metrics are larger than the broker accepts."""
 
 
 class InvalidRegistrationError(ApiError, code=119):
-    """The controller finds a contradiction in what the broker says about itself."""
+    """The registration of the broker is inconsistent."""
 
 
 class TransactionAbortableError(ApiError, code=120):
-    """This transaction can only be aborted; afterwards the producer may go on."""
+    """This transaction can only be aborted; afterwards the producer may continue."""
 
 
 class InvalidRecordStateError(ApiError, code=121):
-    """The share group's member cannot acknowledge the record: it is not, or no longer, the one who acquired it."""
+    """The member of the share group cannot acknowledge the record, because it does not, or no longer, hold its lock."""
 
 
 class ShareSessionNotFoundError(RetriableError, code=122):
-    """The broker has dropped this share session; open a new one."""
+    """The broker has closed this share session; open a new one."""
 
 
 class InvalidShareSessionEpochError(RetriableError, code=123):
-    """Client and broker disagree about the step of the share session; open a new one."""
+    """The epoch of the share session is wrong; open a new one."""
 
 
 class FencedStateEpochError(ApiError, code=124):
-    """The share group's state has been written under a newer epoch."""
+    """The state of the share group has a newer epoch."""
 
 
 class InvalidVoterKeyError(ApiError, code=125):
-    """The node id fits but the directory id does not: the voter has another disk than expected."""
+    """The node ID matches but the directory ID does not: the voter has another log directory."""
 
 
 class DuplicateVoterError(ApiError, code=126):
-    """The node votes in the quorum already."""
+    """The node is already a voter."""
 
 
 class VoterNotFoundError(ApiError, code=127):
-    """The node does not vote in the quorum."""
+    """The node is not a voter."""
 
 
 class InvalidRegularExpressionError(ApiError, code=128):
-    """The subscription's regular expression does not compile."""
+    """The regular expression of the subscription is invalid."""
 
 
 class RebootstrapRequiredError(ApiError, code=129):
-    """What the client knows of the cluster is of no use; it has to start over from its bootstrap servers."""
+    """The client's metadata of the cluster is unusable; it must start again from its bootstrap servers."""
 
 
 class StreamsInvalidTopologyError(ApiError, code=130):
-    """The streams topology contradicts itself or the topics there are."""
+    """The streams topology is inconsistent, or does not match the existing topics."""
 
 
 class StreamsInvalidTopologyEpochError(ApiError, code=131):
-    """The epoch of the streams topology is not one that can be."""
+    """The epoch of the streams topology is invalid."""
 
 
 class StreamsTopologyFencedError(ApiError, code=132):
@@ -653,11 +653,11 @@ class StreamsTopologyFencedError(ApiError, code=132):
 
 
 class ShareSessionLimitReachedError(RetriableError, code=133):
-    """The broker keeps as many share sessions as it may."""
+    """The broker has the maximum number of share sessions."""
 
 
 class GroupDeletionFailedError(ApiError, code=134):
-    """The group could not be deleted; the message beside it says why."""
+    """The group could not be deleted; see the error message."""
 
 
 class StreamsTopologyDescriptionUpdateFailedError(ApiError, code=135):
@@ -665,4 +665,4 @@ class StreamsTopologyDescriptionUpdateFailedError(ApiError, code=135):
 
 
 class ControllerIdNotRegisteredError(ApiError, code=136):
-    """No controller of this id is registered."""
+    """No controller with this ID is registered."""

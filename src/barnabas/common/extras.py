@@ -1,4 +1,4 @@
-"""Features whose dependencies are extras of the package."""
+"""Optional features whose dependencies are extras of the package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class extra(NamedTuple):  # noqa: N801 - reads as a statement
         if not isinstance(error, ModuleNotFoundError):
             return
         package = (error.name or "").split(".")[0]
-        if package not in {"", "barnabas"}:  # those would be mistakes of ours
+        if package not in {"", "barnabas"}:  # those would be bugs of this package
             raise ImportError(
                 f"{self.feature} needs {package}, which is not installed: pip install 'barnabas[{self.name}]'",
                 name=package,

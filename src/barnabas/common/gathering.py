@@ -1,4 +1,4 @@
-"""One answer made of many, which come in from all sides."""
+"""Collects one value per key, then calls back once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ V = TypeVar("V")
 
 
 class Gathering(Generic[K, V]):
-    """Waits until something is known about each of several keys, and then tells all of it.
+    """Waits for a value of each key, and then calls back with all of them.
 
-    Values may come on any thread, and before all the questions have been asked. So whoever asks them has a part in it
-    as well, and calls :meth:`release` when it is done:
+    Values may arrive on any thread, and before all of them have been requested. So the caller also takes part, and
+    calls :meth:`release` after the last request:
 
     >>> told = []
     >>> gathering = Gathering(["a", "b"], told.append)

@@ -1,9 +1,9 @@
 """Identifiers: Kafka's UUIDs.
 
-Kafka writes a UUID as 16 bytes on the wire and as 22 characters of URL-safe base64 for people (a topic id in
+Kafka writes a UUID as 16 bytes on the wire and as 22 characters of URL-safe base64 for people (a topic ID in
 ``kafka-topics --describe``, the ``cluster.id`` in ``meta.properties``). Inside Barnabas a UUID *is* those 16 bytes: a
-message with thousands of topic ids then costs one slice each, compares and hashes at C speed, and needs no wrapper
-object. ``Uuid`` is a name for the type checker only.
+message with thousands of topic IDs costs one slice each, compares and hashes at C speed, and needs no wrapper object.
+``Uuid`` is a name for the type checker only.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import NewType
 Uuid = NewType("Uuid", bytes)
 
 ZERO_UUID = Uuid(bytes(16))
-"""Stands for "no id": the default of every UUID field."""
+"""Means "no ID": the default of every UUID field."""
 
 METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
-"""The id of ``__cluster_metadata``; reserved, never handed to another topic."""
+"""The ID of ``__cluster_metadata``; reserved, never used for another topic."""
 
 _RESERVED = frozenset({ZERO_UUID, METADATA_TOPIC_ID})
 
 
 def random_uuid() -> Uuid:
-    """A new random (version 4) UUID.
+    """Returns a new random (version 4) UUID.
 
-    Never one of the reserved ids, and never one whose text starts with a dash: such an id could not be given to a
-    command line tool, which would take it for an option.
+    It is never a reserved ID, and its text never starts with a dash, because a command line tool would take it for an
+    option.
     """
     while True:
         raw = bytearray(os.urandom(16))
@@ -40,12 +40,12 @@ def random_uuid() -> Uuid:
 
 
 def uuid_to_string(value: Uuid) -> str:
-    """The 22 characters that people see."""
+    """Returns the 22 characters for people."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
 
 
 def uuid_from_string(text: str) -> Uuid:
-    """Reads what :func:`uuid_to_string` wrote; a ``ValueError`` says what is wrong with anything else."""
+    """Parses the output of :func:`uuid_to_string`; raises ``ValueError`` for anything else."""
     if len(text) > 24:
         raise ValueError(f"{text[:24]!r}... is longer than a base64 UUID, which has at most 24 characters")
     try:

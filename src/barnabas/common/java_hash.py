@@ -1,4 +1,4 @@
-"""Java's hash of a string, by which Kafka spreads groups and transactional ids over partitions."""
+"""Java's hash of a string, by which Kafka maps groups and transactional IDs to partitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import lru_cache
 
 
 def java_hash_code(text: str) -> int:
-    """``String.hashCode``: a signed 32-bit number, from UTF-16 code units.
+    """Returns ``String.hashCode``: a signed 32-bit number, from UTF-16 code units.
 
     >>> java_hash_code("group"), java_hash_code("")
     (98629247, 0)
@@ -24,10 +24,10 @@ def java_hash_code(text: str) -> int:
 
 @lru_cache(maxsize=65536)
 def partition_for(key: str, num_partitions: int) -> int:
-    """The partition of an internal topic that a group or a transactional id lives in.
+    """Returns the partition of an internal topic for a group or a transactional ID.
 
-    The absolute value of the hash counts. The lowest number there is has none, and counts as 0. (Producers spread keys
-    in another way: by dropping the sign bit.)
+    It uses the absolute value of the hash. The lowest number has none, and becomes 0. (Producers map keys differently:
+    they drop the sign bit.)
     """
     value = java_hash_code(key)
     return 0 if value == -(1 << 31) else abs(value) % num_partitions

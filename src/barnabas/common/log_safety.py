@@ -1,7 +1,7 @@
-"""Client strings in log lines and on terminals: escaped, cut, and limited in number.
+"""Makes client strings safe for log lines and terminals: escapes, truncates and rate-limits them.
 
-A client chooses its client id, group id, topic names and much of what ends up in an error message. Three things could
-go wrong with a log line that contains such a string, and each has its remedy here:
+A client chooses its client ID, group ID, topic names and much of an error message. Three things could go wrong with a
+log line that contains such a string, and each has its remedy here:
 
 =============================================== ====================================================================
 a newline forges a line, an escape sequence     :func:`install` makes every record of the ``barnabas`` loggers safe
@@ -10,8 +10,8 @@ one line per bad request fills the disk         :class:`LimitedLogger` at the ca
 the same strings in the output of a command     :func:`escape`
 =============================================== ====================================================================
 
-The record factory is the only place in :mod:`logging` that both ``barnabas start`` and a broker embedded in somebody
-else's process share: filters of a logger do not apply to its children, and handlers belong to the process.
+The record factory is the only part of :mod:`logging` that ``barnabas start`` and an embedded broker share: filters of a
+logger do not apply to its children, and handlers belong to the process.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from typing import Any, Final
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 
 MAX_ARGUMENT: Final = 1_000
-"""The longest argument of a log line, in characters. The longest legal topic name has 249."""
+"""The maximum length of an argument of a log line. The longest legal topic name has 249 characters."""
 MAX_MESSAGE: Final = 10_000
-"""The longest text of a log line before its arguments are filled in: some callers fill them in themselves."""
+"""The maximum length of a message before its arguments are inserted: some callers insert them themselves."""
 MAX_TRACEBACK_LINES: Final = 200
 LINES: Final = 20
 WINDOW_MS: Final = 10_000
@@ -39,7 +39,7 @@ MAX_SITES: Final = 256
 
 _CONTROLS: Final = (
     "\x00-\x1f\x7f-\x9f"  # C0, DEL and C1, with ESC, CSI and NEL among them
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # directions of text: a line can be made to read differently
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # text directions: they can make a line read differently
     "\u2028\u2029"  # line and paragraph separators
     "\ud800-\udfff"  # surrogates: they cannot be written as UTF-8
 )
@@ -51,7 +51,7 @@ _PREFIX: Final = _ROOT + "."
 
 
 def escape(text: str, *, keep_newlines: bool = False) -> str:
-    r"""Replaces what a log or a terminal would act upon instead of showing it.
+    r"""Escapes characters that a log or a terminal would interpret.
 
     >>> escape("a\n2026-01-01 ERROR forged \x1b[31m")
     'a\\n2026-01-01 ERROR forged \\x1b[31m'
@@ -65,7 +65,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def safe_text(value: object, limit: int = MAX_ARGUMENT) -> str:
-    """Text of a client as it may stand in one line: escaped, and at most `limit` characters of it.
+    """Escapes a client's text for one line, and truncates it to `limit` characters.
 
     >>> safe_text("x" * 30_000, 40)
     'xxxxxxxxxxxx... (29,988 more characters)'
@@ -87,7 +87,7 @@ def safe_text(value: object, limit: int = MAX_ARGUMENT) -> str:
 
 
 class _SafeArgument:
-    """An object whose text may contain strings of clients. It is made when the line is formatted, and not before."""
+    """An object whose text may contain client strings. The text is created only when the line is formatted."""
 
     __slots__ = ("_value",)
 
@@ -110,9 +110,9 @@ def _safe_argument(value: object) -> object:
 
 
 def _safe_traceback(error: Any) -> str:
-    """A traceback in which no line can pass for a line of the log: each is indented.
+    """Formats a traceback in which no line can pass for a line of the log: each is indented.
 
-    The message of an exception is part of it, and may contain lines that a client has written.
+    It includes the message of the exception, which may contain lines from a client.
     """
     lines = "".join(traceback.format_exception(*error)).rstrip("\n").split("\n")
     if len(lines) > MAX_TRACEBACK_LINES:
@@ -146,13 +146,13 @@ def _make_safe(record: logging.LogRecord) -> None:
 
 
 def install() -> None:
-    """Makes log records of Barnabas safe in this process; once is enough. Those of others stay as they are."""
+    """Makes log records of Barnabas safe in this process; once is enough. Other records do not change."""
     factory = logging.getLogRecordFactory()
     if not isinstance(factory, SafeRecordFactory):
         logging.setLogRecordFactory(SafeRecordFactory(factory))
 
 
-# -- the number of lines
+# -- rate limiting
 
 
 class _Site:
@@ -168,11 +168,11 @@ class _Site:
 
 
 class LimitedLogger:
-    """A logger for lines that a client can cause as often as it likes.
+    """A logger for lines that a client can cause at will.
 
-    Each call site, known by its message before the arguments are filled in, logs at most `lines` lines per window. The
+    Each call site, identified by its message before arguments are inserted, logs at most `lines` lines per window. The
     rest is counted. The count is logged with the next line of the site, or by :func:`report_suppressed`, which a broker
-    calls from time to time. Lines of level DEBUG are not limited: whoever turns them on wants to see them all.
+    calls periodically. DEBUG lines are not limited.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class LimitedLogger:
         self._log(logging.ERROR, message, args, True)
 
     def critical(self, message: str, *args: object, exc_info: Any = None) -> None:
-        """Without a limit: the node ends."""
+        """Logs without a limit, because the node ends."""
         self._logger.critical(message, *args, exc_info=exc_info, stacklevel=2)
 
     def log(self, level: int, message: str, *args: object, exc_info: Any = None) -> None:
@@ -231,7 +231,7 @@ class LimitedLogger:
         logger.log(level, message, *args, exc_info=exc_info, stacklevel=3)
 
     def _end_window(self, site: _Site, now_ms: int) -> tuple[int, int, int] | None:
-        """Level, count and seconds of the lines that were suppressed, if the window is over and there were any."""
+        """Returns level, count and seconds of suppressed lines, if the window has ended and there were any."""
         elapsed_ms = now_ms - site.started_ms
         if elapsed_ms < self._window_ms:
             return None
@@ -247,7 +247,7 @@ class LimitedLogger:
             )
 
     def report_suppressed(self) -> None:
-        """Logs the counts of all windows that are over."""
+        """Logs the counts of all windows that have ended."""
         now_ms = self._now_ms()
         with self._lock:
             ended = [(message, self._end_window(site, now_ms)) for message, site in self._sites.items()]
@@ -255,7 +255,7 @@ class LimitedLogger:
             self._report(message, counted)
 
     def reset(self) -> None:
-        """Begins anew, as tests do."""
+        """Resets all windows, for tests."""
         with self._lock:
             self._sites.clear()
 
@@ -264,7 +264,7 @@ _limited: weakref.WeakSet[LimitedLogger] = weakref.WeakSet()
 
 
 def report_suppressed() -> None:
-    """Logs how many lines were suppressed, for all call sites. A site that is silent again needs it."""
+    """Logs how many lines were suppressed, for all call sites. A site without new lines needs it."""
     for limited in list(_limited):
         limited.report_suppressed()
 

@@ -1,4 +1,4 @@
-"""Memory that can be used again, and memory that is given back to the system."""
+"""Reuses memory, and returns memory to the system."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Final
 
 
 def is_free(buffer: bytearray) -> bool:
-    """Whether nobody has a view of a buffer, which must not be empty: while there is one, its size cannot change.
+    """Returns whether a buffer, which must not be empty, has no views: while it has, its size cannot change.
 
-    To take the last byte off and to put it on again moves nothing.
+    Removing the last byte and adding it again moves nothing.
     """
     try:
         buffer.append(buffer.pop())
@@ -23,20 +23,20 @@ _PIECE: Final = 1000
 
 
 def empty(items: list[Any]) -> None:
-    """Takes out all elements, from the end, a thousand at a time.
+    """Removes all elements, from the end, a thousand at a time.
 
-    To free a list of a hundred thousand objects is one step for the interpreter, of some ten milliseconds in which no
-    other thread runs. Between these pieces they get their turn.
+    Freeing a list of a hundred thousand objects is one step of the interpreter, of some ten milliseconds in which no
+    other thread runs. Between these pieces other threads can run.
     """
     while items:
         del items[-_PIECE:]
 
 
 def give_back_free_memory() -> None:
-    """Returns memory that nobody uses to the system, as far as its allocator can.
+    """Returns unused memory to the system, as far as the allocator can.
 
-    glibc gives each thread a pool of its own and keeps what was freed there, so large requests that are handled by one
-    thread after the other would each leave their memory behind. Other allocators return memory by themselves.
+    glibc has a pool per thread and keeps freed memory there, so large requests that are handled by one thread after the
+    other would each leave their memory behind. Other allocators return memory by themselves.
     """
     trim = _malloc_trim()
     if trim is not None:

@@ -1,7 +1,7 @@
-"""Reads numbers the way Java does, for files and settings that Kafka reads too.
+"""Parses numbers as Java does, for files and settings that Kafka reads too.
 
-Python's ``int`` and ``float`` take more than Java's parsers do: ``1_000``, `` 12 ``, ``inf``. A setting that works here
-but stops Apache Kafka from starting with the same file would be a trap, so the stricter reading counts.
+Python's ``int`` and ``float`` accept more than Java's parsers: ``1_000``, `` 12 ``, ``inf``. A setting that works here
+must not stop Apache Kafka from starting with the same file, so the stricter rules apply.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _DECIMAL: Final = r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN
 
 
 def parse_integer(text: str, bits: int = 32) -> int:
-    """A signed decimal number that fits into so many bits; a ``ValueError`` says what else it is.
+    """Parses a signed decimal number of this number of bits; raises ``ValueError``.
 
     >>> parse_integer("-7"), parse_integer("32767", bits=16)
     (-7, 32767)
     """
     if _INTEGER.fullmatch(text) is None:
         raise ValueError(f"{shortened(text)!r} is not a whole number")
-    # Zeros in front do not count, and a number of 20 digits fits nowhere: so int() never gets a text of megabytes.
+    # Leading zeros are ignored, and 20 digits never fit: so int() never gets megabytes of text.
     digits = text.lstrip("+-").lstrip("0")
     if len(digits) < 20:
         value = int(digits or "0")
@@ -33,7 +33,7 @@ def parse_integer(text: str, bits: int = 32) -> int:
 
 
 def parse_double(text: str) -> float:
-    """A decimal fraction, with an exponent or not; ``NaN`` and ``Infinity`` are written like that and no other way.
+    """Parses a decimal fraction with an optional exponent; ``NaN`` and ``Infinity`` must be written exactly so.
 
     >>> parse_double("0.5"), parse_double("1e3"), parse_double("-Infinity")
     (0.5, 1000.0, -inf)
@@ -44,5 +44,5 @@ def parse_double(text: str) -> float:
 
 
 def shortened(text: str, limit: int = 80) -> str:
-    """A text that came from outside, cut to what fits into an error message."""
+    """Truncates a text from outside for an error message."""
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -1,18 +1,18 @@
-r"""Java's ``.properties`` files: ``server.properties``, ``meta.properties``, the files given to command line tools.
+r"""Java's ``.properties`` files: ``server.properties``, ``meta.properties``, the files of command line tools.
 
-The format is older than most of its readers and has more corners than ``key=value``:
+The format has more rules than ``key=value``:
 
-* A key ends at the first ``=``, ``:`` or blank that no backslash guards; blanks around the separator do not count.
-  ``a=b``, ``a : b`` and ``a b`` say the same. Blanks at the end of a value do count.
-* A line whose first character is ``#`` or ``!`` is a comment. A ``#`` further on is part of the value.
-* A backslash at the end of a line joins the next one to it, without the blanks that one starts with. An even number of
-  backslashes is that many halves of escaped ones and joins nothing; a comment is never continued.
+* A key ends at the first ``=``, ``:`` or blank that is not escaped; blanks around the separator are ignored. ``a=b``,
+  ``a : b`` and ``a b`` are equal. Blanks at the end of a value are significant.
+* A line that begins with ``#`` or ``!`` is a comment. A ``#`` elsewhere is part of the value.
+* A backslash at the end of a line joins the next one, without its leading blanks. An even number of backslashes is a
+  number of escaped ones and joins nothing; a comment is never continued.
 * ``\t \n \r \f`` and ``\u00e9`` are escapes; a backslash before anything else is dropped, so ``C:\temp`` is not what
   it looks like.
-* The bytes are ISO 8859-1. Everything beyond is written with ``\u``, characters beyond 16 bits as two of them.
-* A key that comes twice has its last value.
+* The bytes are ISO 8859-1. Other characters are written with ``\u``, those beyond 16 bits with two of them.
+* The last value of a duplicate key wins.
 
-What a value means is not decided here: all values are texts (see `barnabas.common.config_def`).
+Values are not interpreted here: all of them are strings (see `barnabas.common.config_def`).
 
 >>> parse_properties("listeners = PLAINTEXT://:9092\n# data\nlog.dirs=/a,\\\n   /b")
 {'listeners': 'PLAINTEXT://:9092', 'log.dirs': '/a,/b'}
@@ -35,11 +35,11 @@ _NAMES: Final = {character: f"\\{name}" for name, character in _NAMED.items()}
 
 
 class PropertiesError(InvalidConfigurationError):
-    """A text that is not in the format of Java's properties files."""
+    """The text is not in the format of Java's properties files."""
 
 
 def load_properties(path: Path) -> dict[str, str]:
-    """The settings in a file, in their order. What cannot be opened raises the `OSError` that the system gives."""
+    """Reads the settings of a file in order. Raises `OSError` if it cannot be opened."""
     try:
         return parse_properties(path.read_bytes().decode("iso-8859-1"))
     except PropertiesError as error:
@@ -47,7 +47,7 @@ def load_properties(path: Path) -> dict[str, str]:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The settings in a text, in their order; `PropertiesError` names the line of an escape that makes no sense."""
+    """Parses the settings of a text in order; `PropertiesError` names the line of an invalid escape."""
     properties: dict[str, str] = {}
     for number, line in _logical_lines(text):
         key_end, value_start = _split(line)
@@ -56,18 +56,18 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations, without comments and empty ones; each with the number of its first line."""
+    """Yields lines with their continuations and line numbers, without comments and empty lines."""
     lines = _LINE_END.split(text)
     if lines[-1] == "":
-        lines.pop()  # what comes after the last line end is not a line
+        lines.pop()  # the text after the last line end is not a line
     logical, start = "", 0
     joined = False
     for number, line in enumerate(lines, 1):
         piece = line.lstrip(_BLANKS)
         if not logical:
             start = start if joined else number
-            # Java asks how much of the logical line there is, not whether one was begun: so after a line of nothing
-            # but a backslash, the next one can still be a comment.
+            # Java checks the length of the logical line, not whether one has begun: so after a line with only a
+            # backslash, the next one can still be a comment.
             if not piece or piece[0] in "#!":
                 joined = False
                 continue
@@ -81,7 +81,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[int, int]:
-    """Where the key ends and where the value starts."""
+    """Returns the end of the key and the start of the value."""
     key_end, size = 0, len(line)
     guarded = separated = False
     while key_end < size:
@@ -115,14 +115,14 @@ def _unescaped(text: str, line: int) -> str:
 
     result = _ESCAPE.sub(character, text)
     try:
-        # Two escapes may stand for one character beyond 16 bits.
+        # Two escapes may form one character beyond 16 bits.
         return result.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
         raise PropertiesError(f"line {line}: a \\u escape of a surrogate pair is incomplete") from None
 
 
 def format_properties(properties: Mapping[str, str], comments: Iterable[str] = ()) -> str:
-    """A text that `parse_properties`, and Java, read back as the same settings. It is plain ASCII."""
+    """Formats settings so that `parse_properties`, and Java, read the same settings. The text is ASCII."""
     lines = [f"# {_ascii(line)}" for comment in comments for line in _LINE_END.split(comment)]
     lines += [f"{_escaped(key, is_key=True)}={_escaped(value, is_key=False)}" for key, value in properties.items()]
     return "".join(f"{line}\n" for line in lines)

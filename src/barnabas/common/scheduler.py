@@ -1,8 +1,8 @@
-"""Work that is to be done later, or every so often, on a thread of its own.
+"""Runs tasks later, or periodically, on other threads.
 
-A broker has some dozens of chores that nobody waits for: delete files a minute after they went out of use, write
-checkpoints, look for old segments. All of them share one small pool of threads. `KafkaScheduler` is that pool;
-`MockScheduler` does the same on the thread of a test, when the test says that time has passed.
+A broker has dozens of background tasks: deleting files a minute after their last use, writing checkpoints, looking for
+old segments. All of them share one small thread pool. `KafkaScheduler` is that pool; `MockScheduler` does the same on
+the thread of a test, when the test advances time.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 Task = Callable[[], object]
 
 ONCE: Final = -1
-"""The period of a task that runs but once."""
+"""The period of a task that runs once."""
 
 _MAX_WAIT_MS: Final = 3_600_000
-"""The longest single wait. Operating systems refuse timeouts of many years; after an hour a thread looks again."""
+"""The longest single wait. Operating systems reject timeouts of many years; after an hour a thread checks again."""
 
 
 def _nothing() -> None: ...
@@ -43,15 +43,15 @@ class ScheduledTask:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Has it not run any more. A run that has begun goes on to its end, and is not waited for."""
+        """Prevents further runs. A run in progress continues, and is not awaited."""
         self.cancelled = True
-        self.run = _nothing  # it may wait in the queue for long, and should not keep alive what it was to work on
+        self.run = _nothing  # releases the task's objects, because the entry may stay in the queue for long
 
     def next_due_ms(self, now_ms: int) -> int:
-        """When a periodic task is due again: a whole number of periods after it last was, and not in the past.
+        """Returns the next time of a periodic task: a whole number of periods after the last one, and not in the past.
 
-        Ticks that were missed, because the task took long or the machine was asleep, are left out. None of these
-        chores gets better by being done twice in a row.
+        Missed runs, because the task took long or the machine was asleep, are skipped. None of these tasks needs to run
+        twice in a row.
         """
         missed = max(0, (now_ms - self.due_ms) // self.period_ms)
         return self.due_ms + (missed + 1) * self.period_ms
@@ -61,19 +61,19 @@ class ScheduledTask:
 
 
 class Scheduler(Protocol):
-    """Who runs tasks later."""
+    """Runs tasks later."""
 
     def schedule(self, name: str, task: Task, delay_ms: int = 0, period_ms: int = ONCE) -> ScheduledTask:
-        """Runs a task after a delay, and with a period, again and again. `name` is for the log."""
+        """Runs a task after a delay, and then periodically if there is a period. `name` is for the log."""
         ...
 
 
 class _TaskQueue:
-    """Tasks in the order in which they fall due. It has no lock."""
+    """Tasks in the order of their due times. It has no lock."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, ScheduledTask]] = []
-        self._added = 0  # orders tasks of the same time by arrival, and keeps the heap from comparing tasks
+        self._added = 0  # breaks ties in order of arrival, so that tasks themselves are never compared
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -83,7 +83,7 @@ class _TaskQueue:
         heapq.heappush(self._heap, (task.due_ms, self._added, task))
 
     def first(self) -> ScheduledTask | None:
-        """The next one that is still wanted."""
+        """Returns the next task that is not cancelled."""
         while self._heap and self._heap[0][2].cancelled:
             heapq.heappop(self._heap)
         return self._heap[0][2] if self._heap else None
@@ -96,18 +96,17 @@ class _TaskQueue:
 
 
 class KafkaScheduler:
-    """A pool of threads, ``kafka-scheduler-0`` and so on, that run tasks when they fall due.
+    """A pool of threads, ``kafka-scheduler-0`` and so on, that run tasks when they are due.
 
-    Threads are started when they are needed: the first with the first task, another one when tasks wait while all are
-    busy, until there are as many as allowed (``background.threads``). One idle thread waits for the next task to fall
-    due, the others wait for that one to get busy; so a task wakes one thread and not all of them.
+    Threads are started on demand: the first with the first task, another one when tasks wait while all are busy, up to
+    the maximum (``background.threads``). One idle thread waits for the next due time, the others wait until that one is
+    busy; so a task wakes up one thread and not all of them.
 
-    A task that fails is reported in the log, and if it is periodic, runs again at its next time: one broken checkpoint
-    must not be the end of all checkpoints. `FatalExitError` ends the process, as everywhere.
+    A failed task is logged, and if it is periodic, it runs again at its next time: one failed checkpoint must not end
+    all checkpoints. `FatalExitError` ends the process, as everywhere.
 
-    After `shutdown`, tasks are taken and never run. That is not an error: what calls for background work during a
-    shutdown (a segment rolls, its predecessor should be flushed) does that work in another way, or will at the next
-    start.
+    After `shutdown`, tasks are accepted but never run. That is not an error: background work that is requested during a
+    shutdown (a segment rolls, its predecessor should be flushed) is done in another way, or at the next start.
     """
 
     def __init__(
@@ -129,9 +128,9 @@ class KafkaScheduler:
         self._queue = _TaskQueue()
         self._threads: list[threading.Thread] = []
         self._idle = 0
-        """Threads that look for a task, those included that have been started and do not run yet."""
+        """The number of threads that look for a task, including those that are just starting."""
         self._timekeeper: int | None = None
-        """The identity of the idle thread that waits for the first task to fall due."""
+        """The identity of the idle thread that waits for the first due time."""
         self._running = True
 
     def schedule(self, name: str, task: Task, delay_ms: int = 0, period_ms: int = ONCE) -> ScheduledTask:
@@ -147,12 +146,12 @@ class KafkaScheduler:
             if self._idle == 0:
                 self._start_thread()
             elif self._queue.first() is scheduled:
-                self._timekeeper = None  # whoever waits, waits for a later one
+                self._timekeeper = None  # the waiting thread waits for a later task
                 self._changed.notify()
         return scheduled
 
     def resize(self, threads: int) -> None:
-        """Allows more threads, or has the surplus ones end when they are idle."""
+        """Changes the maximum number of threads; surplus ones end when they are idle."""
         if threads < 1:
             raise ValueError(f"a scheduler needs at least one thread: {threads}")
         with self._changed:
@@ -165,9 +164,9 @@ class KafkaScheduler:
             return len(self._queue)
 
     def shutdown(self) -> None:
-        """Drops what has not begun and waits for what has; no thread is left when this returns.
+        """Drops waiting tasks and waits for running ones; no thread is left when this returns.
 
-        Called by one of the tasks, it does not wait for that one.
+        If a task calls it, it does not wait for that task.
         """
         with self._changed:
             self._running = False
@@ -178,7 +177,7 @@ class KafkaScheduler:
             if thread is not threading.current_thread():
                 thread.join()
 
-    # How it works
+    # -- implementation
 
     def _start_thread(self) -> None:
         if len(self._threads) >= self._max_threads:
@@ -188,7 +187,7 @@ class KafkaScheduler:
         thread = threading.Thread(target=self._work, name=f"{self._name_prefix}{number}", daemon=True)
         self._threads.append(thread)
         thread.start()
-        self._idle += 1  # or the next task that is scheduled would start another one, before this one has begun
+        self._idle += 1  # otherwise the next task would start another thread before this one runs
 
     def _work(self) -> None:
         try:
@@ -201,7 +200,7 @@ class KafkaScheduler:
                 self._threads.remove(threading.current_thread())
 
     def _take(self, *, is_counted: bool = False) -> ScheduledTask | None:
-        """Waits for a task to fall due; None when this thread is to end."""
+        """Waits for a due task; returns None when this thread should end."""
         me = threading.get_ident()
         with self._changed:
             self._idle += not is_counted
@@ -225,7 +224,7 @@ class KafkaScheduler:
             finally:
                 self._idle -= 1
                 if self._running and self._queue.first() is not None:
-                    # Somebody has to wait for the next one while this thread is at work.
+                    # Another thread has to wait for the next task while this one works.
                     if self._idle:
                         self._changed.notify()
                     else:
@@ -245,8 +244,8 @@ class KafkaScheduler:
                     task.due_ms = task.next_due_ms(self._clock.hi_res_milliseconds())
                     self._queue.push(task)
                     if self._queue.first() is task:
-                        # Whoever waits for the first task has another one in mind. This thread is going to wait for
-                        # this one: else it would be late, and so would be all tasks after it.
+                        # The waiting thread waits for another task. This thread will wait for this one; otherwise it
+                        # and all tasks after it would be late.
                         self._timekeeper = None
 
     def __repr__(self) -> str:
@@ -255,7 +254,7 @@ class KafkaScheduler:
 
 
 class MockScheduler:
-    """Runs tasks on the thread that moves its clock, in the order in which they fall due.
+    """Runs tasks on the thread that advances its clock, in the order of their due times.
 
     >>> scheduler = MockScheduler(MockClock(milliseconds=0))
     >>> task = scheduler.schedule("tick", lambda: print("tick at", scheduler.clock.milliseconds()), 10, period_ms=20)
@@ -264,8 +263,8 @@ class MockScheduler:
     tick at 30
     2
 
-    Nothing runs by itself, not even a task without a delay: `tick` runs what is due now. An error of a task comes out
-    of `tick` or `advance`, so that a test notices.
+    Nothing runs by itself, not even a task without a delay: `tick` runs what is due now. `tick` and `advance` raise the
+    error of a task, so that a test notices it.
     """
 
     def __init__(self, clock: MockClock | None = None) -> None:
@@ -283,11 +282,11 @@ class MockScheduler:
         return scheduled
 
     def tick(self) -> int:
-        """Runs the tasks that are due, and those that they schedule for now; returns how many ran."""
+        """Runs due tasks, and those that they schedule for now; returns their number."""
         return self.advance(0)
 
     def advance(self, milliseconds: int) -> int:
-        """Moves the clock on from task to task and runs each at its time; returns how many ran."""
+        """Advances the clock from task to task and runs each at its time; returns their number."""
         end = self.clock.hi_res_milliseconds() + milliseconds
         count = 0
         while (task := self._take(end)) is not None:
@@ -303,12 +302,12 @@ class MockScheduler:
 
     @property
     def pending(self) -> list[str]:
-        """The names of the tasks that wait, in the order in which they fall due."""
+        """Returns the names of waiting tasks, in the order of their due times."""
         with self._lock:
             return [entry[2].name for entry in sorted(self._queue._heap) if not entry[2].cancelled]
 
     def clear(self) -> None:
-        """Forgets all tasks, as the end of a process does."""
+        """Drops all tasks, like the end of a process."""
         with self._lock:
             self._queue.clear()
 

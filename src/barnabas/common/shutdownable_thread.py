@@ -1,4 +1,4 @@
-"""Threads that are told to stop, and that are waited for."""
+"""Threads that can be stopped and awaited."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock
 log = logging.getLogger(__name__)
 
 ExitProcedure = Callable[[int], object]
-"""Ends the process with a status. Injected, so that a test or an embedding program can see it and live on."""
+"""Ends the process with a status. Injected, so that a test or an embedding program can intercept it."""
 
 
 class FatalExitError(BaseException):
-    """The process cannot go on: whoever runs the thread has to end it with this status.
+    """The process cannot continue, and must exit with this status.
 
-    It is no ``Exception``, so that the many places that log an error and carry on do not swallow it by accident.
+    It is not an ``Exception``, so that handlers that log an error and continue do not swallow it by accident.
     """
 
     def __init__(self, status: int = 1, message: str = "") -> None:
@@ -32,37 +32,37 @@ class FatalExitError(BaseException):
 
 
 def exit_process(status: int) -> None:
-    """Ends the process from any thread, with the logs written out.
+    """Ends the process from any thread, after flushing the logs.
 
-    ``sys.exit`` would not do: outside the main thread it ends just that thread. And there is no orderly way down from
-    here, as the state that an orderly shutdown would write is what has been found broken.
+    ``sys.exit`` would not work: outside the main thread it ends only that thread. An orderly shutdown is not possible,
+    because it would write the state that was found to be broken.
     """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # closed, a broken pipe, or none at all
+        with suppress(OSError, ValueError, AttributeError):  # closed, a broken pipe, or missing
             stream.flush()
     os._exit(status)
 
 
 class ShutdownableThread(threading.Thread, abc.ABC):
-    """A thread that repeats :meth:`do_work` until it is asked to stop.
+    """A thread that repeats :meth:`do_work` until it is stopped.
 
-    Stopping has two halves, so that a broker can first tell all of its threads and then wait for each:
+    Stopping has two steps, so that a broker can first notify all of its threads and then wait for each:
 
-        reaper.initiate_shutdown()      # says so and returns; True for the first to say it
+        reaper.initiate_shutdown()      # returns at once; True for the first call
         cleaner.initiate_shutdown()
         reaper.await_shutdown()         # returns when the thread has ended
         cleaner.await_shutdown()
 
-    A ``do_work`` that blocks must be woken: Python threads cannot be interrupted as Java's can. A subclass does that in
-    :meth:`on_shutdown_initiated`, or blocks in :meth:`pause`, which shutdown ends by itself.
+    A ``do_work`` that blocks must be woken up: Python threads cannot be interrupted as in Java. A subclass does that in
+    :meth:`on_shutdown_initiated`, or blocks in :meth:`pause`, which a shutdown ends.
 
-    The thread is no daemon unless asked for: a forgotten one keeps the process from ending, which gets noticed, where
-    a daemon would be cut off in the middle of a write, which does not.
+    The thread is not a daemon by default: a forgotten thread keeps the process from ending, which is noticed, while a
+    daemon would be killed in the middle of a write, which is not.
 
-    An exception that leaves ``do_work`` is logged and ends the thread; :meth:`is_thread_failed` then tells it apart
-    from one that was stopped. A loop that is to survive its errors handles them in ``do_work``. A
-    :class:`FatalExitError` ends the process through ``exit_procedure``.
+    An exception from ``do_work`` is logged and ends the thread; :meth:`is_thread_failed` then distinguishes it from a
+    stopped one. A loop that must survive errors handles them in ``do_work``. A :class:`FatalExitError` ends the process
+    through ``exit_procedure``.
     """
 
     def __init__(
@@ -77,23 +77,23 @@ class ShutdownableThread(threading.Thread, abc.ABC):
         self._clock = clock
         self._exit_procedure = exit_procedure
         self._shutdown_changed = threading.Condition()
-        """Guards the two flags below. Nothing else is locked, and nothing foreign is called, while it is held."""
+        """Guards the two flags below. No other lock is taken, and nothing is called, while it is held."""
         self._shutdown_initiated = False
         self._shutdown_complete = False
         self._start_lock = threading.Lock()
-        """Lets one of those who call `start_once` start the thread. The one above is taken inside."""
+        """Lets only one caller of `start_once` start the thread. The one above is taken inside it."""
 
     @abc.abstractmethod
     def do_work(self) -> None:
-        """One turn of the loop."""
+        """Runs one iteration of the loop."""
 
     def on_shutdown_initiated(self) -> None:
-        """Called once, by the thread that asks for the shutdown: wakes a ``do_work`` that blocks."""
+        """Wakes up a ``do_work`` that blocks. Called once, by the thread that requests the shutdown."""
 
     def start_once(self) -> None:
-        """Starts the thread if nobody has, and nobody has asked it to end: for one that may never have anything to do.
+        """Starts the thread unless it was started or stopped: for a thread that may never have anything to do.
 
-        A broker has a dozen of those. Each that is not there is a stack less, and some wake up every second.
+        A broker has a dozen of those. Each one that is not started saves a stack, and some would wake up every second.
         """
         if self.is_started():
             return
@@ -105,7 +105,7 @@ class ShutdownableThread(threading.Thread, abc.ABC):
         return self.ident is not None
 
     def is_running(self) -> bool:
-        """Whether the loop is to go on: true from construction until shutdown is asked for."""
+        """Whether the loop continues: true from construction until a shutdown is requested."""
         with self._shutdown_changed:
             return not self._shutdown_initiated
 
@@ -118,12 +118,12 @@ class ShutdownableThread(threading.Thread, abc.ABC):
             return self._shutdown_complete
 
     def is_thread_failed(self) -> bool:
-        """Whether the loop has ended although nobody asked it to."""
+        """Whether the loop has ended without a shutdown request."""
         with self._shutdown_changed:
             return self._shutdown_complete and not self._shutdown_initiated
 
     def initiate_shutdown(self) -> bool:
-        """Asks the loop to end after the current turn. True for the first call, False for all others."""
+        """Requests the loop to end after the current iteration. Returns True for the first call only."""
         with self._shutdown_changed:
             if self._shutdown_initiated:
                 return False
@@ -134,9 +134,9 @@ class ShutdownableThread(threading.Thread, abc.ABC):
         return True
 
     def await_shutdown(self) -> None:
-        """Blocks until the thread has ended; at once if it never started.
+        """Blocks until the thread has ended; returns at once if it never started.
 
-        It joins the thread instead of waiting for a flag that the thread sets last, so that no thread of ours is alive
+        It joins the thread instead of waiting for a flag that the thread sets last, so that the thread is not alive
         when this returns.
         """
         if not self.is_shutdown_initiated():
@@ -146,12 +146,12 @@ class ShutdownableThread(threading.Thread, abc.ABC):
         log.info("%s: shutdown completed", self.name)
 
     def shutdown(self) -> None:
-        """Asks the thread to end and waits until it has."""
+        """Stops the thread and waits until it has ended."""
         self.initiate_shutdown()
         self.await_shutdown()
 
     def pause(self, milliseconds: float) -> bool:
-        """Lets so much time pass, less if a shutdown is asked for meanwhile; returns whether one was."""
+        """Waits for this time, or until a shutdown is requested; returns whether one was."""
         deadline = self._clock.nanoseconds() + int(milliseconds * 1_000_000)
         with self._shutdown_changed:
             while not self._shutdown_initiated:
@@ -182,6 +182,6 @@ class ShutdownableThread(threading.Thread, abc.ABC):
                 self._shutdown_changed.notify_all()
         log.info("%s: stopped", self.name)
         if fatal is not None:
-            # After the flags are set: an exit procedure that runs an orderly shutdown asks this thread to stop, too.
+            # After the flags are set: an exit procedure with an orderly shutdown also stops this thread.
             log.critical("%s: %s", self.name, fatal, exc_info=fatal)
             self._exit_procedure(fatal.status)

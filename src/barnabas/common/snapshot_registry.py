@@ -1,25 +1,25 @@
 """Snapshots of maps, sets and values: data structures that can be reverted to an earlier offset.
 
-Whoever keeps its state in a replicated log applies a record to its memory as soon as it has appended it, so that the
-next request sees what the one before it did. Whether the record survives is decided later, by other replicas: the
-majority of the quorum for the controller, those in sync for a coordinator. So three views of the same state are needed
-at once: the newest one, which the next write builds upon; the one at the last committed offset, which is all that a
-reader may see; and, when a write fails or leadership is lost, a way to make the second the first.
+A component with its state in a replicated log applies a record to its memory as soon as it has appended it, so that the
+next request sees it. Other replicas decide later whether the record survives: the majority of the quorum for the
+controller, the ISR for a coordinator. So three views of the same state are needed at once: the latest one, for the next
+write; the one at the last committed offset, for readers; and, when a write fails or leadership is lost, a way to revert
+the first to the second.
 
-Kafka solves this with *timeline* structures. The idea here is the same, in the form of an undo log. A snapshot, made at
-an offset, starts empty; when a key of a map is changed for the first time after it, the value it had goes into the
-snapshot. For a map that held ``a=1`` at offset 10, with ``a=2`` and ``b=5`` written at 11 and ``a=3`` at 12:
+Kafka solves this with *timeline* structures. The idea here is the same, in the form of an undo log. A snapshot at an
+offset starts empty; when a key of a map is changed for the first time after it, the old value goes into the snapshot.
+For a map with ``a=1`` at offset 10, with ``a=2`` and ``b=5`` written at 11 and ``a=3`` at 12:
 
     snapshot 10      {a: 1, b: absent}      what offsets 11.. overwrote
     snapshot 11      {a: 2}                 what offsets 12.. overwrote
     now              {a: 3, b: 5}
 
-Reading ``a`` as of 10 looks into snapshot 10, then 11, then at the present, and stops where it is found. Reverting to
-10 puts back what is in 11, then what is in 10. Committing up to 12 drops the snapshots before, which costs nothing. A
-write costs one extra dictionary entry, and one only if it is the first to its key since the snapshot.
+Reading ``a`` at 10 looks into snapshot 10, then 11, then the current state, and stops where it is found. Reverting to
+10 restores the values in 11, then those in 10. Committing up to 12 drops the snapshots before, which costs nothing. A
+write costs one additional dictionary entry, and only if it is the first to its key since the snapshot.
 
-Everything here belongs to one thread at a time, that of the controller's or the coordinator's event loop; nothing is
-locked.
+Everything here belongs to one thread at a time, that of the controller's or the coordinator's event loop; there are no
+locks.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 LATEST_EPOCH = (1 << 63) - 1
-"""As an epoch to read at: the present, committed or not."""
+"""The epoch of the latest state, committed or not."""
 
 _ABSENT: Any = object()
 
 
 class Revertable(Protocol):
-    """A structure that snapshots can undo changes of."""
+    """A structure whose changes snapshots can revert."""
 
     def undo(self, delta: dict[Any, Any]) -> None:
-        """Puts back the values that were overwritten."""
+        """Restores overwritten values."""
         ...
 
     def reset(self) -> None:
-        """Forgets everything."""
+        """Discards everything."""
         ...
 
 
 class Snapshot:
-    """What has been overwritten since `epoch`, by structure and key."""
+    """The values that were overwritten since `epoch`, by structure and key."""
 
     __slots__ = ("deltas", "epoch")
 
@@ -63,13 +63,13 @@ class Snapshot:
 
 
 class SnapshotRegistry:
-    """The snapshots of all structures that belong together, in order of their epochs, which are offsets of the log."""
+    """The snapshots of related structures, in order of their epochs, which are offsets of the log."""
 
     __slots__ = ("_snapshots", "_structures", "latest")
 
     def __init__(self) -> None:
         self._snapshots: dict[int, Snapshot] = {}
-        """By epoch; in ascending order, as they are only ever added at the end."""
+        """By epoch; in ascending order, because they are only added at the end."""
         self.latest: Snapshot | None = None
         self._structures: list[Revertable] = []
 
@@ -81,11 +81,11 @@ class SnapshotRegistry:
         return epoch in self._snapshots
 
     def register(self, structure: Revertable) -> None:
-        """Makes a structure part of :meth:`reset`."""
+        """Includes a structure in :meth:`reset`."""
         self._structures.append(structure)
 
     def idempotent_create_snapshot(self, epoch: int) -> None:
-        """Marks the present state as the one of `epoch`; does nothing if that has been done."""
+        """Marks the current state as that of `epoch`; does nothing if the snapshot exists."""
         if self.latest is not None:
             if self.latest.epoch == epoch:
                 return
@@ -94,7 +94,7 @@ class SnapshotRegistry:
         self.latest = self._snapshots[epoch] = Snapshot(epoch)
 
     def revert_to_snapshot(self, epoch: int) -> None:
-        """Makes the state of `epoch` the present one; later snapshots are gone, the one of `epoch` stays."""
+        """Reverts to the state of `epoch`; later snapshots are dropped, that of `epoch` stays."""
         if epoch not in self._snapshots:
             raise KeyError(f"no snapshot at {epoch}; there are {self.epochs}")
         while True:
@@ -103,11 +103,11 @@ class SnapshotRegistry:
                 structure.undo(delta)
             if at == epoch:
                 break
-        # A new object, so that structures notice that what they have noted down for the old one is void.
+        # A new object, so that structures notice that their entries for the old one are void.
         self.latest = self._snapshots[epoch] = Snapshot(epoch)
 
     def delete_snapshots_up_to(self, epoch: int) -> None:
-        """Forgets the snapshots before `epoch`: nothing will ever be read at, or taken back to, their states."""
+        """Drops the snapshots before `epoch`: their states will never be read or reverted to."""
         doomed = []
         for at in self._snapshots:
             if at >= epoch:
@@ -119,16 +119,16 @@ class SnapshotRegistry:
             self.latest = None
 
     def since(self, epoch: int) -> list[Snapshot]:
-        """The snapshot of `epoch` and all later ones: where a read as of `epoch` has to look."""
+        """Returns the snapshot of `epoch` and all later ones, which a read at `epoch` has to search."""
         latest = self.latest
         if latest is not None and latest.epoch == epoch:
-            return [latest]  # by far the most common: all that is written is committed
+            return [latest]  # the common case: everything written is committed
         if epoch not in self._snapshots:
             raise KeyError(f"no snapshot at {epoch}; there are {self.epochs}")
         return [snapshot for at, snapshot in self._snapshots.items() if at >= epoch]
 
     def reset(self) -> None:
-        """Empties every registered structure and forgets all snapshots."""
+        """Clears every registered structure and drops all snapshots."""
         for structure in self._structures:
             structure.reset()
         self._snapshots.clear()
@@ -136,7 +136,7 @@ class SnapshotRegistry:
 
 
 class TimelineHashMap(Generic[K, V]):
-    """A dictionary with a past.
+    """A dictionary with snapshots.
 
     >>> registry = SnapshotRegistry()
     >>> levels: TimelineHashMap[str, int] = TimelineHashMap(registry)
@@ -149,7 +149,7 @@ class TimelineHashMap(Generic[K, V]):
     >>> levels
     TimelineHashMap({'group.version': 1})
 
-    A map that is a value inside another is made with ``nested=True``: when all is reset, it goes with the outer one.
+    A map that is a value inside another is created with ``nested=True``: a reset discards it with the outer one.
     """
 
     __slots__ = ("_data", "_delta", "_registry", "_snapshot")
@@ -159,11 +159,11 @@ class TimelineHashMap(Generic[K, V]):
         self._data: dict[K, V] = {}
         self._snapshot: Snapshot | None = None
         self._delta: dict[K, Any] | None = None
-        """What to note overwritten values in: the entry for this map in `_snapshot`, the latest when last looked."""
+        """Where overwritten values go: the entry for this map in `_snapshot`, the latest snapshot at the last check."""
         if not nested:
             registry.register(self)
 
-    # -- the present
+    # -- current state
 
     def __len__(self) -> int:
         return len(self._data)
@@ -179,7 +179,7 @@ class TimelineHashMap(Generic[K, V]):
 
     @property
     def present(self) -> Mapping[K, V]:
-        """The present as an ordinary mapping, to be read only; it goes on changing with this map."""
+        """The current state as a read-only mapping, which changes with this map."""
         return self._data
 
     def keys(self) -> KeysView[K]:
@@ -200,7 +200,7 @@ class TimelineHashMap(Generic[K, V]):
         self._data[key] = value
 
     def pop(self, key: K) -> V | None:
-        """Removes a key and returns its value, None if it was not there."""
+        """Removes a key and returns its value, or None."""
         if key not in self._data:
             return None
         if self._snapshot is not self._registry.latest:
@@ -212,11 +212,11 @@ class TimelineHashMap(Generic[K, V]):
         return value
 
     def clear(self) -> None:
-        """Removes everything, in a way that can be undone (unlike :meth:`reset`)."""
+        """Removes everything, in a way that can be reverted (unlike :meth:`reset`)."""
         for key in list(self._data):
             self.pop(key)
 
-    # -- the past
+    # -- past states
 
     @overload
     def get(self, key: K, epoch: int = ...) -> V | None: ...
@@ -234,7 +234,7 @@ class TimelineHashMap(Generic[K, V]):
         return self._data.get(key, default)
 
     def items_at(self, epoch: int) -> list[tuple[K, V]]:
-        """All entries as they were."""
+        """Returns all entries at an epoch."""
         if epoch == LATEST_EPOCH:
             return list(self._data.items())
         overwritten: dict[K, Any] = {}
@@ -245,7 +245,7 @@ class TimelineHashMap(Generic[K, V]):
         items.extend((key, value) for key, value in overwritten.items() if value is not _ABSENT)
         return items
 
-    # -- what the registry calls
+    # -- called by the registry
 
     def _open_delta(self) -> None:
         snapshot = self._snapshot = self._registry.latest
@@ -267,10 +267,10 @@ class TimelineHashMap(Generic[K, V]):
 
 
 class TimelineHashSet(Generic[K]):
-    """A set with a past.
+    """A set with snapshots.
 
-    It remembers the order in which its members came, as a dictionary does and a set does not: what the controller
-    writes when a broker fails must not depend on the hash seed of the process.
+    It keeps the order of insertion, as a dictionary does and a set does not: the records that the controller writes
+    when a broker fails must not depend on the hash seed of the process.
     """
 
     __slots__ = ("_members",)
@@ -295,7 +295,7 @@ class TimelineHashSet(Generic[K]):
         return True
 
     def discard(self, member: K) -> bool:
-        """Returns whether it was there."""
+        """Returns whether it existed."""
         return self._members.pop(member) is not None
 
     def contains_at(self, member: K, epoch: int) -> bool:
@@ -309,7 +309,7 @@ class TimelineHashSet(Generic[K]):
 
 
 class TimelineObject(Generic[V]):
-    """One value with a past. Numbers too: Kafka's TimelineInteger and TimelineLong are this with an int in it."""
+    """One value with snapshots. Also for numbers: Kafka's TimelineInteger and TimelineLong are this with an int."""
 
     __slots__ = ("_cell", "_initial")
 

@@ -1,4 +1,4 @@
-"""A dictionary with whole numbers as keys that also knows their order."""
+"""A dictionary with sorted integer keys."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ V = TypeVar("V")
 
 
 class SortedMap(Generic[V]):
-    """Offsets, mostly: look one up, and find the first, the last, or those in a range.
+    """Maps keys, mostly offsets, to values; finds the first, the last, or a range.
 
-    A list keeps the keys in order beside the dictionary. Finding takes O(log n); adding and removing move what comes
-    after, which at the end, where a log grows, is nothing, and elsewhere is one memmove that a balanced tree written
-    in Python could not keep up with below tens of thousands of keys.
+    A list has the sorted keys beside the dictionary. A search takes O(log n). Adding and removing move the keys after
+    it: at the end, where a log grows, that is nothing, and elsewhere it is one memmove, which is faster than a balanced
+    tree in Python up to tens of thousands of keys.
 
-    It has no lock of its own: whoever owns it guards it.
+    It has no lock: its owner guards it.
 
     >>> transactions = SortedMap[str]()
     >>> transactions[40], transactions[7] = "b", "a"
@@ -37,7 +37,7 @@ class SortedMap(Generic[V]):
         return key in self._values
 
     def __iter__(self) -> Iterator[int]:
-        """The keys, in order; as with a dictionary they must not change meanwhile."""
+        """Iterates over the keys in order; as with a dictionary they must not change meanwhile."""
         return iter(self._keys)
 
     def __getitem__(self, key: int) -> V:
@@ -55,7 +55,7 @@ class SortedMap(Generic[V]):
         return self._values.get(key)
 
     def pop(self, key: int) -> V | None:
-        """Takes a key out and returns its value, None if it was not there."""
+        """Removes a key and returns its value, or None."""
         if key not in self._values:
             return None
         del self._keys[bisect_left(self._keys, key)]
@@ -66,24 +66,24 @@ class SortedMap(Generic[V]):
         self._values.clear()
 
     def first(self) -> V | None:
-        """The value of the lowest key."""
+        """Returns the value of the lowest key."""
         return self._values[self._keys[0]] if self._keys else None
 
     def last(self) -> V | None:
-        """The value of the highest key."""
+        """Returns the value of the highest key."""
         return self._values[self._keys[-1]] if self._keys else None
 
     def floor(self, key: int) -> V | None:
-        """The value of the highest key that is not above `key`."""
+        """Returns the value of the highest key that is at most `key`."""
         index = bisect_right(self._keys, key)
         return self._values[self._keys[index - 1]] if index else None
 
     def values(self) -> list[V]:
-        """The values in the order of their keys."""
+        """Returns the values in the order of their keys."""
         return [self._values[key] for key in self._keys]
 
     def keys_below(self, key: int) -> list[int]:
-        """The keys under `key`, which may then be removed one by one."""
+        """Returns the keys below `key`, which may then be removed one by one."""
         return self._keys[: bisect_left(self._keys, key)]
 
     def __repr__(self) -> str:

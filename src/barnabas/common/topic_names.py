@@ -1,11 +1,11 @@
-"""Which names a topic can have.
+"""The rules for names of topics.
 
-A topic's name becomes part of the names of directories and of metrics, so it is held to what both can bear: letters,
-digits, ``.``, ``_`` and ``-``, all of them ASCII, and no more than 249 of them. With a dash and the number of the
-partition a directory name then stays within the 255 characters that file systems allow.
+A topic's name becomes part of the names of directories and metrics, so it is limited to what both allow: ASCII letters,
+digits, ``.``, ``_`` and ``-``, at most 249 of them. With a dash and the number of the partition a directory name then
+has at most 255 characters, the limit of file systems.
 
 Metrics turn dots into underscores. Two topics whose names differ only in that would share their metrics, so the
-controller refuses to create the second: ``a.b`` and ``a_b`` *collide*.
+controller does not create the second: ``a.b`` and ``a_b`` *collide*.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-"""The metadata log. No topic like the others: clients never see it, and it is not among the internal topics."""
+"""The metadata log. It is not an ordinary topic: clients never see it, and it is not among the internal topics."""
 
 CLIENT_TELEMETRY_TOPIC = "__client_telemetry"
 REQUEST_LOG_TOPIC = "__request_log"
 QUOTA_USAGE_TOPIC = "__quota_usage"
 TELEMETRY_TOPICS = frozenset({CLIENT_TELEMETRY_TOPIC, REQUEST_LOG_TOPIC, QUOTA_USAGE_TOPIC})
-"""Topics that brokers write about themselves and their clients. Apache Kafka has none of these."""
+"""Topics with telemetry of brokers and clients. Apache Kafka has none of these."""
 
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}) | TELEMETRY_TOPICS
-"""Topics that brokers keep their own records in: made by the broker itself, and not for everybody to write to."""
+"""Topics for the brokers' own records: the broker creates them, and not every client may write to them."""
 
 MAX_NAME_LENGTH = 249
 
@@ -35,11 +35,11 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def problem_with_topic_name(name: str) -> str | None:
-    """What is wrong with a name, for people; None if nothing is.
+    """Returns what is wrong with a name; None if it is valid.
 
     >>> problem_with_topic_name("orders.v2")
     >>> problem_with_topic_name("or/ders")
-    "'or/ders' has a character other than ASCII letters, digits, '.', '_' and '-'"
+    "'or/ders' has characters other than ASCII letters, digits, '.', '_' and '-'"
     """
     if not name:
         return "it is empty"
@@ -67,12 +67,12 @@ def is_internal_topic(name: str) -> bool:
 
 
 def has_collision_characters(name: str) -> bool:
-    """Whether another name could collide with this one."""
+    """Returns whether another name could collide with this one."""
     return "." in name or "_" in name
 
 
 def collision_key(name: str) -> str:
-    """What colliding names have in common, and others have not."""
+    """Returns a key that colliding names share, and others do not."""
     return name.replace(".", "_")
 
 

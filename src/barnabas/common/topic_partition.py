@@ -1,4 +1,4 @@
-"""A partition of a topic: what most things in a broker are keyed by."""
+"""A partition of a topic."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import NamedTuple
 class TopicPartition(NamedTuple):
     """A topic's name and a partition's number.
 
-    It is a tuple, so it compares and hashes at C speed; its text is the name that Kafka gives the directory of the
-    partition's log.
+    It is a tuple, so it compares and hashes at C speed. Its text is the name of the partition's log directory in Kafka.
 
     >>> str(TopicPartition("orders", 3))
     'orders-3'
