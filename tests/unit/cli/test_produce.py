@@ -159,7 +159,7 @@ def test_a_bad_line_is_named_and_those_before_it_are_sent(shell: Shell, tmp_path
         (["-p", "-1"], 2, "--partition must not be negative: -1"),
         (["-X", "linger=5"], 2, "-X: unknown setting linger; did you mean linger.ms?"),
         (["-X", "linger.ms"], 2, "-X: a setting must have the form name=value: 'linger.ms'"),
-        (["-X", "linger.ms=soon"], 2, "Configuration linger.ms cannot be soon: it must be a whole number"),
+        (["-X", "linger.ms=soon"], 2, "Configuration linger.ms cannot be soon: it must be an integer"),
         (["--rate", "0"], 2, "must be a number above 0: '0'"),
         (["--rate", "fast"], 2, "must be a number above 0: 'fast'"),
         (["-f", "nowhere.txt"], 1, "nowhere.txt: No such file or directory"),

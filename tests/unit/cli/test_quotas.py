@@ -178,7 +178,7 @@ def test_mistakes_are_told_in_one_line(shell: Shell, arguments: tuple[str, ...],
 
 
 def test_what_the_controller_refuses_is_told(shell: Shell) -> None:
-    assert "must be a number above 0" in shell("set", "--user", "a", "producer_byte_rate=0", expect=1)
+    assert "must be greater than 0" in shell("set", "--user", "a", "producer_byte_rate=0", expect=1)
 
 
 def test_a_broker_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -215,7 +215,7 @@ def reassembled(
 
 
 class AnsweredResource(Resource, Protocol):
-    """A resource in the controller's answer."""
+    """A resource in the controller's response."""
 
     error_code: int
     error_message: str | None
