@@ -110,7 +110,7 @@ def test_the_command_line_says_what_is_wrong(capsys: pytest.CaptureFixture[str])
         return capsys.readouterr().err
 
     assert "there is no pipeline nonsense; there are telemetry, requests" in complaint("run", "nonsense")
-    assert "is not a time" in complaint("run", "requests", "--every", "soon")
+    assert "a duration must have a form such as" in complaint("run", "requests", "--every", "soon")
     assert "is not KEY=VALUE" in complaint("run", "requests", "--option", "x")
     assert "needs a capacity" in complaint("run", "quota-advice")
     assert "are for quota-dry-run" in complaint("run", "quota-advice", "--advised")
