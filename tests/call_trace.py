@@ -59,7 +59,8 @@ class CallTrace:
 
     @contextmanager
     def recording(self) -> Iterator[list[Call]]:
-        self._calls = calls = []
+        calls: list[Call] = []
+        self._calls = calls
         try:
             yield calls
         finally:

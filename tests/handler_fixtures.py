@@ -100,7 +100,7 @@ class HandlerBench:
 class _Collected:
     """A transport that takes everything."""
 
-    references: Any = None
+    send_whole: Any = None
 
     def __init__(self) -> None:
         self.data = bytearray()

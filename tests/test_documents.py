@@ -164,6 +164,8 @@ def test_every_method_of_the_consumer_that_is_named_exists(client: type) -> None
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith("https://"):
+            continue  # no test reaches beyond this machine
         path, _, anchor = target.partition("#")
         file = (page.parent / (path or page.name)).resolve()
         assert file.exists(), target
@@ -189,6 +191,7 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         blocks = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        blocks = [block.replace("\\\n", " ") for block in blocks]  # one command on several lines
         calls = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
         calls = [piece.strip() for line in calls for piece in re.split(r" \| |&& ", line)]
         calls += re.findall(r"(?<!`)`(barnabas [a-z][^`]*)`(?!`)", text)

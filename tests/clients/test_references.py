@@ -22,7 +22,7 @@ from barnabas.clients.producer import KafkaProducer
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.embedded import EmbeddedBroker
 from barnabas.log.file_records import FileRecords
-from barnabas.network import processor as processor_module
+from barnabas.network.transport.local import server as local_server
 from barnabas.network.transport.local.frame_references import FrameReferences
 from barnabas.network.transport.local.shared_memory import SharedMemory
 from barnabas.records.batch import iter_batches
@@ -118,7 +118,6 @@ def test_memory_that_a_client_goes_on_changing_does_not_get_into_the_log(
 
     monkeypatch.setattr(SharedMemory, "take", noting)
     hostile("append")
-    hostile("append_buffer")
     one_batch = table(700)
     with (
         EmbeddedBroker() as broker,
@@ -144,7 +143,7 @@ def test_not_without_the_local_socket(where: str, followed: Counter[str]) -> Non
 
 
 def test_not_with_another_user(followed: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor_module, "is_same_user", lambda _sock: False)
+    monkeypatch.setattr(local_server, "is_same_user", lambda _sock: False)
     with EmbeddedBroker() as broker:
         produce(broker.bootstrap_servers, "rows")
         assert len(read_table(broker.bootstrap_servers, "rows", ROWS + 1)) == ROWS + 1

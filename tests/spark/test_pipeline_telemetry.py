@@ -48,7 +48,7 @@ def test_pushes_become_points_and_roll_ups(spark: SparkSession) -> None:
         200: "schema_version",
         201: "content_type",
         202: "node_id",
-        203: "This",
+        203: "Invalid",
         204: "schema_version",
     }
     assert bytes(reasons[203]["value"]) == b"\xff\xff\xff"

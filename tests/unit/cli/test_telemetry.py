@@ -124,7 +124,7 @@ def test_subscriptions_come_change_and_go(shell: Shell) -> None:
     ("arguments", "code", "problem"),
     [
         (["subscribe", "s", "-i", "soon"], 2, "500ms"),
-        (["subscribe", "s", "-i", "1ms"], 1, "from 100 to 3600000"),
+        (["subscribe", "s", "-i", "1ms"], 1, "between 100 and 3600000"),
         (["subscribe", "s", "--match", "color=red"], 1, "client_id"),
         (["subscribe", "s", "--match", "client_id=("], 1, "regular expression"),
         (["unsubscribe", "s"], 1, "subscription s does not exist"),
@@ -163,8 +163,8 @@ def test_tail_shows_pushes_for_people_and_programs(shell: Shell) -> None:
     assert [len(one["metrics"]) for one in documents] == [2, 2, 0]
     assert documents[0]["metrics"][0]["attributes"] == {"node_id": "1"}
     assert documents[0]["offset"] == 0
-    assert "no OTLP" in documents[2]["problem"]
-    assert "no OTLP" in shell("tail", "--from-beginning", "-n", "1", "-c", "broken")
+    assert "Invalid OTLP" in documents[2]["problem"]
+    assert "Invalid OTLP" in shell("tail", "--from-beginning", "-n", "1", "-c", "broken")
     (filtered,) = shell("tail", "--from-beginning", "-n", "1", "--json", "-m", "lat").splitlines()
     assert [one["name"] for one in json.loads(filtered)["metrics"]] == ["latency"]
 

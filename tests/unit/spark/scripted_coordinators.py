@@ -149,6 +149,7 @@ class ScriptedClient:
 class _Manager:
     def __init__(self, two_phase_commit: bool) -> None:
         self.enable_two_phase_commit = two_phase_commit
+        self.coordinators = self
         self.is_transaction_v2_enabled = True
         self.producer_id_and_epoch = ProducerIdAndEpoch(-1, -1)
 

@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_not_known() -> None:
 class Slow:
     """A transport that takes a few bytes at a time."""
 
-    references: Any = None
+    send_whole: Any = None
 
     def __init__(self, step: int) -> None:
         self._step = step
