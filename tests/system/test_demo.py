@@ -21,7 +21,7 @@ from spark.conftest import unavailable
 
 DEMO: Final = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 BROKER: Final = re.compile(r"A broker at ([\d.]+):(\d+)")
-LIMIT_S: Final = 240.0
+LIMIT_S: Final = 900.0
 """For a machine that runs other tests meanwhile. By itself the whole of it takes about a minute."""
 
 
