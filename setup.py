@@ -1,6 +1,6 @@
-"""Builds the optional compiled accelerators.
+"""Builds the compiled kernels, which are optional.
 
-Each accelerator has a pure-Python twin behind the same interface, so a machine without a C compiler (or without
+Each kernel has a pure-Python twin behind the same interface, so a machine without a C compiler (or without
 Cython) still gets a working install: `optional=True` turns a failed compilation into a warning.
 Set ``BARNABAS_PURE=1`` to leave them out on purpose.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 
-def accelerators() -> list[Extension]:
+def kernels() -> list[Extension]:
     if os.environ.get("BARNABAS_PURE") == "1":
         return []
     try:
@@ -32,4 +32,4 @@ def accelerators() -> list[Extension]:
     return built
 
 
-setup(ext_modules=accelerators())
+setup(ext_modules=kernels())
